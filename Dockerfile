@@ -1,0 +1,24 @@
+# regent's daemon. Settings: mount /etc/regent/regent.toml or set REGENT_SECTION__KEY (docs/operations.md).
+# The build's steps are scripts/image/build.sh, which the tests run as well.
+ARG PYTHON_VERSION=3.11
+FROM python:${PYTHON_VERSION}-slim AS build
+WORKDIR /src
+COPY . .
+RUN scripts/image/build.sh
+
+FROM python:${PYTHON_VERSION}-slim
+LABEL org.opencontainers.image.title="regent" \
+      org.opencontainers.image.description="Controller of a Kafka cluster in ZooKeeper mode" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/regent /opt/regent
+COPY --from=build --chown=10001:10001 /run/regent /run/regent
+COPY --from=build --chown=10001:10001 /var/lib/regent /var/lib/regent
+COPY --from=build --chown=10001:10001 /etc/regent /etc/regent
+ENV PATH=/opt/regent/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+VOLUME /var/lib/regent
+EXPOSE 9095
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["regent", "health"]
+ENTRYPOINT ["regent"]
+CMD ["run"]

@@ -1,0 +1,58 @@
+# `make` alone prints what there is. Everything sets itself up; PYTHON names another interpreter (3.11 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+PACKAGES := cli controller brokers metadata_store state_machines configs
+LATER := tests/zookeeper tests/cluster tests/verify
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv jars check format test test-core test-zookeeper test-cluster verify demo docs package clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
+
+demo: ## a real cluster on this machine, its brokers and its controller killed in turn (KEEP=1 leaves it up)
+	@$(PYTHON) scripts/bootstrap.py demo
+	@$(BIN)/regent demo $(if $(KEEP),--keep)
+
+test: test-core test-zookeeper test-cluster ## all tests but the long ones, cheapest first
+
+test-core: venv ## tests without Java
+	$(PYTEST) tests $(addprefix --ignore=,$(LATER))
+
+test-zookeeper: venv jars ## tests on a real ZooKeeper
+	$(PYTEST) tests/zookeeper
+
+test-cluster: venv jars ## tests on real brokers
+	$(PYTEST) tests/cluster --timeout=300
+
+verify: venv jars ## the long tests
+	$(PYTEST) tests/verify --timeout=1200
+
+check: venv ## lint, format, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES) tests scripts
+	$(BIN)/lint-imports
+
+format: venv ## rewrite the files as `make check` wants them
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+package: venv ## sdist and wheel in dist/, the wheel installed and imported
+	$(BIN)/python scripts/package.py
+
+docs: venv ## the generated pages: state machines from their tables, conformance from the last test and verify
+	$(BIN)/python -m scripts.docs
+	$(BIN)/python scripts/conformance.py
+
+venv: ## the virtual environment .venv with every pinned package
+	@$(PYTHON) scripts/bootstrap.py test
+
+jars: venv ## Kafka and ZooKeeper in the cache folder, verified
+	@$(BIN)/python -m brokers.embedded.jars
+
+clean: ## remove what was made here (the cache folder of the jars stays)
+	rm -rf .venv build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,294 @@
+"""One channel per broker incarnation: one task, one connection, one request in flight, retried until answered.
+
+Within a seal: UpdateMetadata with the live list alone (where LeaderAndIsr follows), LeaderAndIsr, UpdateMetadata of
+partitions, StopReplica. A follower that is sent to a leader which is not in its live list ignores it for good, so
+no LeaderAndIsr leaves before the present live list was acknowledged (KAFKA-4443). Changes go ahead of the turns of
+a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once.
+
+A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
+meanwhile follows. Only the end of the incarnation ends the retries (Kafka ``RequestSendThread``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.delivery import Answer, Shared
+from brokers.sealing import REQUEST_ROWS_MAX
+from brokers.transport import Connection
+from brokers.wire.answers import Errors, parse_answer
+from brokers.wire.errors import error_name
+from brokers.wire.primitives import Malformed
+from brokers.wire.requests import EMPTY_BODY
+from brokers.wire.versions import Api
+from state_machines.audience import Outbox
+from state_machines.types import Broker, Endpoint
+
+log = logging.getLogger("regent.brokers")
+
+GATE_POLL_S: Final = 0.05
+PLAINTEXT: Final = 0
+
+Rows = Mapping[int, bool] | range
+
+
+class Propagation(Struct, frozen=True):
+    """How far one broker is behind what is committed.
+
+    ``oldest_s``: age of the oldest change that it has not acknowledged, 0 if none. ``partitions``: committed but
+    unacknowledged, those of a running snapshot included. ``last_error``: why requests do not get through now.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    connected: bool
+    oldest_s: float
+    partitions: int
+    last_error: str | None
+
+
+class Unreachable(OSError):
+    """There is no address to connect to."""
+
+
+class Channel:
+    """Tells one broker incarnation what its outbox holds. ``broker`` may be replaced when its endpoints change."""
+
+    def __init__(self, broker: Broker, outbox: Outbox, shared: Shared) -> None:
+        self.broker = broker
+        self.outbox = outbox
+        self._shared = shared
+        self._audience = shared.audience
+        self._requests = shared.requests
+        self._connection: Connection | None = None
+        self._wake = asyncio.Event()
+        self._correlation = 0
+        self._next_seal_s = 0.0
+        self._retry_at_s = 0.0
+        self._backoff_s = shared.settings.retry_backoff_ms / 1000
+        self._failing_since_s: float | None = None
+        self._last_error: str | None = None
+        self._refused: set[int] = set()
+        self._behind_since_s: float | None = None
+        self._sealed_since_s: float | None = None
+        self._in_flight = 0
+        self._busy = False
+
+    def __str__(self) -> str:
+        return f"broker {self.broker.id} (epoch {self.broker.epoch})"
+
+    # -- called by the controller
+
+    def wake(self) -> None:
+        """Something changed: look."""
+        if self._behind_since_s is None and self._audience.behind(self.outbox):
+            self._behind_since_s = self._shared.now_s()
+        self._wake.set()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the broker acknowledged everything."""
+        return not self._busy and not self._audience.behind(self.outbox)
+
+    def propagation(self) -> Propagation:
+        """How far the broker is behind."""
+        since = [s for s in (self._sealed_since_s, self._behind_since_s) if s is not None]
+        oldest_s = self._shared.now_s() - min(since) if since and not self.quiet else 0.0
+        backlog = max(self.outbox.size + self._in_flight, self._audience.feed.backlog(self.outbox.position))
+        return Propagation(
+            broker_id=self.broker.id,
+            broker_epoch=self.broker.epoch,
+            connected=self._connection is not None and not self._connection.closed,
+            oldest_s=oldest_s,
+            partitions=backlog + self.outbox.turn_end - self.outbox.turn,
+            last_error=self._last_error,
+        )
+
+    # -- the task
+
+    async def run(self) -> None:
+        """Delivers until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                await self._step()
+        finally:
+            self._drop_connection()
+
+    async def _step(self) -> None:
+        """One seal and one turn at most, or one wait."""
+        now_s, waiting = self._shared.now_s(), self._audience.dirty(self.outbox)
+        snapshot = self.outbox.turn < self.outbox.turn_end
+        if waiting and now_s >= self._next_seal_s:
+            await self._sending(self._seal())
+        elif waiting and not snapshot:
+            await asyncio.sleep(self._next_seal_s - now_s)
+        elif not waiting and not snapshot:
+            await self._idle()
+        if snapshot:
+            await self._sending(self._turn())
+
+    async def _sending(self, work: Coroutine[None, None, None]) -> None:
+        self._busy = True
+        self._sealed_since_s, self._behind_since_s = self._behind_since_s, None
+        try:
+            await work
+        finally:
+            self._busy = False
+            self._in_flight = 0
+        if not self._audience.behind(self.outbox):
+            self._behind_since_s = None
+        elif self._behind_since_s is None:
+            self._behind_since_s = self._sealed_since_s
+        self._sealed_since_s = None
+        self._shared.progressed()
+
+    async def _idle(self) -> None:
+        """Waits for work; a lost connection is made again at once, so that ``connected`` tells the truth."""
+        if self._connection is not None and self._connection.closed:
+            await self._connected()
+        if not self._wake.is_set():
+            await self._wake.wait()
+
+    async def _seal(self) -> None:
+        shared, outbox = self._shared, self.outbox
+        self._next_seal_s = shared.now_s() + shared.settings.seal_interval_ms / 1000
+        if outbox.lead:
+            await self._tell_live_list()
+        leads = outbox.take_lead(REQUEST_ROWS_MAX)
+        stops = {} if outbox.lead else outbox.take_stop(REQUEST_ROWS_MAX)
+        await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
+        body, reached = shared.sealer.update_metadata(outbox.position)
+        if body is not None:
+            await self._tell_metadata(body)
+        else:
+            await self._tell_live_list()
+        outbox.position = reached
+        if stops:
+            await self._tell_stops(stops)
+
+    async def _turn(self) -> None:
+        outbox = self.outbox
+        await self._tell_live_list()
+        turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
+        await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
+        if turn.metadata is not None:
+            await self._tell_metadata(turn.metadata)
+        if outbox.turn == turn.first:
+            outbox.turn = turn.last
+
+    # -- requests
+
+    async def _tell_live_list(self) -> None:
+        while self.outbox.live_version != self._audience.live_version:
+            await self._tell_metadata(EMPTY_BODY)
+
+    async def _tell_metadata(self, body: bytes) -> None:
+        version, live = self._shared.live_list()
+        request = partial(self._requests.update_metadata, body=body, live=live)
+        self._answered(await self._deliver(Api.UPDATE_METADATA, request), Api.UPDATE_METADATA, range(0))
+        self.outbox.live_version = version
+
+    async def _tell_leaders(self, rows: Rows, body: bytes | None) -> None:
+        if body is not None:
+            self._in_flight = len(rows)
+            errors = await self._deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
+            self._answered(errors, Api.LEADER_AND_ISR, rows)
+
+    async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
+        self._in_flight = len(entries)
+        body = self._shared.sealer.stop_replica(entries)
+        errors = await self._deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
+        self._answered(errors, Api.STOP_REPLICA, entries)
+
+    def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:
+        self._in_flight = 0
+        if errors.top:
+            self._last_error = f"answered {api.name} with {error_name(errors.top)}"
+            if errors.top not in self._refused:
+                self._refused.add(errors.top)
+                log.warning("%s %s: the request had no effect there", self, self._last_error)
+        if errors.top or api is not Api.UPDATE_METADATA:
+            failed = tuple(self._shared.sealer.rows_of(errors.failed, rows))
+            self._shared.on_event(Answer(self.broker.id, self.broker.epoch, api, errors.top, failed, rows))
+
+    # -- delivery
+
+    async def _deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
+        """Sends until it is answered."""
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        parts = request(self._correlation, self.broker.epoch)
+        version = self._requests.versions[api]
+        while True:
+            connection = await self._connected()
+            try:
+                async with asyncio.timeout(self._shared.settings.request_timeout_ms / 1000):
+                    answer = await connection.exchange(parts)
+                errors = parse_answer(api, version, answer, self._correlation)
+            except TimeoutError as error:
+                self._failed(str(error) or f"no answer to {api.name} in time")
+            except (OSError, Malformed) as error:
+                self._failed(f"{api.name}: {error}")
+            else:
+                self._succeeded()
+                return errors
+
+    async def _connected(self) -> Connection:
+        """A connection that may be written to now; waits while the gate is closed and for the broker to accept."""
+        while True:
+            if not self._shared.gate():
+                await asyncio.sleep(GATE_POLL_S)
+            elif self._connection is not None and not self._connection.closed:
+                return self._connection
+            elif (pause_s := self._retry_at_s - self._shared.now_s()) > 0:
+                await asyncio.sleep(pause_s)
+            else:
+                await self._connect()
+
+    async def _connect(self) -> None:
+        self._retry_at_s = self._shared.now_s() + self._backoff_s
+        try:
+            endpoint = self._endpoint()
+            async with asyncio.timeout(self._shared.settings.connect_timeout_ms / 1000):
+                self._connection = await self._shared.transport.connect(endpoint.host, endpoint.port, self._wake.set)
+        except TimeoutError as error:
+            self._failed(str(error) or "connecting takes too long")
+        except OSError as error:
+            self._failed(str(error))
+
+    def _endpoint(self) -> Endpoint:
+        listeners = self._shared.settings.listeners
+        endpoint = next((e for name in listeners if (e := self.broker.endpoint(name)) is not None), None)
+        if endpoint is None:
+            raise Unreachable(f"it registered no listener named {' or '.join(listeners)}")
+        if endpoint.security_protocol != PLAINTEXT:
+            raise Unreachable(f"its listener {endpoint.listener} is not PLAINTEXT, the only protocol of this version")
+        return endpoint
+
+    def _failed(self, reason: str) -> None:
+        settings, now_s = self._shared.settings, self._shared.now_s()
+        self._drop_connection()
+        self._last_error = reason
+        self._retry_at_s = now_s + self._backoff_s
+        self._backoff_s = min(2 * self._backoff_s, settings.retry_backoff_ms_max / 1000)
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            log.warning("%s cannot be told: %s; tried again until it answers or is deregistered", self, reason)
+
+    def _succeeded(self) -> None:
+        self._last_error = None
+        self._backoff_s = self._shared.settings.retry_backoff_ms / 1000
+        if self._failing_since_s is not None:
+            log.info("%s is told again after %.1f s", self, self._shared.now_s() - self._failing_since_s)
+            self._failing_since_s = None
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,140 @@
+"""Channels: what the controller says once, told to every broker that must hear it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from brokers.channel import Channel, Propagation
+from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, Shared
+from brokers.transport import TcpTransport, Transport
+from state_machines.audience import Audience, ClusterView
+from state_machines.decision import Change, ReplicaMove
+from state_machines.types import Broker
+
+log = logging.getLogger("regent.brokers")
+
+
+class Channels:
+    """All channels of one term. Every method but :meth:`quiesced` and :meth:`close` returns at once.
+
+    ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
+    The model must be changed before its change is told, without an await between the two.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        settings: ChannelSettings,
+        gate: Callable[[], bool],
+        on_event: OnEvent,
+        transport: Transport | None = None,
+    ) -> None:
+        self._audience = Audience(cluster)
+        self._shared = Shared(self._audience, settings, transport or TcpTransport(), gate, on_event)
+        self._channels: dict[int, Channel] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    # -- brokers
+
+    def add(self, broker: Broker) -> None:
+        """A broker registered: a new incarnation gets a new channel; the same one with other endpoints is updated.
+
+        A new incarnation knows nothing: call :meth:`snapshot` for it.
+        """
+        known = self._channels.get(broker.id)
+        if known is not None and known.broker.epoch == broker.epoch:
+            known.broker = broker
+            self.live_list_changed()
+            return
+        if known is not None:
+            self.remove(broker.id)
+        channel = Channel(broker, self._audience.add(broker.id), self._shared)
+        self._channels[broker.id] = channel
+        task = asyncio.create_task(channel.run(), name=f"channel to {channel}")
+        self._tasks[broker.id] = task
+        task.add_done_callback(lambda done: self._ended(broker.id, done))
+        self._wake()
+
+    def remove(self, broker_id: int) -> None:
+        """A broker is gone: its channel ends at once, with everything that waited for it."""
+        if self._channels.pop(broker_id, None) is not None:
+            self._audience.remove(broker_id)
+            self._end(self._tasks.pop(broker_id))
+            self._shared.progress.set()
+            self._wake()
+
+    def live_list_changed(self) -> None:
+        """Registrations, endpoints or racks changed: everybody hears the whole list."""
+        self._audience.live_list_changed()
+        self._wake()
+
+    # -- telling
+
+    def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+        """Changes and moves that are in the model now."""
+        self._audience.tell(changes, moves)
+        self._wake()
+
+    def metadata_changed(self, rows: Iterable[int]) -> None:
+        """Rows of which every broker must hear UpdateMetadata, and no replica LeaderAndIsr."""
+        self._audience.metadata_changed(rows)
+        self._wake()
+
+    def leader_and_isr_to(self, broker_id: int, rows: Iterable[int], is_new: bool = False) -> None:
+        """One broker hears LeaderAndIsr with the current leadership of rows."""
+        self._audience.leader_and_isr_to(broker_id, rows, is_new=is_new)
+        self._wake()
+
+    def snapshot(self, broker_ids: Iterable[int] | None = None) -> None:
+        """The brokers (None: all) hear everything that the model holds, in turns; changes go ahead of it."""
+        for broker_id in self._channels if broker_ids is None else broker_ids:
+            if broker_id in self._channels:
+                self._audience.snapshot(broker_id)
+        self._wake()
+
+    def _wake(self) -> None:
+        for channel in self._channels.values():
+            channel.wake()
+
+    # -- waiting and looking
+
+    async def quiesced(self, timeout_s: float) -> frozenset[int]:
+        """Waits until every broker acknowledged everything; returns those that have not by then (empty = done)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._behind():
+                    self._shared.progress.clear()
+                    await self._shared.progress.wait()
+        except TimeoutError:
+            pass
+        return self._behind()
+
+    def _behind(self) -> frozenset[int]:
+        return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
+
+    def propagation(self) -> dict[int, Propagation]:
+        """How far each broker is behind."""
+        return {broker_id: channel.propagation() for broker_id, channel in sorted(self._channels.items())}
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Ends all channels, a request in flight included."""
+        for broker_id in list(self._channels):
+            self.remove(broker_id)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.done():
+            self._ending.add(task)
+            task.cancel()
+
+    def _ended(self, broker_id: int, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the channel to broker %d ended by an error; the term must end", broker_id, exc_info=error)
+            self._shared.on_event(ChannelFailed(broker_id, repr(error)))

@@ -1,0 +1,212 @@
+"""One-off questions to one broker, for preflight, hand-back and verification."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Self
+
+from msgspec import Struct
+
+from brokers.transport import Connection, TcpTransport, Transport
+from brokers.wire import cold
+from brokers.wire.errors import Error, error_name
+from brokers.wire.primitives import Malformed
+from brokers.wire.versions import Api
+
+CLIENT_ID: Final = "regent"
+BROKER_RESOURCE: Final = 4
+CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
+VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_CLUSTER: 0}
+"""Versions that are used: every broker from 2.8 on has them."""
+TOPICS_PER_CALL: Final = 500
+"""Topics per Metadata request: keeps reading one answer to some tens of milliseconds."""
+
+
+class BrokerCallFailed(OSError):
+    """A broker could not be asked, or answered with an error; says which and why."""
+
+
+class Node(Struct, frozen=True):
+    """A broker as metadata lists it on the listener that was asked."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionMetadata(Struct, frozen=True, gc=False):
+    """A partition in a broker's metadata cache. ``error`` 5: no leader; 9: a replica is not available."""
+
+    error: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class TopicMetadata(Struct, frozen=True):
+    """A topic in a broker's metadata cache; ``topic_id`` is None below IBP 2.8."""
+
+    error: int
+    topic_id: bytes | None
+    partitions: Mapping[int, PartitionMetadata]
+
+
+class ClusterMetadata(Struct, frozen=True):
+    """A broker's metadata cache. ``controller_id`` is the id in its last UpdateMetadata, listed as a node or not."""
+
+    cluster_id: str | None
+    controller_id: int
+    nodes: tuple[Node, ...]
+    topics: Mapping[str, TopicMetadata]
+
+
+class BrokerClient:
+    """A connection for questions: ``async with await BrokerClient.connect(host, port) as broker``."""
+
+    def __init__(self, connection: Connection, address: str, timeout_s: float) -> None:
+        self._connection = connection
+        self._address = address
+        self._timeout_s = timeout_s
+        self._correlation = 0
+        self.api_versions: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    async def connect(
+        cls, host: str, port: int, timeout_s: float = 10.0, transport: Transport | None = None
+    ) -> BrokerClient:
+        """Connects and asks for the API versions; raises :class:`BrokerCallFailed`. ``timeout_s`` is per step."""
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await (transport or TcpTransport()).connect(host, port, lambda: None)
+        except TimeoutError:
+            raise BrokerCallFailed(f"{address} does not accept a connection within {timeout_s:g} s") from None
+        except OSError as error:
+            raise BrokerCallFailed(f"{address} cannot be reached: {error}") from error
+        client = cls(connection, address, timeout_s)
+        try:
+            await client._ask_versions()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._connection.close()
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        """The broker's metadata of ``topics`` (None: all), asked for in batches so that no answer is huge."""
+        if topics is None:
+            return _cluster_metadata(await self._metadata(None))
+        names = list(topics)
+        found = [await self._metadata(names[i : i + TOPICS_PER_CALL]) for i in range(0, len(names), TOPICS_PER_CALL)]
+        parts = [_cluster_metadata(answer) for answer in found or [await self._metadata([])]]
+        merged = {name: topic for part in parts for name, topic in part.topics.items()}
+        return ClusterMetadata(parts[-1].cluster_id, parts[-1].controller_id, parts[-1].nodes, merged)
+
+    async def _metadata(self, topics: list[str] | None) -> Any:
+        version = VERSIONS[Api.METADATA]
+        wanted = None
+        if topics is not None:
+            kind = "MetadataRequestTopic"
+            wanted = tuple(cold.nested(Api.METADATA, version, kind, topic_id=None, name=name) for name in topics)
+        return await self._ask(
+            Api.METADATA, topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+
+    async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """Effective settings of the broker (None: all); sensitive values are None."""
+        resource = cold.nested(
+            Api.DESCRIBE_CONFIGS,
+            VERSIONS[Api.DESCRIBE_CONFIGS],
+            "DescribeConfigsResource",
+            resource_type=BROKER_RESOURCE,
+            resource_name=str(broker_id),
+            configuration_keys=None if names is None else tuple(names),
+        )
+        answer = await self._ask(
+            Api.DESCRIBE_CONFIGS, resources=(resource,), include_synonyms=False, include_documentation=False
+        )
+        result = answer.results[0]
+        self._check(Api.DESCRIBE_CONFIGS, result.error_code, result.error_message)
+        return {config.name: config.value for config in result.configs}
+
+    async def describe_cluster(self) -> ClusterMetadata:
+        """Nodes and controller as admin clients see them: a controller that is not a node there is -1."""
+        answer = await self._ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=False)
+        self._check(Api.DESCRIBE_CLUSTER, answer.error_code, answer.error_message)
+        nodes = tuple(Node(n.broker_id, n.host, n.port, n.rack) for n in answer.brokers)
+        return ClusterMetadata(answer.cluster_id, answer.controller_id, nodes, {})
+
+    async def _ask_versions(self) -> None:
+        """ApiVersions v3; a broker that does not know it answers in v0."""
+        correlation, request = self._request(Api.API_VERSIONS, 3, CLIENT_SOFTWARE)
+        frame = await self._exchange(Api.API_VERSIONS, request)
+        version = 0 if frame[4:6] == Error.UNSUPPORTED_VERSION.to_bytes(2, "big") else 3
+        answer = self._decode(Api.API_VERSIONS, version, frame, correlation)
+        if version == 3:
+            self._check(Api.API_VERSIONS, answer.error_code, None)
+        self.api_versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+    async def _ask(self, api: Api, **fields: object) -> Any:
+        version = VERSIONS[api]
+        first, last = self.api_versions.get(api, (0, -1))
+        if not first <= version <= last:
+            raise BrokerCallFailed(
+                f"{self._address} offers {api.name} v{first} to v{last} where v{version} is needed: "
+                "is it a Kafka broker of 2.8 or later?"
+            )
+        correlation, request = self._request(api, version, fields)
+        return self._decode(api, version, await self._exchange(api, request), correlation)
+
+    def _request(self, api: Api, version: int, fields: Mapping[str, object]) -> tuple[int, bytes]:
+        self._correlation += 1
+        return self._correlation, cold.encode_request(api, version, self._correlation, CLIENT_ID, **fields)
+
+    async def _exchange(self, api: Api, request: bytes) -> bytes:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._connection.exchange([request])
+        except TimeoutError:
+            raise BrokerCallFailed(f"{self._address} does not answer {api.name} within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise BrokerCallFailed(f"{self._address} does not answer {api.name}: {error}") from error
+
+    def _decode(self, api: Api, version: int, frame: bytes, correlation: int) -> Any:
+        try:
+            return cold.decode_response(api, version, frame, correlation)
+        except Malformed as error:
+            self.close()
+            raise BrokerCallFailed(f"{self._address}: {error}") from error
+
+    def _check(self, api: Api, error: int, message: str | None) -> None:
+        if error != Error.NONE:
+            detail = f": {message}" if message else ""
+            raise BrokerCallFailed(f"{self._address} answered {api.name} with {error_name(error)}{detail}")
+
+
+def _cluster_metadata(answer: Any) -> ClusterMetadata:
+    nodes = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in answer.brokers)
+    topics = {t.name: _topic_metadata(t) for t in answer.topics if t.name is not None}
+    return ClusterMetadata(answer.cluster_id, answer.controller_id, nodes, topics)
+
+
+def _topic_metadata(topic: Any) -> TopicMetadata:
+    partitions = {
+        p.partition_index: PartitionMetadata(
+            int(p.error_code), p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas
+        )
+        for p in topic.partitions
+    }
+    return TopicMetadata(int(topic.error_code), topic.topic_id.bytes if topic.topic_id else None, partitions)

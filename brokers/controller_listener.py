@@ -1,0 +1,194 @@
+"""The listener where brokers find their controller: ApiVersions, ControlledShutdown, AlterPartition, producer ids.
+
+A call is always answered: a ControlledShutdown without an answer costs a broker 3 x 30 s. While the daemon does not
+hold the role, ControlledShutdown gets STALE_CONTROLLER_EPOCH and everything else NOT_CONTROLLER, on which brokers
+look the controller up again. Kafka ``KafkaApis`` and ``NodeToControllerChannelManager`` are the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from brokers.inbound import InboundConnection, ListenerLimits, Quiet
+from brokers.wire.calls import (
+    AllocateProducerIdsCall,
+    AlterPartitionCall,
+    ApiVersionsCall,
+    Call,
+    ControlledShutdownCall,
+    read_call,
+    read_header,
+)
+from brokers.wire.errors import Error
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.replies import (
+    AllocateProducerIdsReply,
+    AlterPartitionReply,
+    ControlledShutdownReply,
+    Reply,
+    encode_api_versions,
+    encode_reply,
+    not_controller,
+    refusal,
+)
+from brokers.wire.versions import Api
+
+log = logging.getLogger("regent.listener")
+
+
+class NotController(Exception):
+    """Raised by a handler when the role was lost while the call waited."""
+
+
+class CallHandlers(Protocol):
+    """Who answers calls during a term of office."""
+
+    async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
+        """Moves what the broker leads."""
+
+    async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
+        """Commits ISR changes."""
+
+    async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
+        """Hands out a block of producer ids."""
+
+
+class ControllerListener:
+    """Listens all the time; serves from :meth:`serve` to :meth:`resign`."""
+
+    def __init__(self, host: str, port: int, limits: ListenerLimits | None = None) -> None:
+        self.limits = limits or ListenerLimits()
+        self.quiet = Quiet()
+        self.buffered_bytes = 0
+        self._address = host, port
+        self._handlers: CallHandlers | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[InboundConnection] = set()
+        self._running: set[asyncio.Task[Reply]] = set()
+
+    # -- life
+
+    async def start(self) -> None:
+        """Binds; raises OSError naming the address."""
+        host, port = self._address
+        try:
+            self._server = await asyncio.get_running_loop().create_server(lambda: InboundConnection(self), host, port)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the controller listener cannot listen on {host}:{port}: {error}; free it or set another port",
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """The port that it is bound to."""
+        if self._server is None or not self._server.sockets:
+            raise RuntimeError("the controller listener is not started")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    async def stop(self) -> None:
+        """Closes the socket and every connection; calls under way are abandoned."""
+        self._handlers = None
+        if self._server is not None:
+            self._server.close()
+        self.close_connections()
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    def serve(self, handlers: CallHandlers) -> None:
+        """The daemon holds the role: calls go to ``handlers``."""
+        self._handlers = handlers
+
+    def resign(self) -> None:
+        """The role is lost: brokers must look for another controller now, not after their 30 s."""
+        self._handlers = None
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Closes every connection; brokers reconnect to whom they take for the controller."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    # -- used by connections
+
+    def admit(self, connection: InboundConnection) -> bool:
+        """See :class:`brokers.inbound.Host`."""
+        if len(self._connections) >= self.limits.connections_max:
+            self.quiet.warn(
+                "",
+                "connections",
+                f"a connection from {connection.peer} is refused: {self.limits.connections_max} are open; "
+                "raise listener.connections_max or find out who holds them",
+            )
+            return False
+        self._connections.add(connection)
+        return True
+
+    def left(self, connection: InboundConnection) -> None:
+        """See :class:`brokers.inbound.Host`."""
+        self._connections.discard(connection)
+
+    async def answer(self, frame: bytes) -> bytes:
+        """The framed response to one request; raises :class:`Malformed` where there can be none."""
+        reader = Reader(frame)
+        header = read_header(reader)
+        if header.api == Api.API_VERSIONS and not header.served:
+            return encode_api_versions(header.correlation, header.version)
+        if not header.served:
+            raise Malformed(
+                f"API key {header.api} v{header.version}, which is not served here: this is the controller listener, "
+                "meant for brokers only"
+            )
+        call = read_call(header, reader)
+        if isinstance(call, ApiVersionsCall):
+            return encode_api_versions(header.correlation, call.version)
+        return encode_reply(call, header.correlation, await self._reply(call))
+
+    async def _reply(self, call: Call) -> Reply:
+        handlers = self._handlers
+        if handlers is None:
+            return not_controller(call)
+        if len(self._running) >= self.limits.calls_max:
+            self.quiet.warn("", "calls", f"a call is refused: {self.limits.calls_max} are under way")
+            return refusal(call, Error.REQUEST_TIMED_OUT)
+        task = asyncio.create_task(_dispatch(handlers, call))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.wait({task}, timeout=self.limits.call_timeout_ms / 1000)
+        return self._outcome(call, task)
+
+    def _outcome(self, call: Call, task: asyncio.Task[Reply]) -> Reply:
+        """Calls that take too long go on: what they commit is told to brokers like every other change."""
+        if not task.done():
+            self.quiet.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will ask again")
+            return refusal(call, Error.REQUEST_TIMED_OUT)
+        if task.cancelled() or isinstance(task.exception(), NotController):
+            return not_controller(call)
+        if (error := task.exception()) is not None:
+            log.error("%s failed", type(call).__name__, exc_info=error)
+            return not_controller(call)
+        return task.result()
+
+
+async def _dispatch(handlers: CallHandlers, call: Call) -> Reply:
+    match call:
+        case ControlledShutdownCall():
+            return await handlers.controlled_shutdown(call)
+        case AlterPartitionCall():
+            return await handlers.alter_partition(call)
+        case AllocateProducerIdsCall():
+            return await handlers.allocate_producer_ids(call)
+        case ApiVersionsCall():
+            raise TypeError("ApiVersions needs no handler")

@@ -1,0 +1,1 @@
+"""Real ZooKeeper and Kafka in processes of their own, for the demo and the tests."""

@@ -1,0 +1,108 @@
+"""A real ZooKeeper server in a process of its own, on one port and one data folder for all its starts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from brokers.embedded.jvm import java_command, write_log4j, write_properties
+from brokers.embedded.process import ChildProcess, free_port
+
+COMMAND_S_MAX: Final = 2.0
+"""How long a four-letter command may take before the server counts as not ready."""
+
+_LOG4J: Final = """\
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %m (%c)%n
+"""
+
+
+class EmbeddedZooKeeper(ChildProcess):
+    """ZooKeeper, standalone. ``folder`` receives its configuration, log and data.
+
+    ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min``/``session_ms_max`` say otherwise);
+    ``jute_maxbuffer`` is the largest packet in bytes (server default 1 MiB - 1); with ``super_password`` the digest
+    user ``super`` may do everything, whatever the ACLs; ``properties`` are further lines of its configuration file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        tick_ms: int = 1_000,
+        session_ms_min: int | None = None,
+        session_ms_max: int | None = None,
+        jute_maxbuffer: int | None = None,
+        super_password: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        heap_mb: int = 256,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.port = port or free_port()
+        settings: dict[str, object] = {
+            "tickTime": tick_ms,
+            "dataDir": folder / "data",
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "maxClientCnxns": 0,
+            "minSessionTimeout": session_ms_min or 2 * tick_ms,
+            "maxSessionTimeout": session_ms_max or 20 * tick_ms,
+            "4lw.commands.whitelist": "*",
+            "admin.enableServer": "false",
+            **(properties or {}),
+        }
+        config = write_properties(folder / "zookeeper.properties", settings)
+        options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m"]
+        if jute_maxbuffer is not None:
+            options.append(f"-Djute.maxbuffer={jute_maxbuffer}")
+        if super_password is not None:
+            options.append(f"-Dzookeeper.DigestAuthenticationProvider.superDigest={digest('super', super_password)}")
+        command = java_command(options, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config))
+        super().__init__("ZooKeeper", command, folder / "zookeeper.log")
+
+    @property
+    def connect(self) -> str:
+        """Connect string without a chroot."""
+        return f"127.0.0.1:{self.port}"
+
+    async def boot(self) -> float:
+        """Starts the server and waits until it serves; returns the seconds it took."""
+        return await self.start(self.serves)
+
+    async def restart(self) -> float:
+        """Clean stop, then start on the same port and data; returns the seconds of the start."""
+        await self.stop()
+        return await self.boot()
+
+    async def serves(self) -> bool:
+        """Whether the server answers ``srvr`` as one that serves requests."""
+        return "Mode:" in await self.ask("srvr")
+
+    async def ask(self, command: str) -> str:
+        """The answer to a four-letter command; empty where the server does not answer."""
+        try:
+            return await asyncio.wait_for(self._ask(command), COMMAND_S_MAX)
+        except (OSError, TimeoutError):
+            return ""
+
+    async def _ask(self, command: str) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(command.encode())
+            return (await reader.read(-1)).decode(errors="replace")
+        finally:
+            writer.close()
+
+
+def digest(user: str, password: str) -> str:
+    """``user:hash`` as ZooKeeper's digest scheme stores it in ACLs and takes it for ``superDigest``."""
+    hashed = hashlib.sha1(f"{user}:{password}".encode(), usedforsecurity=False).digest()
+    return f"{user}:{base64.b64encode(hashed).decode()}"

@@ -1,0 +1,205 @@
+"""One connection of a broker to the controller: frames in, one call at a time, slow and garbled peers cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from brokers.wire.frames import FrameBuffer
+from brokers.wire.primitives import Malformed
+
+log = logging.getLogger("regent.listener")
+
+LOG_KEYS_MAX: Final = 1_000
+LOG_INTERVAL_S: Final = 60.0
+
+
+class ListenerLimits(Struct, frozen=True):
+    """Bounds of a listener.
+
+    ``buffered_bytes_max``: announced bytes of all incomplete requests together. ``frame_timeout_ms``: a request that
+    has begun must be complete, and an answer taken, within it. ``calls_max``: calls of all connections under way.
+    ``call_timeout_ms``: a call is answered by then; brokers give up after 30 s.
+    """
+
+    frame_bytes_max: int = 16_777_216
+    connections_max: int = 2_000
+    buffered_bytes_max: int = 134_217_728
+    frame_timeout_ms: int = 10_000
+    idle_timeout_ms: int = 600_000
+    calls_max: int = 2_000
+    call_timeout_ms: int = 25_000
+
+
+class Quiet:
+    """Logs a sentence per key at most once in :data:`LOG_INTERVAL_S`, with how often it was left out since."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def warn(self, peer: str, kind: str, sentence: str) -> None:
+        """Says it, unless the same kind of thing was said of the same peer lately."""
+        now_s, key = self._clock(), (peer, kind)
+        said_s, left_out = self._said.pop(key, (None, 0))
+        if said_s is not None and now_s - said_s < LOG_INTERVAL_S:
+            self._said[key] = said_s, left_out + 1
+            return
+        again = f" ({left_out} more of these in the last minute or longer)" if left_out else ""
+        log.warning("%s%s", sentence, again)
+        self._said[key] = now_s, 0
+        while len(self._said) > LOG_KEYS_MAX:
+            self._said.popitem(last=False)
+
+
+class Host(Protocol):
+    """What a connection needs of its listener."""
+
+    limits: ListenerLimits
+    quiet: Quiet
+    buffered_bytes: int
+
+    async def answer(self, frame: bytes) -> bytes:
+        """The framed response to one request; raises Malformed where there can be none."""
+
+    def admit(self, connection: InboundConnection) -> bool:
+        """Whether there is room for one more connection."""
+
+    def left(self, connection: InboundConnection) -> None:
+        """The connection ended."""
+
+
+class InboundConnection(asyncio.Protocol):
+    """Reads no further while a call is under way, so a peer occupies one call and one buffer at most."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._frames = FrameBuffer(host.limits.frame_bytes_max)
+        self._waiting: deque[bytes] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reserved = 0
+        self.peer = "unknown peer"
+
+    # -- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = str(address[0]) if address else self.peer
+        if not self._host.admit(self):
+            transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._watch_idle()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        began = self._frames.partial
+        try:
+            self._waiting.extend(self._frames.feed(data))
+            self._reserve(self._frames.announced)
+        except Malformed as error:
+            self.refuse("frame", str(error))
+            return
+        if self._waiting and self._task is None:
+            self._unwatch()
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._task = asyncio.create_task(self._serve())
+        elif self._task is None and not began:
+            self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
+
+    def pause_writing(self) -> None:
+        """The peer does not take its answer."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The peer took it."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; a call under way goes on, its answer is dropped."""
+        self._unwatch()
+        self._transport = None
+        self._writable.set()
+        self._host.buffered_bytes -= self._reserved
+        self._reserved = 0
+        self._host.left(self)
+
+    # -- serving
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting and self._transport is not None:
+                reply = await self._host.answer(self._waiting.popleft())
+                if self._transport is not None:
+                    self._transport.write(reply)
+                    await self._taken()
+        except Malformed as error:
+            self.refuse("call", str(error))
+        finally:
+            self._task = None
+        self._read_on()
+
+    async def _taken(self) -> None:
+        if not self._writable.is_set():
+            self._watch(self._host.limits.frame_timeout_ms, "it does not take its answer in time")
+            await self._writable.wait()
+            self._unwatch()
+
+    def _read_on(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._frames.partial:
+            self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
+        else:
+            self._watch_idle()
+        self._transport.resume_reading()
+
+    def _reserve(self, announced: int) -> None:
+        self._host.buffered_bytes += announced - self._reserved
+        self._reserved = announced
+        if self._host.buffered_bytes > self._host.limits.buffered_bytes_max:
+            raise Malformed("too many bytes are being sent by all peers together")
+
+    # -- ending
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Closes this connection and says why."""
+        self._host.quiet.warn(self.peer, kind, f"a connection from {self.peer} is closed: {why}")
+        self.abort()
+
+    def abort(self) -> None:
+        """Closes it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _watch(self, timeout_ms: int, what: str) -> None:
+        self._unwatch()
+        self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.refuse, "slow", what)
+
+    def _watch_idle(self) -> None:
+        """An idle connection ends without a word: brokers open a new one when they need it."""
+        self._unwatch()
+        idle_s = self._host.limits.idle_timeout_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(idle_s, self.abort)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,114 @@
+"""Bodies from dirty rows, encoded from the model when they are sent.
+
+The head of a row is encoded once and kept while the row stays the same object, so it serves every replica's
+LeaderAndIsr and the UpdateMetadata of all; one UpdateMetadata body serves all channels at one feed position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from brokers.wire.answers import Failure, TopicKey
+from brokers.wire.partitions import (
+    NO_TOPIC,
+    PartitionEncoder,
+    grouped_body,
+    head,
+    metadata_tail,
+    stop_entry,
+)
+from brokers.wire.primitives import compact_string
+from brokers.wire.versions import Ibp
+from state_machines.audience import Audience, is_told
+from state_machines.types import PartitionRow
+
+REQUEST_ROWS_MAX: Final = 20_000
+"""Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""
+HEADS_MAX: Final = 40_000
+"""Heads that are kept: about 5 MB."""
+SHARED_BODIES_MAX: Final = 4
+"""UpdateMetadata bodies that are kept for channels that come to the same position."""
+
+
+class Sealer:
+    """Encodes dirty rows for all channels of one term."""
+
+    def __init__(self, audience: Audience, ibp: Ibp) -> None:
+        self._audience = audience
+        self._view = audience.view
+        self._encoder = PartitionEncoder(ibp)
+        self._by_id = ibp.leader_and_isr_version >= 5
+        self._heads: dict[int, tuple[PartitionRow, bytes]] = {}
+        self._shared: dict[tuple[int, int, int], tuple[bytes, int]] = {}
+
+    def leader_and_isr(self, entries: Mapping[int, bool]) -> bytes | None:
+        """Body of LeaderAndIsr for rows (row -> is new); None where no row is told any more."""
+        groups: dict[int, list[bytes]] = {}
+        group, topic, tail = [], NO_TOPIC, self._encoder.leader_and_isr_tail
+        for i, row, fields in self._told(entries):
+            if row.topic != topic:
+                group, topic = groups.setdefault(row.topic, []), row.topic
+            group.append(fields + tail(row, is_new=entries[i]))
+        return self._body(groups)
+
+    def update_metadata(self, position: int) -> tuple[bytes | None, int]:
+        """Body with what changed after ``position``, and the new position; shared by all channels at that position."""
+        feed = self._audience.feed
+        key = position, feed.number, self._audience.live_version
+        shared = self._shared.get(key)
+        if shared is None:
+            rows, reached = feed.since(position, REQUEST_ROWS_MAX)
+            shared = self._metadata(rows) or b"", reached
+            while len(self._shared) >= SHARED_BODIES_MAX:
+                del self._shared[next(iter(self._shared))]
+            self._shared[key] = shared
+        body, reached = shared
+        return body or None, reached
+
+    def _metadata(self, changed: Iterable[int]) -> bytes | None:
+        groups: dict[int, list[bytes]] = {}
+        group, topic, offline_replicas = [], NO_TOPIC, self._view.offline_replicas
+        for i, row, fields in self._told(changed):
+            if row.topic != topic:
+                group, topic = groups.setdefault(row.topic, []), row.topic
+            group.append(fields + metadata_tail(offline_replicas(i)))
+        return self._body(groups)
+
+    def stop_replica(self, entries: Mapping[int, bool]) -> bytes:
+        """Body of StopReplica for rows (row -> delete)."""
+        groups: dict[int, list[bytes]] = {}
+        for i, delete in entries.items():
+            row = self._view.rows[i]
+            groups.setdefault(row.topic, []).append(stop_entry(row, delete=delete))
+        return grouped_body(groups, lambda index: compact_string(self._view.topics[index].name))
+
+    def rows_of(self, failed: Iterable[Failure], sent: Iterable[int]) -> list[tuple[int, int]]:
+        """(row, error) of failures in the answer to a request for the rows ``sent``."""
+        wanted = {(failure.topic, failure.partition): failure.error for failure in failed}
+        found: list[tuple[int, int]] = []
+        for i in sent if wanted else ():
+            row = self._view.rows[i]
+            topic = self._view.topics[row.topic]
+            keys: tuple[TopicKey, ...] = (topic.name, topic.topic_id) if topic.topic_id else (topic.name,)
+            found += [(i, wanted[key, row.partition]) for key in keys if (key, row.partition) in wanted]
+        return found
+
+    def _told(self, wanted: Iterable[int]) -> Iterator[tuple[int, PartitionRow, bytes]]:
+        """Those of the rows that brokers hear of, each with its head."""
+        rows, heads = self._view.rows, self._heads
+        if len(heads) >= HEADS_MAX:
+            heads.clear()
+        for i in wanted:
+            row = rows[i]
+            known = heads.get(i)
+            if known is not None and known[0] is row:
+                yield i, row, known[1]
+            elif is_told(row):
+                fields = head(row)
+                heads[i] = row, fields
+                yield i, row, fields
+
+    def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:
+        topics, encode = self._view.topics, self._encoder.topic
+        return grouped_body(groups, lambda index: encode(topics[index])) if groups else None

@@ -1,0 +1,83 @@
+"""Answers to LeaderAndIsr, UpdateMetadata and StopReplica, read as cheaply as their content allows.
+
+After a failover nearly every partition of a large LeaderAndIsr answer says 11 (the leader epoch is known already);
+the only error that a controller acts on is 56 (the log directory is offline). So large answers are first searched
+for the bytes of 56, and read only where they occur.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from brokers.wire.errors import Error
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.versions import Api
+
+SMALL_ANSWER_BYTES: Final = 4096
+"""Answers up to this size are always read, so that other errors are seen where it costs nothing."""
+
+_STORAGE_ERROR_BYTES: Final = Error.KAFKA_STORAGE_ERROR.to_bytes(2, "big") + b"\0"
+"""The code and the empty tags behind it. With ids a zero byte follows, which tells it from partition 56 mostly."""
+_HARMLESS: Final = frozenset({Error.NONE, Error.STALE_CONTROLLER_EPOCH})
+_PARTITION_BYTES_MIN: Final = 7
+_TOPIC_BYTES_MIN: Final = 18
+_NAMED_PARTITION_BYTES_MIN: Final = 8
+
+TopicKey = str | bytes
+"""Name of a topic, or its 16-byte id, whichever the version carries."""
+
+
+class Failure(NamedTuple):
+    """A partition that the broker refused."""
+
+    topic: TopicKey
+    partition: int
+    error: int
+
+
+class Errors(NamedTuple):
+    """The top-level error of an answer and, where it was read, what failed in it."""
+
+    top: int
+    failed: list[Failure]
+
+
+def parse_answer(api: Api, version: int, frame: bytes, correlation: int) -> Errors:
+    """Errors of the answer to request ``correlation``; raises :class:`Malformed`. Per partition, 11 is not an error."""
+    reader = Reader(frame)
+    if (answered := reader.i32()) != correlation:
+        raise Malformed(f"answer to request {answered} where {correlation} was asked")
+    reader.skip_tags()
+    top = reader.i16()
+    if api is Api.UPDATE_METADATA:
+        return Errors(top, [])
+    by_id = api is Api.LEADER_AND_ISR and version >= 5
+    pattern = _STORAGE_ERROR_BYTES + b"\0" if by_id else _STORAGE_ERROR_BYTES
+    if len(frame) > SMALL_ANSWER_BYTES and frame.find(pattern, reader.position) < 0:
+        return Errors(top, [])
+    found = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
+    reader.skip_tags()
+    reader.end()
+    return Errors(top, [failure for failure in found if failure.error not in _HARMLESS])
+
+
+def _by_topic_id(reader: Reader) -> list[Failure]:
+    topics = reader.compact_array(_topic_failures, _TOPIC_BYTES_MIN)
+    return [failure for topic in topics for failure in topic]
+
+
+def _topic_failures(reader: Reader) -> list[Failure]:
+    topic = reader.uuid()
+    failures = reader.compact_array(lambda r: _failure(r, topic), _PARTITION_BYTES_MIN)
+    reader.skip_tags()
+    return failures
+
+
+def _named_failure(reader: Reader) -> Failure:
+    return _failure(reader, reader.compact_string())
+
+
+def _failure(reader: Reader, topic: TopicKey) -> Failure:
+    failure = Failure(topic, reader.i32(), reader.i16())
+    reader.skip_tags()
+    return failure

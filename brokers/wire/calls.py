@@ -1,0 +1,171 @@
+"""What brokers call on the controller: ApiVersions, ControlledShutdown, AlterPartition, AllocateProducerIds.
+
+Read by :class:`brokers.wire.primitives.Reader`, whose allocations are bounded by the size of the frame. kio is the
+reference in the tests only: its native reader reserves memory for whatever length an array claims and ends the
+process where that fails, so bytes that nobody asked for must not reach it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.versions import Api
+
+SERVED: Final = {
+    Api.CONTROLLED_SHUTDOWN: (0, 3),
+    Api.API_VERSIONS: (0, 4),
+    Api.ALTER_PARTITION: (0, 3),
+    Api.ALLOCATE_PRODUCER_IDS: (0, 0),
+}
+"""Versions that the controller listener offers. Brokers of every IBP find theirs in it."""
+
+NO_BROKER_EPOCH: Final = -1
+"""Broker epoch of ControlledShutdown v0 and v1: no check."""
+
+
+class ApiVersionsCall(Struct, frozen=True):
+    """What a broker asks first on a connection. ``version`` may be one that is not served."""
+
+    version: int
+
+
+class ControlledShutdownCall(Struct, frozen=True):
+    """A broker wants to stop: move what it leads. ``broker_epoch`` -1: no check."""
+
+    version: int
+    broker_id: int
+    broker_epoch: int
+
+
+class IsrProposal(Struct, frozen=True, gc=False):
+    """A leader's new ISR for one partition. ``topic`` is a name (v0, v1) or 16 bytes of topic id (v2, v3)."""
+
+    topic: str | bytes
+    partition: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    recovering: bool
+
+
+class AlterPartitionCall(Struct, frozen=True):
+    """ISR changes of the partitions that a broker leads (KIP-497)."""
+
+    version: int
+    broker_id: int
+    broker_epoch: int
+    proposals: tuple[IsrProposal, ...]
+
+
+class AllocateProducerIdsCall(Struct, frozen=True):
+    """A broker wants a block of producer ids (KIP-730)."""
+
+    version: int
+    broker_id: int
+    broker_epoch: int
+
+
+Call = ApiVersionsCall | ControlledShutdownCall | AlterPartitionCall | AllocateProducerIdsCall
+
+
+class Header(Struct, frozen=True):
+    """The fields that every request begins with."""
+
+    api: int
+    version: int
+    correlation: int
+
+    @property
+    def served(self) -> bool:
+        """Whether the controller listener offers this version."""
+        first, last = SERVED.get(self.api, (0, -1))  # type: ignore[call-overload]
+        return bool(first <= self.version <= last)
+
+
+def read_header(reader: Reader) -> Header:
+    """API key, version and correlation id."""
+    return Header(reader.i16(), reader.i16(), reader.i32())
+
+
+def read_call(header: Header, reader: Reader) -> Call:
+    """The rest of a request whose ``header`` is served, client id included; raises :class:`Malformed`."""
+    flexible = header.api in (Api.ALTER_PARTITION, Api.ALLOCATE_PRODUCER_IDS) or header.version >= 3
+    if header.api != Api.CONTROLLED_SHUTDOWN or header.version > 0:
+        reader.legacy_nullable_string()
+    if flexible:
+        reader.skip_tags()
+    call = _read_body(header, reader)
+    if flexible:
+        reader.skip_tags()
+    reader.end()
+    return call
+
+
+def _read_body(header: Header, reader: Reader) -> Call:
+    match header.api:
+        case Api.API_VERSIONS:
+            return _api_versions(header.version, reader)
+        case Api.CONTROLLED_SHUTDOWN:
+            return _controlled_shutdown(header.version, reader)
+        case Api.ALTER_PARTITION:
+            return _alter_partition(header.version, reader)
+        case Api.ALLOCATE_PRODUCER_IDS:
+            return _allocate_producer_ids(header.version, reader)
+        case _:
+            raise Malformed(f"API key {header.api} is not served")
+
+
+def _api_versions(version: int, reader: Reader) -> ApiVersionsCall:
+    if version >= 3:
+        reader.compact_string()
+        reader.compact_string()
+    return ApiVersionsCall(version)
+
+
+def _controlled_shutdown(version: int, reader: Reader) -> ControlledShutdownCall:
+    broker = reader.i32()
+    return ControlledShutdownCall(version, broker, reader.i64() if version >= 2 else NO_BROKER_EPOCH)
+
+
+def _allocate_producer_ids(version: int, reader: Reader) -> AllocateProducerIdsCall:
+    return AllocateProducerIdsCall(version, reader.i32(), reader.i64())
+
+
+def _alter_partition(version: int, reader: Reader) -> AlterPartitionCall:
+    broker, epoch = reader.i32(), reader.i64()
+    topics = reader.compact_array(lambda r: _proposals(version, r), 3)
+    return AlterPartitionCall(version, broker, epoch, tuple(proposal for topic in topics for proposal in topic))
+
+
+def _proposals(version: int, reader: Reader) -> list[IsrProposal]:
+    topic = reader.uuid() if version >= 2 else reader.compact_string()
+    proposals = reader.compact_array(lambda r: _proposal(version, topic, r), 14)
+    reader.skip_tags()
+    return proposals
+
+
+def _proposal(version: int, topic: str | bytes, reader: Reader) -> IsrProposal:
+    partition, leader_epoch = reader.i32(), reader.i32()
+    isr = reader.compact_array(_member if version >= 3 else Reader.i32, 4)
+    recovering = _recovery_state(reader) if version >= 1 else False
+    partition_epoch = reader.i32()
+    reader.skip_tags()
+    return IsrProposal(topic, partition, leader_epoch, tuple(isr), partition_epoch, recovering)
+
+
+def _member(reader: Reader) -> int:
+    """Broker id of an ISR member; brokers in ZooKeeper mode always send -1 as its epoch."""
+    broker = reader.i32()
+    reader.i64()
+    reader.skip_tags()
+    return broker
+
+
+def _recovery_state(reader: Reader) -> bool:
+    state = reader.i8()
+    if state not in (0, 1):
+        raise Malformed(f"leader recovery state {state} is neither 0 (recovered) nor 1 (recovering)")
+    return state == 1

@@ -1,0 +1,129 @@
+"""Frames: a 4-byte length and that many bytes. Cutting is pure; :class:`FrameConnection` is the client's side of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+from brokers.wire.primitives import Malformed
+
+_LENGTH: Final = Struct(">i")
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frames. Holds at most one incomplete frame and what came with the last chunk."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._max = frame_bytes_max
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that ``data`` completes; raises :class:`Malformed` at a length outside of the limit."""
+        buffer = self._buffer
+        buffer += data
+        frames: list[bytes] = []
+        start = 0
+        while len(buffer) - start >= _LENGTH.size:
+            end = start + _LENGTH.size + self._length(start)
+            if end > len(buffer):
+                break
+            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            start = end
+        if start:
+            del buffer[:start]
+        return frames
+
+    def _length(self, start: int) -> int:
+        length: int = _LENGTH.unpack_from(self._buffer, start)[0]
+        if not 0 <= length <= self._max:
+            raise Malformed(f"a frame of {length} bytes where at most {self._max} are allowed")
+        return length
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun and is not complete."""
+        return bool(self._buffer)
+
+    @property
+    def announced(self) -> int:
+        """Bytes that the incomplete frame will take; 0 while its length is unknown."""
+        return _LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= _LENGTH.size else 0
+
+
+class ConnectionLost(OSError):
+    """The connection ended; whether the last request arrived is unknown."""
+
+
+class FrameConnection(asyncio.Protocol):
+    """One request in flight on one TCP connection. ``on_lost`` is called once when the connection ends."""
+
+    def __init__(self, frame_bytes_max: int, on_lost: Callable[[], None] | None = None) -> None:
+        self._frames = FrameBuffer(frame_bytes_max)
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        self._lost: str | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None or self._lost is not None
+
+    async def exchange(self, parts: Sequence[bytes]) -> bytes:
+        """Writes one framed request and returns the next frame. Cancelled or failed, the connection is closed."""
+        if self._transport is None or self._lost is not None:
+            raise ConnectionLost(self._lost or "not connected")
+        assert self._answer is None, "one request in flight"
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.writelines(parts)
+        try:
+            return await self._answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        try:
+            frames = self._frames.feed(data)
+        except Malformed as error:
+            self._fail(str(error))
+            return
+        for frame in frames:
+            if self._answer is None or self._answer.done():
+                self._fail("bytes that no request asked for")
+                return
+            self._answer.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        reason = str(exc) if exc is not None else "closed by the other side"
+        self._lost = self._lost or reason
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionLost(self._lost))
+        if self._on_lost is not None:
+            self._on_lost()
+
+    def _fail(self, reason: str) -> None:
+        self._lost = reason
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionLost(reason))
+        self.close()

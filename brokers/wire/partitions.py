@@ -1,0 +1,130 @@
+"""Encoding of partitions and topics inside LeaderAndIsr, UpdateMetadata and StopReplica.
+
+The entries of LeaderAndIsr and UpdateMetadata begin with the same seven fields (the *head*), which depend on the row
+alone: they are packed once, by one struct per ISR size and replication factor, and only short tails differ.
+Bodies are the array of topics, equal for every broker that gets them; headers are written apart from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from struct import Struct, pack
+from typing import Final
+
+from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, ZERO_ID, compact_string, varint
+from brokers.wire.versions import Ibp
+from state_machines.types import PartitionRow, PartitionState, Topic
+
+NO_EPOCH: Final = -1
+"""Leader epoch in StopReplica that skips the check (``LeaderAndIsr.NoEpoch``)."""
+EPOCH_DURING_DELETE: Final = -2
+"""Leader epoch in StopReplica of a partition that is being deleted (``LeaderAndIsr.EpochDuringDelete``)."""
+
+NO_TOPIC: Final = -1
+"""No index of a topic."""
+TAILS_MAX: Final = 4096
+"""Distinct sets of offline replicas whose encoding is remembered."""
+
+_STOP = Struct(">ii?x").pack
+
+
+class _Packers(dict[tuple[int, int], tuple[Callable[..., bytes], bytes, bytes]]):
+    """Per ISR size and replication factor: the packer of a head and the two array lengths."""
+
+    def __missing__(self, sizes: tuple[int, int]) -> tuple[Callable[..., bytes], bytes, bytes]:
+        in_sync, replicas = sizes
+        counts = varint(in_sync + 1), varint(replicas + 1)
+        layout = Struct(f">iiii{len(counts[0])}s{in_sync}ii{len(counts[1])}s{replicas}i")
+        packer = self[sizes] = (layout.pack, *counts)
+        return packer
+
+
+_packers: Final = _Packers()
+
+
+def head(row: PartitionRow) -> bytes:
+    """Partition, controller epoch, leader, leader epoch, ISR, partition epoch, replicas."""
+    isr, replicas = row.isr, row.assignment.replicas
+    encode, isr_count, replica_count = _packers[len(isr), len(replicas)]
+    return encode(
+        row.partition,
+        row.controller_epoch,
+        row.leader,
+        row.leader_epoch,
+        isr_count,
+        *isr,
+        row.version,
+        replica_count,
+        *replicas,
+    )
+
+
+def id_array(ids: Iterable[int]) -> bytes:
+    """A compact array of int32."""
+    found = tuple(ids)
+    return varint(len(found) + 1) + pack(f">{len(found)}i", *found)
+
+
+@lru_cache(TAILS_MAX)
+def metadata_tail(offline: tuple[int, ...]) -> bytes:
+    """What follows the head in UpdateMetadata."""
+    return id_array(offline) + NO_TAGS
+
+
+class PartitionEncoder:
+    """The version-dependent parts, for the request versions of one IBP."""
+
+    def __init__(self, ibp: Ibp) -> None:
+        self._recovery = ibp.leader_and_isr_version >= 6
+        self._topics: dict[int, tuple[Topic, bytes]] = {}
+        self._topic_ids = ibp.leader_and_isr_version >= 5
+        self.plain_tail = self._tail(EMPTY_ARRAY, EMPTY_ARRAY, is_new=False, recovering=False)
+        self._plain_new_tail = self._tail(EMPTY_ARRAY, EMPTY_ARRAY, is_new=True, recovering=False)
+
+    def leader_and_isr_tail(self, row: PartitionRow, *, is_new: bool = False) -> bytes:
+        """What follows the head in LeaderAndIsr: adding, removing, is new, recovery state."""
+        assignment = row.assignment
+        if not (assignment.adding or assignment.removing or row.recovering):
+            return self._plain_new_tail if is_new else self.plain_tail
+        return self._tail(
+            id_array(assignment.adding), id_array(assignment.removing), is_new=is_new, recovering=row.recovering
+        )
+
+    def _tail(self, adding: bytes, removing: bytes, *, is_new: bool, recovering: bool) -> bytes:
+        recovery = bytes((recovering,)) if self._recovery else b""
+        return adding + removing + bytes((is_new,)) + recovery + NO_TAGS
+
+    def topic(self, topic: Topic) -> bytes:
+        """What precedes the partitions of a topic in LeaderAndIsr and UpdateMetadata; kept per topic."""
+        known = self._topics.get(topic.index)
+        if known is not None and known[0] is topic:
+            return known[1]
+        encoded = compact_string(topic.name)
+        if self._topic_ids:
+            encoded += topic.topic_id or ZERO_ID
+        self._topics[topic.index] = topic, encoded
+        return encoded
+
+
+def stop_entry(row: PartitionRow, *, delete: bool) -> bytes:
+    """One partition of StopReplica. The leader epoch keeps a late request from stopping a new replica (KAFKA-9539)."""
+    epoch = row.leader_epoch if row.has_leadership else NO_EPOCH
+    if row.state is PartitionState.NON_EXISTENT:
+        epoch = EPOCH_DURING_DELETE
+    return _STOP(row.partition, epoch, delete)
+
+
+def topic_piece(topic: bytes, entries: list[bytes]) -> bytes:
+    """One topic with its partitions."""
+    return b"".join((topic, varint(len(entries) + 1), *entries, NO_TAGS))
+
+
+def body(pieces: list[bytes]) -> bytes:
+    """The array of topics."""
+    return varint(len(pieces) + 1) + b"".join(pieces)
+
+
+def grouped_body(groups: Mapping[int, list[bytes]], topic: Callable[[int], bytes]) -> bytes:
+    """The array of topics from entries by topic index; no topic occurs twice."""
+    return body([topic_piece(topic(index), entries) for index, entries in groups.items()])

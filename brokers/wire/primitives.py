@@ -1,0 +1,158 @@
+"""Primitive types of Kafka's protocol: varints, strings and a reader that cannot be made to over-read or over-allocate.
+
+Sizes on the wire are checked against the bytes that are left before anything is built, so hostile frames cost no more
+than their own length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+NO_TAGS: Final = b"\0"
+"""An empty section of tagged fields."""
+EMPTY_ARRAY: Final = b"\1"
+"""A compact array of length 0."""
+ZERO_ID: Final = bytes(16)
+"""The topic id on the wire of a topic that has none."""
+VARINT_BYTES_MAX: Final = 5
+ITEMS_MAX: Final = 500_000
+"""Most array items in one message that is read: keeps reading it below a second."""
+
+_SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
+_I8, _I16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+
+
+class Malformed(ValueError):
+    """Bytes that do not follow the protocol; says what was wrong and where."""
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint (lengths and tags)."""
+    if value < 0x80:
+        return _SHORT[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def compact_string(text: str) -> bytes:
+    """A compact string: length + 1 as a varint, then UTF-8."""
+    data = text.encode()
+    return varint(len(data) + 1) + data
+
+
+def compact_nullable_string(text: str | None) -> bytes:
+    """A compact nullable string; null is length 0."""
+    return b"\0" if text is None else compact_string(text)
+
+
+def legacy_string(text: str) -> bytes:
+    """A string with a 16-bit length, as in request headers and versions that are not flexible."""
+    data = text.encode()
+    return _I16.pack(len(data)) + data
+
+
+class Reader:
+    """A cursor over one message; every method raises :class:`Malformed` instead of reading past the end."""
+
+    __slots__ = ("_items_left", "data", "position")
+
+    def __init__(self, data: bytes, items_max: int = ITEMS_MAX) -> None:
+        self.data = data
+        self.position = 0
+        self._items_left = items_max
+
+    def _take(self, size: int, what: str) -> int:
+        start = self.position
+        if size < 0 or start + size > len(self.data):
+            raise Malformed(f"{what} of {size} bytes at {start} does not fit into {len(self.data)} bytes")
+        self.position = start + size
+        return start
+
+    def i8(self) -> int:
+        """A signed 8-bit integer."""
+        value: int = _I8.unpack_from(self.data, self._take(1, "int8"))[0]
+        return value
+
+    def i16(self) -> int:
+        """A signed 16-bit integer."""
+        value: int = _I16.unpack_from(self.data, self._take(2, "int16"))[0]
+        return value
+
+    def i32(self) -> int:
+        """A signed 32-bit integer."""
+        value: int = _I32.unpack_from(self.data, self._take(4, "int32"))[0]
+        return value
+
+    def i64(self) -> int:
+        """A signed 64-bit integer."""
+        value: int = _I64.unpack_from(self.data, self._take(8, "int64"))[0]
+        return value
+
+    def uuid(self) -> bytes:
+        """The 16 bytes of a uuid."""
+        return self._slice(16, "uuid")
+
+    def varint(self) -> int:
+        """An unsigned varint of at most 32 bits."""
+        value = 0
+        for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
+            byte = self.data[self._take(1, "varint")]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise Malformed(f"varint at {self.position} is longer than {VARINT_BYTES_MAX} bytes")
+
+    def compact_string(self) -> str:
+        """A compact string; null is refused."""
+        return self._text(self.varint() - 1)
+
+    def legacy_string(self) -> str:
+        """A string with a 16-bit length; null is refused."""
+        return self._text(self.i16())
+
+    def legacy_nullable_string(self) -> str | None:
+        """A nullable string with a 16-bit length."""
+        length = self.i16()
+        return None if length == -1 else self._text(length)
+
+    def compact_array(self, item: Callable[[Reader], T], item_bytes_min: int) -> list[T]:
+        """A compact array whose items have at least ``item_bytes_min`` bytes; null is refused."""
+        count = self.varint() - 1
+        if count < 0 or count * item_bytes_min > len(self.data) - self.position:
+            raise Malformed(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
+        self._items_left -= count
+        if self._items_left < 0:
+            raise Malformed("more array items than any real message has")
+        return [item(self) for _ in range(count)]
+
+    def skip_tags(self) -> None:
+        """Passes over a section of tagged fields, known or not."""
+        count = self.varint()
+        if count > len(self.data) - self.position:
+            raise Malformed(f"{count} tagged fields at {self.position} do not fit into {len(self.data)} bytes")
+        for _ in range(count):
+            self.varint()
+            self._take(self.varint(), "tagged field")
+
+    def end(self) -> None:
+        """Refuses bytes after the message."""
+        if self.position != len(self.data):
+            raise Malformed(f"{len(self.data) - self.position} bytes follow the message")
+
+    def _slice(self, size: int, what: str) -> bytes:
+        start = self._take(size, what)
+        return self.data[start : start + size]
+
+    def _text(self, size: int) -> str:
+        try:
+            return self._slice(size, "string").decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(f"string before {self.position} is not UTF-8: {error.reason}") from None

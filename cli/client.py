@@ -1,0 +1,112 @@
+"""Asks the daemon over its unix socket. Answers are plain JSON objects, so a newer daemon's fields pass through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from cli.exit_codes import Exit, Failure
+
+PAGE: Final = 1_000
+CODES: Final = {
+    400: Exit.USAGE,
+    403: Exit.NOT_AUTHORISED,
+    404: Exit.FAILED,
+    409: Exit.REFUSED,
+    422: Exit.USAGE,
+    503: Exit.UNREACHABLE,
+}
+
+Json = dict[str, Any]
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """Where a partition is found."""
+    return f"{topic_path(topic)}/partitions/{partition}"
+
+
+def topic_path(topic: str) -> str:
+    """Where a topic is found, whatever characters somebody typed."""
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+class Client:
+    """A daemon at a unix socket. Every method raises :class:`cli.exit_codes.Failure` with the fitting exit code."""
+
+    def __init__(self, socket: Path, timeout_s: float) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        transport = httpx.HTTPTransport(uds=str(socket))
+        self._http = httpx.Client(transport=transport, base_url="http://regent", timeout=timeout_s)
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
+        """One document."""
+        return self._checked(self._send("GET", path, params=params))
+
+    def post(self, path: str, body: Json) -> Json:
+        """Asks for a change; the answering document."""
+        return self._checked(self._send("POST", path, json=body))
+
+    def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Json]:
+        """Items of a long list, page by page."""
+        query = {"limit": PAGE, **(params or {})}
+        while True:
+            page = self.get(path, query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def probe(self, path: str) -> Json:
+        """A probe's answer, whether it is well or not."""
+        answer = self._send("GET", path)
+        return self._decoded(answer) if answer.status_code == 503 else self._checked(answer)
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **request)
+        except httpx.TimeoutException:
+            raise Failure(
+                Exit.UNREACHABLE,
+                f"the daemon at {self._socket} did not answer within {self._timeout_s:g} s",
+                "give it longer with --request-timeout; if it stays silent, see its log (journalctl -u regent)",
+            ) from None
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> Failure:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, PermissionError):
+            remedy = "run the command as root, or as a member of the socket's group"
+            return Failure(Exit.NOT_AUTHORISED, f"no permission to open {self._socket}", remedy)
+        if isinstance(cause, FileNotFoundError):
+            message = f"no daemon listens on {self._socket}: there is no such socket"
+        elif isinstance(cause, ConnectionRefusedError):
+            message = f"no daemon listens on {self._socket}: the one that made this socket is gone"
+        else:
+            message = f"the daemon at {self._socket} broke the connection: {cause or error}"
+        remedy = "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket"
+        return Failure(Exit.UNREACHABLE, message, remedy)
+
+    def _checked(self, answer: httpx.Response) -> Json:
+        body = self._decoded(answer)
+        if answer.is_success:
+            return body
+        code = CODES.get(answer.status_code, Exit.FAILED)
+        raise Failure(code, str(body.get("message", answer.status_code)), str(body.get("remedy", "")))
+
+    def _decoded(self, answer: httpx.Response) -> Json:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            remedy = "is the socket another program's? See --server and http.socket"
+            raise Failure(Exit.FAILED, f"{self._socket} answered with something that is not regent's", remedy)
+        return body

@@ -1,0 +1,99 @@
+"""Columns of the tables by kind of item: header, key in the JSON, and whether only ``-o wide`` shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    header: str
+    key: str
+    wide: bool = False
+
+
+COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
+    "Broker": (
+        Column("ID", "id"),
+        Column("STATE", "state"),
+        Column("LEADS", "leads"),
+        Column("HOSTS", "hosts"),
+        Column("UNACKED", "unacknowledgedPartitions"),
+        Column("AGE", "propagationAgeS"),
+        Column("RACK", "rack"),
+        Column("IBP", "ibp", wide=True),
+        Column("QUEUED", "queued", wide=True),
+        Column("EPOCH", "epoch", wide=True),
+        Column("LISTENERS", "listeners", wide=True),
+    ),
+    "Topic": (
+        Column("NAME", "name"),
+        Column("PARTITIONS", "partitions"),
+        Column("RF", "replicationFactor"),
+        Column("OFFLINE", "offline"),
+        Column("UNDER-REPLICATED", "underReplicated"),
+        Column("NOT-PREFERRED", "notPreferred"),
+        Column("ID", "id", wide=True),
+    ),
+    "Partition": (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("STATE", "state"),
+        Column("LEADER", "leader"),
+        Column("REPLICAS", "replicas"),
+        Column("ISR", "isr"),
+        Column("EPOCH", "leaderEpoch"),
+        Column("PARTITION-EPOCH", "partitionEpoch", wide=True),
+        Column("CONTROLLER-EPOCH", "controllerEpoch", wide=True),
+        Column("OFFLINE", "offlineReplicas", wide=True),
+        Column("ADDING", "adding", wide=True),
+        Column("REMOVING", "removing", wide=True),
+        Column("MIN-ISR", "atMinIsr", wide=True),
+        Column("PREFERRED", "preferred", wide=True),
+    ),
+    "Difference": (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("FIELD", "field"),
+        Column("MEMORY", "expected"),
+        Column("FOUND", "found"),
+        Column("BROKER", "broker"),
+    ),
+    "Check": (
+        Column("RESULT", "result"),
+        Column("CHECK", "name"),
+        Column("FOUND", "found"),
+        Column("REMEDY", "remedy"),
+    ),
+    "Setting": (
+        Column("KEY", "key"),
+        Column("VALUE", "value"),
+        Column("FROM", "origin"),
+    ),
+}
+
+
+def cell(value: Any) -> str:
+    """A value in a table: lists with commas, nothing as a dash, endpoints as ``NAME://host:port``."""
+    if value is None or value == [] or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list):
+        return ",".join(cell(item) for item in value)
+    if isinstance(value, dict):
+        endpoint = {"name", "host", "port"} <= value.keys()
+        return f"{value['name']}://{value['host']}:{value['port']}" if endpoint else _pairs(value)
+    return str(value)
+
+
+def _pairs(value: dict[str, Any]) -> str:
+    return " ".join(f"{name}={cell(item)}" for name, item in value.items())
+
+
+def label(key: str) -> str:
+    """A JSON key as a heading: ``propagationAgeS`` becomes ``propagation age s``."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)

@@ -1,0 +1,40 @@
+"""regent config: check, show and explain the settings."""
+
+from __future__ import annotations
+
+import typer
+
+from cli.session import Session, command
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(no_args_is_help=True, help="The settings.")
+    for function in (check, show, example):
+        command(group)(function)
+    app.add_typer(group, name="config")
+
+
+def check(session: Session) -> None:
+    """Whether the settings are right: every problem with its remedy, exit code 2 if there is any."""
+    loaded = session.settings()
+    session.output.say(f"the settings are right ({loaded.file or 'no file; environment and defaults'})", style="green")
+
+
+def show(session: Session) -> None:
+    """What is in force, and where each value comes from. Secrets are not shown."""
+    from configs.settings import shown, value_of
+
+    loaded = session.settings()
+    rows = [
+        {"key": name, "value": shown(value_of(loaded.settings, name)), "origin": origin}
+        for name, origin in loaded.origins.items()
+    ]
+    session.output.listing("Setting", rows)
+
+
+def example(session: Session) -> None:
+    """A settings file with every key explained."""
+    from configs.example import render
+
+    session.output.text(render())

@@ -1,0 +1,49 @@
+"""regent run, regent demo: processes that stay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.session import Session, command
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(app)(run)
+    command(app)(demo)
+
+
+def run(
+    session: Session,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Decide beside Kafka's controller; write nothing.")] = False,
+    takeover: Annotated[bool, typer.Option("--takeover", help="Take the role, even from a live broker.")] = False,
+) -> None:
+    """Run the daemon: hold the controller role, or stand by for it."""
+    if shadow and takeover:
+        raise Failure(Exit.USAGE, "--shadow never takes the role", "give --shadow or --takeover")
+    settings = session.settings().settings
+    import uvloop
+
+    from cli.life import live
+
+    raise typer.Exit(uvloop.run(live(settings, session, shadow=shadow, takeover=takeover)))
+
+
+def demo(
+    session: Session,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up and tell how to reach it.")] = False,
+) -> None:
+    """Show it on a real ZooKeeper and three real brokers on this machine."""
+    from rich.console import Console
+
+    from cli.demo.run import run as play
+
+    try:
+        code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep))
+    except KeyboardInterrupt:
+        code = Exit.DETACHED
+    raise typer.Exit(code)

@@ -1,0 +1,51 @@
+"""regent describe: one cluster, broker, topic or partition."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.commands.observe import Partition, Topic
+from cli.session import Session, command
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Everything known of one thing.")
+    for function in (cluster, broker, topic, partition):
+        command(group)(function)
+    app.add_typer(group, name="describe")
+
+
+def cluster(session: Session) -> None:
+    """The cluster, and the daemons that queue for its role."""
+    session.output.detail("Cluster", session.client().get("/v1/cluster")["items"][0])
+
+
+def broker(session: Session, broker: Annotated[int, typer.Argument(help="Id of the broker.", min=0)]) -> None:
+    """A broker, and what it still has to hear."""
+    session.output.detail("Broker", session.client().get(f"/v1/brokers/{broker}")["items"][0])
+
+
+def topic(session: Session, topic: Topic) -> None:
+    """A topic and its partitions."""
+    from cli.client import topic_path
+
+    client, output = session.client(), session.output
+    found = client.get(topic_path(topic))["items"][0]
+    rows = list(client.pages("/v1/partitions", {"topic": topic}))
+    if output.for_programs:
+        output.document("Topic", [{**found, "partitionItems": rows}])
+        return
+    output.detail("Topic", found)
+    output.text("")
+    output.listing("Partition", rows)
+
+
+def partition(session: Session, topic: Topic, partition: Partition) -> None:
+    """A partition; `regent explain` tells why it is so."""
+    from cli.client import partition_path
+
+    found = session.client().get(partition_path(topic, partition))["items"][0]
+    session.output.detail("Partition", found)

@@ -1,0 +1,52 @@
+"""regent list: brokers, topics, partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.session import Session, command
+
+OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one topic.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Those without a leader.")]
+UnderReplicated = Annotated[bool, typer.Option("--under-replicated", help="Those whose ISR lacks a replica.")]
+AtMinIsr = Annotated[bool, typer.Option("--at-min-isr", help="Those whose ISR is at min.insync.replicas or below.")]
+NotPreferred = Annotated[bool, typer.Option("--not-preferred", help="Those not led by their first replica.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Many of one kind.")
+    for function in (brokers, topics, partitions):
+        command(group)(function)
+    app.add_typer(group, name="list")
+
+
+def brokers(session: Session) -> None:
+    """Live brokers and what they still have to hear."""
+    session.output.listing("Broker", session.client().get("/v1/brokers")["items"])
+
+
+def topics(session: Session) -> None:
+    """Topics in numbers."""
+    session.output.listing("Topic", session.client().pages("/v1/topics"))
+
+
+def partitions(
+    session: Session,
+    topic: OfTopic = None,
+    offline: Offline = False,
+    under_replicated: UnderReplicated = False,
+    at_min_isr: AtMinIsr = False,
+    not_preferred: NotPreferred = False,
+) -> None:
+    """Partitions; several filters together list those that match any of them."""
+    wanted = {
+        "offline": offline,
+        "under-replicated": under_replicated,
+        "at-min-isr": at_min_isr,
+        "not-preferred": not_preferred,
+    }
+    params = {"only": [name for name, given in wanted.items() if given], **({"topic": topic} if topic else {})}
+    session.output.listing("Partition", session.client().pages("/v1/partitions", params))

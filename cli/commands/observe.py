@@ -1,0 +1,99 @@
+"""regent status, health, explain, verify: how things are and why."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.columns import cell
+from cli.exit_codes import Exit
+from cli.session import Session, command
+
+VERIFY_TIMEOUT_S: Final = 120.0
+
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+Partition = Annotated[int, typer.Argument(help="Number of the partition.", min=0)]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for function in (status, health, explain, verify):
+        command(app)(function)
+
+
+def status(
+    session: Session,
+    watch: Annotated[float | None, typer.Option("--watch", min=0.2, help="Again every N seconds.", metavar="N")] = None,
+) -> None:
+    """Who holds the role, and how the cluster is, in one look."""
+    client, output = session.client(), session.output
+    while True:
+        item = client.get("/v1/status")["items"][0]
+        if watch is not None and not output.for_programs:
+            output.clear()
+        output.detail("Status", item)
+        if watch is None:
+            return
+        time.sleep(watch)
+
+
+def health(
+    session: Session,
+    ready: Annotated[bool, typer.Option("--ready", help="Ask for readiness instead of liveness.")] = False,
+) -> None:
+    """Whether the daemon is well: exit code 0 or 1 (5 if it cannot be reached)."""
+    probe = session.client().probe("/readiness" if ready else "/liveness")
+    session.output.detail("Health", probe)
+    if not probe.get("ok"):
+        raise typer.Exit(Exit.FAILED)
+
+
+def explain(session: Session, topic: Topic, partition: Partition) -> None:
+    """Why a partition has this leader, ISR and state, and what would change it."""
+    from cli.client import partition_path
+
+    found = session.client().get(f"{partition_path(topic, partition)}/explanation")["items"][0]
+    if session.output.for_programs:
+        session.output.document("Explanation", [found])
+        return
+    session.output.text(explained(found))
+
+
+def explained(found: dict[str, Any]) -> str:
+    """An explanation in sentences."""
+    row = found["partition"]
+    lines = [
+        f"{row['topic']}-{row['partition']} is {row['state']}: {found['stateBecause']}",
+        f"leader {cell(row.get('leader'))} (leader epoch {row['leaderEpoch']}): {found['leaderBecause']}",
+        f"ISR {cell(row['isr'])} of replicas {cell(row['replicas'])}: {found['isrBecause']}",
+    ]
+    lines += [f"would change: {what}" for what in found.get("wouldChange", [])]
+    if found.get("waitingFor"):
+        lines.append(f"not acknowledged yet by broker {cell(found['waitingFor'])}")
+    return "\n".join(lines)
+
+
+def verify(session: Session) -> None:
+    """Compare ZooKeeper, the daemon's memory and every broker's metadata: exit code 3 if anything differs."""
+    output = session.output
+    found = session.client(VERIFY_TIMEOUT_S).get("/v1/verification")["items"][0]
+    if output.for_programs:
+        output.document("Verification", [found])
+    elif found["differences"]:
+        output.listing("Difference", found["differences"])
+    clean = not found["differencesTotal"] and not found["unreachable"]
+    output.say(_verdict(found, clean), style="green" if clean else "red")
+    if not clean:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _verdict(found: dict[str, Any], clean: bool) -> str:
+    compared = f"{found['partitions']} partitions on brokers {cell(found['brokers'])}"
+    if clean:
+        return f"{compared}: ZooKeeper, memory and every broker agree"
+    text = f"{compared}: {found['differencesTotal']} differences"
+    if found["unreachable"]:
+        text += f"; brokers {cell(found['unreachable'])} could not be asked"
+    return text

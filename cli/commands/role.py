@@ -1,0 +1,159 @@
+"""regent preflight, takeover, handback: who holds the controller role."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.output import Output
+from cli.session import Session, command, terminal_asks
+
+if TYPE_CHECKING:
+    from cli.client import Client, Json
+    from configs.settings import Settings
+    from controller.http.models import Operation, OperationRequest
+
+POLL_S: Final = 0.3
+CODES: Final = {
+    "planned": Exit.DONE,
+    "done": Exit.DONE,
+    "running": Exit.UNFINISHED,
+    "refused": Exit.REFUSED,
+    "failed": Exit.FAILED,
+}
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, do nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept beside the role for those who look later.")]
+Wait = Annotated[bool | None, typer.Option("--wait/--no-wait", help="Wait for the end (default: on a terminal).")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for function in (preflight, takeover, handback):
+        command(app)(function)
+
+
+def preflight(session: Session) -> None:
+    """Check whether regent may take the role: exit code 3 if anything stands in the way. Changes nothing."""
+    settings = session.settings().settings
+    from cli import offline
+
+    found = asyncio.run(offline.preflight(settings))
+    checks = [check.model_dump(mode="json", by_alias=True) for check in found]
+    session.output.listing("Check", checks)
+    refused = [check for check in checks if check["result"] == "refused"]
+    if refused:
+        session.output.say(f"{len(refused)} of {len(checks)} checks stand in the way of a take-over", style="red")
+        raise typer.Exit(Exit.REFUSED)
+    session.output.say(f"{len(checks)} checks: nothing stands in the way of a take-over", style="green")
+
+
+def takeover(
+    session: Session,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    reason: Reason = "",
+    wait: Wait = None,
+    timeout: Timeout = 60,
+) -> None:
+    """Give the role to regent, after a preflight and a saved roll-back file. Works on ZooKeeper."""
+    settings = session.settings().settings
+    _confirmed(session, yes or dry_run, "Let regent take the controller role from the brokers?")
+    request = _request(dry_run, reason)
+    wait_s = timeout if _waits(wait) else None
+    from cli import offline
+
+    found = asyncio.run(offline.takeover(settings, request, wait_s=wait_s, tell=session.output.say))
+    _report(session.output, _as_json(found), waited=wait_s is not None)
+
+
+def handback(
+    session: Session,
+    offline: Annotated[bool, typer.Option("--offline", help="With no daemon alive; always waits.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    reason: Reason = "",
+    wait: Wait = None,
+    timeout: Timeout = 60,
+) -> None:
+    """Give the role back to the brokers. May be repeated at any point."""
+    question = "Give the controller role back to the brokers?"
+    wait_s = timeout if offline or _waits(wait) else None
+    if offline:
+        settings = session.settings().settings
+        _confirmed(session, yes or dry_run, question)
+        found = _handed_back_alone(settings, _request(dry_run, reason), timeout, session.output)
+    else:
+        client = session.client()
+        _confirmed(session, yes or dry_run, question)
+        found = client.post("/v1/role/handback", {"dryRun": dry_run, "reason": reason})["items"][0]
+        if wait_s is not None:
+            found = followed(client, session.output, found, wait_s)
+    _report(session.output, found, waited=wait_s is not None)
+
+
+def _handed_back_alone(settings: Settings, request: OperationRequest, timeout: float, output: Output) -> Json:
+    from cli import offline
+
+    return _as_json(asyncio.run(offline.handback(settings, request, wait_s=timeout, tell=output.say)))
+
+
+def followed(client: Client, output: Output, found: Json, wait_s: float) -> Json:
+    """Tells each further step until the operation has ended or the time is over."""
+    deadline = time.monotonic() + wait_s
+    told = 0
+    while True:
+        for step in found.get("steps", [])[told:]:
+            output.say(step)
+            told += 1
+        if found["state"] != "running" or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_S)
+        found = client.get("/v1/role/operation")["items"][0]
+
+
+def _report(output: Output, found: Json, *, waited: bool) -> None:
+    if output.for_programs:
+        output.document("Operation", [found])
+    else:
+        output.text("\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not waited)]))
+    if found.get("remedy"):
+        output.say(f"Remedy: {found['remedy']}")
+    code = CODES.get(found["state"], Exit.FAILED)
+    if code is Exit.UNFINISHED:
+        output.say("it goes on; come back with: regent status")
+        code = Exit.UNFINISHED if waited else Exit.DONE
+    if code is not Exit.DONE:
+        raise typer.Exit(code)
+
+
+def _confirmed(session: Session, agreed: bool, question: str) -> None:
+    if agreed:
+        return
+    if not terminal_asks():
+        raise Failure(
+            Exit.USAGE, "there is no terminal to ask on", "give --yes, or --dry-run to see what would be done"
+        )
+    if not typer.confirm(question, err=True):
+        raise Failure(Exit.REFUSED, "nothing was done")
+
+
+def _waits(wait: bool | None) -> bool:
+    return sys.stdout.isatty() if wait is None else wait
+
+
+def _request(dry_run: bool, reason: str) -> OperationRequest:
+    from controller.http.models import OperationRequest
+
+    return OperationRequest(dry_run=dry_run, reason=reason)
+
+
+def _as_json(found: Operation) -> Json:
+    return found.model_dump(mode="json", by_alias=True)

@@ -1,0 +1,113 @@
+"""A ``regent run`` as a child process, with its settings in a folder of its own: for the demo and for tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from brokers.embedded.process import ChildProcess, free_port
+
+SESSION_MS: Final = 6_000
+ANSWER_S_MAX: Final = 30.0
+DEFAULT_ID: Final = 1_000_001
+
+
+class RegentProcess(ChildProcess):
+    """A daemon for the cluster at ``connect`` (chroot included); ``settings`` override ``section.key``.
+
+    ``flags`` are those of ``regent run``; ``command`` replaces the start of the command line (tests).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        connect: str,
+        *,
+        controller_id: int = DEFAULT_ID,
+        flags: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.id = controller_id
+        self.folder = folder
+        self.socket = folder / "regent.sock"
+        self.port = free_port()
+        self.config = folder / "regent.toml"
+        self.config.write_text(_toml(self._settings(connect) | dict(settings or {})), encoding="utf-8")
+        run = [*(command or (sys.executable, "-m", "cli.main", "run")), "--config", str(self.config), *flags]
+        super().__init__(f"regent {controller_id}", run, folder / "regent.log")
+
+    def _settings(self, connect: str) -> dict[str, object]:
+        return {
+            "zookeeper.connect": connect,
+            "zookeeper.session_timeout_ms": SESSION_MS,
+            "controller.id": self.id,
+            "controller.loop_stall_ms_max": 2_500,
+            "listener.host": "127.0.0.1",
+            "listener.port": self.port,
+            "listener.advertised_host": "127.0.0.1",
+            "http.socket": str(self.socket),
+            "state.directory": str(self.folder / "state"),
+            "log.format": "console",
+        }
+
+    async def boot(self, mode: str | None = "active", within_s: float = 60.0) -> float:
+        """Starts the daemon and waits until it is in ``mode`` (None: until it answers); returns the seconds."""
+
+        async def ready() -> bool:
+            status = await self.status()
+            return status is not None and mode in {None, status["mode"]}
+
+        return await self.start(ready, within_s)
+
+    async def status(self) -> dict[str, Any] | None:
+        """``regent status`` of this daemon, or None where it does not answer."""
+        try:
+            [item] = (await self.get("/v1/status"))["items"]
+        except httpx.HTTPError:
+            return None
+        return dict(item)
+
+    async def get(self, path: str, **params: Any) -> dict[str, Any]:
+        """One document over the unix socket; raises ``httpx.HTTPError``."""
+        async with self._client() as client:
+            answer = await client.get(path, params=params)
+            answer.raise_for_status()
+            return dict(answer.json())
+
+    async def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Asks for a change over the unix socket; raises ``httpx.HTTPError``."""
+        async with self._client() as client:
+            answer = await client.post(path, json=dict(body))
+            answer.raise_for_status()
+            return dict(answer.json())
+
+    async def partitions(self, *only: str, topic: str | None = None) -> list[dict[str, Any]]:
+        """All partitions that match the filters."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            params = {"limit": 5_000, "only": list(only), "topic": topic, "after": after}
+            page = await self.get("/v1/partitions", **{k: v for k, v in params.items() if v})
+            found += page["items"]
+            after = page.get("next")
+            if not after:
+                return found
+
+    def _client(self) -> httpx.AsyncClient:
+        transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
+        return httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=ANSWER_S_MAX)
+
+
+def _toml(settings: Mapping[str, object]) -> str:
+    sections: dict[str, list[str]] = {}
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, []).append(f"{key} = {json.dumps(value)}")
+    return "\n".join(f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items())

@@ -1,0 +1,46 @@
+"""Sets the demo's cluster up, plays the story, leaves nothing running (or everything, with ``--keep``)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rich.console import Console
+
+from brokers.embedded.cluster import EmbeddedCluster
+from brokers.embedded.process import ProcessFailed
+from cli.demo.process import RegentProcess
+from cli.demo.story import PARTITIONS, DemoFailed, Story
+from cli.exit_codes import Exit
+
+
+async def run(console: Console, *, keep: bool = False) -> int:
+    """Returns the exit code."""
+    began = time.monotonic()
+    cluster = EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS})
+    try:
+        async with cluster:
+            regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"])
+            try:
+                well = await Story(console, cluster, regent).play()
+                console.print(
+                    f"[bold]{'It ends well' if well else 'It does NOT end well'}[/] after "
+                    f"{time.monotonic() - began:.0f} s."
+                )
+                if keep:
+                    await _stay(console, cluster, regent)
+            finally:
+                await regent.kill()
+    except (DemoFailed, ProcessFailed) as failed:
+        console.print(f"[red]the demo stopped:[/] {failed}")
+        return Exit.FAILED
+    return Exit.DONE if well else Exit.FAILED
+
+
+async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
+    console.print("Left up until Ctrl-C:")
+    console.print(f"  brokers    {','.join(cluster.bootstrap)}")
+    console.print(f"  ZooKeeper  {cluster.connect}")
+    console.print(f"  regent     .venv/bin/regent --server {regent.socket} status")
+    console.print(f"  logs       {cluster.folder}")
+    await asyncio.Event().wait()

@@ -1,0 +1,129 @@
+"""The demo's story: each step is one line, with the longest produce stall that it caused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from rich.console import Console
+
+from brokers.embedded.cluster import EmbeddedCluster
+from brokers.embedded.load import Load, Reader
+from cli.demo.process import RegentProcess
+
+TOPIC = "orders"
+PARTITIONS = 60
+RATE_PER_S = 500
+STEP_S_MAX = 60.0
+POLL_S = 0.1
+
+
+class DemoFailed(Exception):
+    """A step did not happen in time; the text says which."""
+
+
+class Story:
+    """Tells and plays the steps on a running cluster."""
+
+    def __init__(self, console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
+        self._console = console
+        self.cluster = cluster
+        self.regent = regent
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """One line, with the seconds since the start."""
+        self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", soft_wrap=True)
+
+    async def play(self) -> bool:
+        """The whole story; returns whether it ended well."""
+        self.say(
+            f"a real ZooKeeper and {len(self.cluster.brokers)} unmodified Kafka 3.9 brokers are up; "
+            "one of the brokers is the controller"
+        )
+        took_s = await self.regent.boot()
+        self.say(f"regent took the controller role from it, {took_s:.1f} s after the daemon's start")
+        load = Load(self.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S)
+        async with load, Reader(self.cluster.bootstrap, load) as reader:
+            await self.healed()
+            self.say(
+                f"topic '{TOPIC}' has {PARTITIONS} partitions x 3 replicas; {RATE_PER_S} records a second are "
+                "written (acks=all) and read from now on"
+            )
+            await self.steps(load)
+            await load.stop()
+            verdict = await reader.verdict()
+        clean = await self.verified()
+        self.say(
+            f"{verdict.acknowledged} records acknowledged, {verdict.read} read back, "
+            f"[bold]{len(verdict.lost)} lost[/]; 'regent verify' is [bold]{'clean' if clean else 'NOT clean'}[/]"
+        )
+        return clean and not verdict.lost
+
+    async def steps(self, load: Load) -> None:
+        """Crashes and restarts, each told when the cluster is well again."""
+        victim, leaver = 2, 3
+        async with self._step(load) as tell:
+            led = len([p for p in await self.regent.partitions() if p.get("leader") == victim])
+            await self.cluster.brokers[victim].kill()
+            moved_s = await self.until(lambda: self._leads_nothing(victim), f"broker {victim} leads nothing")
+            tell(
+                f"broker {victim} was killed (kill -9): its {led} leaders moved, {moved_s:.1f} s after the kill "
+                "(6 s of which are its ZooKeeper session)"
+            )
+        async with self._step(load) as tell:
+            await self.cluster.brokers[victim].boot()
+            healed_s = await self.healed()
+            tell(f"broker {victim} is back: every replica in sync again {healed_s:.1f} s after its start")
+        async with self._step(load) as tell:
+            await self.regent.kill()
+            down_s = await self.regent.boot()
+            epoch = (await self.regent.status() or {}).get("controllerEpoch")
+            tell(
+                f"regent itself was killed (kill -9) and restarted: controller again after {down_s:.1f} s, at epoch "
+                f"{epoch}; the brokers served on"
+            )
+        async with self._step(load) as tell:
+            stopped = await self.cluster.brokers[leaver].shut_down()
+            how = f"let go at its first request, in {stopped.took_ms} ms" if stopped.first_try else "NOT let go at once"
+            tell(f"broker {leaver} was stopped cleanly (SIGTERM): {how}, its leaders moved beforehand")
+        async with self._step(load) as tell:
+            await self.cluster.brokers[leaver].boot()
+            healed_s = await self.healed()
+            tell(f"broker {leaver} is back: every replica in sync again {healed_s:.1f} s after its start")
+
+    @asynccontextmanager
+    async def _step(self, load: Load) -> AsyncIterator[Callable[[str], None]]:
+        told: list[str] = []
+        load.take_stall()
+        yield told.append
+        stall = load.take_stall()
+        for text in told:
+            self.say(f"{text} [dim](longest produce stall {stall.seconds:.2f} s)[/]")
+
+    async def healed(self) -> float:
+        """Waits until nothing is under-replicated or offline; returns the seconds."""
+
+        async def whole() -> bool:
+            return not await self.regent.partitions("under-replicated", "offline")
+
+        return await self.until(whole, "every partition has all replicas in sync")
+
+    async def _leads_nothing(self, broker: int) -> bool:
+        return all(p.get("leader") not in {broker, None} for p in await self.regent.partitions())
+
+    async def until(self, done: Callable[[], Awaitable[bool]], what: str) -> float:
+        """Polls until ``done``; returns the seconds, raises :class:`DemoFailed`."""
+        began = time.monotonic()
+        while not await done():
+            if time.monotonic() - began > STEP_S_MAX:
+                raise DemoFailed(f"it did not happen within {STEP_S_MAX:.0f} s that {what}\n{self.regent.log_tail()}")
+            await asyncio.sleep(POLL_S)
+        return time.monotonic() - began
+
+    async def verified(self) -> bool:
+        """What ``regent verify`` says."""
+        [found] = (await self.regent.get("/v1/verification"))["items"]
+        return not found["differencesTotal"] and not found.get("unreachable")

@@ -1,0 +1,20 @@
+"""A daemon's process as the command starts it: the daemon, and SIGHUP."""
+
+from __future__ import annotations
+
+import anyio
+
+from cli.session import Session
+from configs.settings import Settings
+from controller import main
+from controller.reload import reload_on_hangup
+from controller.systemd import ServiceManager
+
+
+async def live(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:
+    """Runs until the daemon ends; its exit code."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
+        code = await main.run(settings, shadow=shadow, takeover=takeover)
+        tasks.cancel_scope.cancel()
+    return code

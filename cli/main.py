@@ -1,0 +1,48 @@
+"""The ``regent`` command."""
+
+from __future__ import annotations
+
+import typer
+
+from cli.commands import about, config, daemon, describe, listing, observe, role
+from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
+
+EPILOG = (
+    "Exit codes: 0 done, 1 failed, 2 usage or invalid file, 3 refused or no, 4 accepted but unfinished at the timeout, "
+    "5 unreachable or no active controller, 6 not authorised, 130 detached by Ctrl-C."
+)
+
+app = typer.Typer(
+    name="regent",
+    help="regent holds the controller role of a Kafka cluster in ZooKeeper mode.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def shared(
+    context: typer.Context,
+    form: FormatOption = None,
+    server: ServerOption = None,
+    no_color: NoColorOption = False,
+    request_timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Options before the command mean the same as after it."""
+    context.obj = Session(form, server, no_color, request_timeout, config)
+
+
+for group in (daemon, observe, describe, listing, role, config, about):
+    group.register(app)
+
+
+def main() -> None:
+    """Runs the command."""
+    app(prog_name="regent")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What every command shares: its options, where the daemon is, what failures end it with."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from configs.loading import Loaded
+    from configs.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+REQUEST_TIMEOUT_S: Final = 10.0
+SERVER_VARIABLE: Final = "REGENT_SERVER"
+DEFAULT_SOCKET: Final = Path("/run/regent/regent.sock")
+
+FormatOption = Annotated[Format | None, typer.Option("--output", "-o", help="How data is written (default: table).")]
+ServerOption = Annotated[str | None, typer.Option(help="Unix socket of the daemon.", envvar=SERVER_VARIABLE)]
+NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colors (also NO_COLOR=1).")]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--request-timeout", min=0.1, help="Longest wait for an answer, in seconds (default: 10; verify: 120)."
+    ),
+]
+ConfigOption = Annotated[Path | None, typer.Option(help="Settings file.", envvar="REGENT_CONFIG")]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The shared options of one call; what was not given is None."""
+
+    form: Format | None = None
+    server: str | None = None
+    no_color: bool = False
+    request_timeout: float | None = None
+    config: Path | None = None
+
+    @property
+    def output(self) -> Output:
+        """Where the answer goes."""
+        return Output(self.form or Format.TABLE, color=not self.no_color)
+
+    def client(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Client:
+        """The daemon. ``timeout_s`` is for requests that take longer than others."""
+        from cli.client import Client
+
+        return Client(self._socket(), self.request_timeout or timeout_s)
+
+    def settings(self) -> Loaded:
+        """The settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong."""
+        return _configured(self._load)
+
+    def read_settings(self) -> Settings:
+        """The settings as they are now. Raises ``ConfigError`` if they are wrong."""
+        return self._load().settings
+
+    def _load(self) -> Loaded:
+        from configs.loading import load
+
+        return load(self.config)
+
+    def _socket(self) -> Path:
+        if self.server:
+            return Path(self.server.removeprefix("unix:"))
+        from configs.loading import load_section
+        from configs.problems import ConfigError
+        from configs.sections import HttpSettings
+
+        try:
+            return load_section(HttpSettings, self.config).socket
+        except ConfigError:
+            if self.config is not None:
+                return _configured(lambda: load_section(HttpSettings, self.config)).socket
+            # A default file that is private or broken must not hide a daemon that runs.
+            return DEFAULT_SOCKET
+
+    def merged(self, given: Session) -> Session:
+        """These options with those of ``given`` that were given."""
+        named = {name: getattr(given, name) for name in SHARED if getattr(given, name)}
+        return replace(self, **named)
+
+
+SHARED: Final[dict[str, Any]] = {
+    "form": FormatOption,
+    "server": ServerOption,
+    "no_color": NoColorOption,
+    "request_timeout": TimeoutOption,
+    "config": ConfigOption,
+}
+"""Options of every command by field of :class:`Session`; accepted before the command's name, too."""
+
+
+def _configured(read: Callable[[], T]) -> T:
+    from configs.problems import ConfigError
+
+    try:
+        return read()
+    except ConfigError as error:
+        file = f" in {error.file}" if error.file else ""
+        raise Failure(Exit.USAGE, f"{len(error.problems)} problem(s) with the settings{file}:\n{error}") from None
+
+
+def command(
+    app: typer.Typer, name: str | None = None
+) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
+    """Makes a function a command: its first parameter is the :class:`Session`, the others are its own options."""
+
+    def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
+        def run(context: typer.Context, **given: Any) -> None:
+            named = Session(**{option: given.pop(option) for option in SHARED})
+            session = (context.obj or Session()).merged(named)
+            guarded(session, lambda: function(session, **given))  # type: ignore[call-arg]
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [_shared_parameter(option) for option in SHARED]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        parameters = [context, *named, *shared]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__ = function.__doc__
+        app.command(name or function.__name__.replace("_", "-"))(run)
+        return function
+
+    return register
+
+
+def _shared_parameter(option: str) -> inspect.Parameter:
+    default = False if option == "no_color" else None
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option, kind, default=default, annotation=SHARED[option])
+
+
+def guarded(session: Session, work: Callable[[], None]) -> None:
+    """Runs a command; its failures become a sentence on standard error and an exit code."""
+    try:
+        work()
+    except Failure as failure:
+        output = session.output
+        output.say(failure.message, style="red")
+        if failure.remedy:
+            output.say(f"Remedy: {failure.remedy}")
+        raise typer.Exit(failure.code) from None
+    except KeyboardInterrupt:
+        session.output.say("detached; what a daemon was asked for goes on. Come back with: regent status")
+        raise typer.Exit(Exit.DETACHED) from None
+
+
+def terminal_asks() -> bool:
+    """Whether somebody can be asked."""
+    return os.isatty(0) and os.isatty(2)

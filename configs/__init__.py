@@ -1,0 +1,1 @@
+"""Typed settings and the files that people install."""

@@ -1,0 +1,64 @@
+"""Writes ``configs/example.toml`` from the settings: ``python -m configs.example > configs/example.toml``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import wrap
+from typing import Final
+
+from configs.problems import expected
+from configs.settings import Key, Settings, keys, section_type
+
+WIDTH: Final = 110
+HEAD: Final = """\
+# Settings of regent. `regent config check` tells whether a file is right, `regent config show` what is in force and
+# where each value comes from. Keys that are commented out stand at their defaults; the others must be given.
+# Every key may also be set in the environment, which wins: REGENT_SECTION__KEY, for example REGENT_LOG__LEVEL=debug.
+"""
+
+
+def render() -> str:
+    """The example file: every section, every key with its explanation, its default or a sample."""
+    parts = [HEAD]
+    by_section: dict[str, list[Key]] = {section: [] for section in Settings.model_fields}
+    for key in keys():
+        by_section[key.section].append(key)
+    for section, members in by_section.items():
+        parts.append(f"\n# {section_type(section).__doc__}\n[{section}]\n")
+        parts.append("\n".join("\n".join(_lines(key)) + "\n" for key in members))
+    return "".join(parts)
+
+
+def _lines(key: Key) -> Iterator[str]:
+    item = key.name.partition(".")[2]
+    for line in wrap(f"{key.field.description}{_limits(key)}", WIDTH):
+        yield f"# {line}"
+    if key.meta("environment_only"):
+        yield f"# REGENT_{key.section.upper()}__{item.upper()}=user:password"
+    elif key.field.is_required():
+        yield f"{item} = {toml(key.meta('sample'))}"
+    elif key.field.default is None:
+        yield f"#{item} = {toml(key.meta('sample'))}"
+    else:
+        yield f"#{item} = {toml(key.field.default)}"
+
+
+def _limits(key: Key) -> str:
+    words = expected(key.field)
+    if words.startswith("one of "):
+        return f" ({words.removeprefix('one of ').replace(', ', ' | ')})"
+    _, separator, limits = words.partition(" from ")
+    return f" (From {limits}.)" if separator else ""
+
+
+def toml(value: object) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    print(render(), end="")

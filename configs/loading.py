@@ -1,0 +1,187 @@
+"""Makes :class:`configs.settings.Settings` from a TOML file and the environment; tells where each value came from.
+
+The environment wins over the file, the file over the defaults. Everything that is wrong is reported at once.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import SecretStr
+
+from configs.problems import ConfigError, Problem, section_problems, unknown_section
+from configs.rules import RULES
+from configs.sections import Section, ZooKeeperSettings, check_digest
+from configs.settings import Settings, keys, section_type, shown, value_of
+
+DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
+FILE_VARIABLE: Final = "REGENT_CONFIG"
+PREFIX: Final = "REGENT_"
+DIGEST_CREDENTIAL: Final = "zookeeper-digest"
+"""Name of the systemd credential that holds ``user:password`` (``LoadCredential=`` of the unit)."""
+
+Raw = dict[str, dict[str, Any]]
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, the file that was read (if any) and, by ``section.key``, where each value came from."""
+
+    settings: Settings
+    file: Path | None
+    origins: Mapping[str, str]
+
+
+def load(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> Loaded:
+    """Reads and checks everything. ``file`` must exist if given, or if ``REGENT_CONFIG`` names it.
+
+    Raises :class:`configs.problems.ConfigError` with every problem found.
+    """
+    sources = _Sources.read(file, environ)
+    sections, problems = sources.sections()
+    wrong = {problem.key for problem in problems}
+    problems += _relations(sections, wrong, sources.origins)
+    zookeeper = sections["zookeeper"]
+    assert isinstance(zookeeper, ZooKeeperSettings)
+    sections["zookeeper"], more = _with_digest(zookeeper, sources.origins, environ)
+    problems += more
+    if problems:
+        raise ConfigError(problems, sources.file)
+    return Loaded(Settings.model_validate(sections), sources.file, _complete(sources.origins))
+
+
+def load_section(kind: type[S], file: Path | None = None, environ: Mapping[str, str] = os.environ) -> S:
+    """One section alone, for commands that need no more; what is wrong elsewhere does not matter to them."""
+    name = next(name for name in Settings.model_fields if section_type(name) is kind)
+    sources = _Sources.read(file, environ)
+    section, problems = section_problems(name, kind, sources.raw.get(name, {}), sources.origins)
+    if problems:
+        raise ConfigError(problems, sources.file)
+    assert isinstance(section, kind)
+    return section
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Merged raw values by section and key, each with its origin."""
+
+    file: Path | None
+    raw: Raw
+    origins: dict[str, str]
+    problems: list[Problem]
+
+    @classmethod
+    def read(cls, file: Path | None, environ: Mapping[str, str]) -> _Sources:
+        path = _file_to_read(file, environ)
+        sources = cls(path, {}, {}, [])
+        if path is not None:
+            sources._add_file(path)
+        sources._add_environment(environ)
+        return sources
+
+    def _add_file(self, path: Path) -> None:
+        for section, values in _parse(path).items():
+            if not isinstance(values, dict):
+                reason = "stands outside every section" if section not in Settings.model_fields else "is not a section"
+                remedy = "put keys below a line [section]; `regent config example` shows all"
+                self.problems.append(Problem(section, shown(values), str(path), reason, remedy))
+                continue
+            for name, value in values.items():
+                self._put(section, name, value, str(path))
+
+    def _add_environment(self, environ: Mapping[str, str]) -> None:
+        for variable, value in sorted(environ.items()):
+            section, separator, name = variable.removeprefix(PREFIX).lower().partition("__")
+            # Without the double underscore it is not ours: Kubernetes sets REGENT_PORT for a service named regent.
+            if variable.startswith(PREFIX) and separator and value != "":
+                self._put(section, name, value, f"environment {variable}")
+
+    def _put(self, section: str, name: str, value: object, origin: str) -> None:
+        self.raw.setdefault(section, {})[name] = value
+        self.origins[f"{section}.{name}"] = origin
+
+    def sections(self) -> tuple[dict[str, Section], list[Problem]]:
+        """Every section, wrong values replaced by defaults or samples, and what was wrong."""
+        problems = list(self.problems)
+        unknown = [name for name in self.raw if name not in Settings.model_fields]
+        problems += [unknown_section(name, self.raw[name], self.origins) for name in unknown]
+        sections = {}
+        for name in Settings.model_fields:
+            sections[name], found = section_problems(name, section_type(name), self.raw.get(name, {}), self.origins)
+            problems += found
+        return sections, problems
+
+
+def _file_to_read(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if file is not None:
+        return file
+    if named := environ.get(FILE_VARIABLE):
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        remedy = "name a file that exists and may be read (--config, or REGENT_CONFIG)"
+        raise ConfigError([Problem("", str(path), "", f"cannot be read: {error.strerror}", remedy)], path) from None
+    except UnicodeDecodeError as error:
+        problem = Problem("", str(path), "", f"is not UTF-8 text: {error.reason}", "save the file as UTF-8")
+        raise ConfigError([problem], path) from None
+    except tomllib.TOMLDecodeError as error:
+        problem = Problem("", str(path), "", f"is not TOML: {error}", "correct that place; texts need quotes in TOML")
+        raise ConfigError([problem], path) from None
+
+
+def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]) -> list[Problem]:
+    settings = Settings.model_construct(None, **sections)
+    problems = []
+    for rule in RULES:
+        if wrong.intersection(rule.keys):
+            continue
+        if broken := rule.check(settings):
+            name = rule.keys[0]
+            value, origin = shown(value_of(settings, name)), origins.get(name, "default")
+            problems.append(Problem(name, value, origin, broken.reason, broken.remedy))
+    return problems
+
+
+def _with_digest(
+    zookeeper: ZooKeeperSettings, origins: dict[str, str], environ: Mapping[str, str]
+) -> tuple[ZooKeeperSettings, list[Problem]]:
+    """Reads the credentials' file into ``digest``, so that nobody else has to."""
+    path, name = zookeeper.digest_file, "zookeeper.digest_file"
+    if zookeeper.digest:
+        both = Problem(
+            name, shown(path), origins.get(name, ""), "is given beside zookeeper.digest", "remove one of the two"
+        )
+        return zookeeper, [both] if path else []
+    if path is None:
+        path, name = _systemd_credential(environ), "zookeeper.digest"
+    if path is None:
+        return zookeeper, []
+    try:
+        digest = check_digest(SecretStr(path.read_text(encoding="utf-8").strip()))
+    except (OSError, ValueError) as error:
+        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "holds something else"
+        remedy = "the file must hold one line user:password and be readable by the daemon's user"
+        return zookeeper, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
+    origins["zookeeper.digest"] = f"file {path}"
+    return zookeeper.model_copy(update={"digest": digest}), []
+
+
+def _systemd_credential(environ: Mapping[str, str]) -> Path | None:
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder, DIGEST_CREDENTIAL) if folder else None
+    return path if path is not None and path.is_file() else None
+
+
+def _complete(origins: Mapping[str, str]) -> dict[str, str]:
+    return {key.name: origins.get(key.name, "default") for key in keys()}

@@ -1,0 +1,105 @@
+"""What settings must be to each other. Each rule names its keys, the numbers found and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from configs.settings import Settings
+
+GENERATED_IDS_MARGIN: Final = 5_000
+"""How far ``controller.id`` stays above the first id that a broker generates for itself."""
+
+
+class Broken(NamedTuple):
+    """Why a rule is broken (continues the sentence that begins with key and value) and what mends it."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A relation between ``keys``; an error is reported under the first of them."""
+
+    keys: tuple[str, ...]
+    check: Callable[[Settings], Broken | None]
+
+
+def _loop_stall(s: Settings) -> Broken | None:
+    half = s.zookeeper.session_timeout_ms // 2
+    if s.controller.loop_stall_ms_max < half:
+        return None
+    return Broken(
+        f"is not below half of zookeeper.session_timeout_ms ({half} ms): a frozen daemon would keep its session",
+        f"give at most {half - 1}, or a zookeeper.session_timeout_ms above {2 * s.controller.loop_stall_ms_max}",
+    )
+
+
+def _id_beyond_generated(s: Settings) -> Broken | None:
+    least = s.brokers.reserved_broker_max_id + GENERATED_IDS_MARGIN
+    if s.controller.id > least:
+        return None
+    return Broken(
+        f"is among the ids that brokers generate for themselves, from {s.brokers.reserved_broker_max_id + 1} up "
+        "(brokers.reserved_broker_max_id + 1)",
+        f"give an id above {least}",
+    )
+
+
+def _hold_needs_digest(s: Settings) -> Broken | None:
+    if s.controller.on_absence == "brokers" or s.zookeeper.digest or s.zookeeper.digest_file:
+        return None
+    return Broken(
+        "locks brokers out of the election by an ACL, which needs credentials, and there are none",
+        'set zookeeper.digest_file (one line user:password), or on_absence = "brokers"',
+    )
+
+
+def _frame_within_idle(s: Settings) -> Broken | None:
+    if s.listener.frame_timeout_ms <= s.listener.idle_timeout_ms:
+        return None
+    return Broken(
+        f"is above listener.idle_timeout_ms ({s.listener.idle_timeout_ms} ms), which would close the connection first",
+        "give a smaller value, or a larger listener.idle_timeout_ms",
+    )
+
+
+def _backoffs(s: Settings) -> Broken | None:
+    if s.brokers.retry_backoff_ms <= s.brokers.retry_backoff_ms_max:
+        return None
+    return Broken(
+        f"is above brokers.retry_backoff_ms_max ({s.brokers.retry_backoff_ms_max} ms)",
+        "give a smaller value, or a larger brokers.retry_backoff_ms_max",
+    )
+
+
+def _listeners_differ(s: Settings) -> Broken | None:
+    if s.brokers.control_plane_listener != s.brokers.inter_broker_listener:
+        return None
+    return Broken(
+        "is the same as brokers.inter_broker_listener, which Kafka does not allow",
+        "leave it empty where the brokers have no control.plane.listener.name",
+    )
+
+
+def _fixed_port_advertised(s: Settings) -> Broken | None:
+    if s.listener.port or not s.listener.advertised_port:
+        return None
+    return Broken(
+        "is given while listener.port is 0 (any free port), so brokers would be told a port nobody listens on",
+        "set listener.port, or leave advertised_port at 0",
+    )
+
+
+RULES: Final = (
+    Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
+    Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
+    Rule(("controller.on_absence", "zookeeper.digest", "zookeeper.digest_file"), _hold_needs_digest),
+    Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
+    Rule(("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max"), _backoffs),
+    Rule(("brokers.control_plane_listener", "brokers.inter_broker_listener"), _listeners_differ),
+    Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
+)

@@ -1,0 +1,369 @@
+"""The sections of the settings: one frozen model each, every key with its meaning, unit, limits and default.
+
+A key without a default must be given. What a key's value must be on its own stands here; what two keys must be to each
+other stands in :mod:`configs.rules`. Descriptions become the comments of ``configs/example.toml``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+REQUIRED: Final[Any] = ...
+"""Default of a key that has none."""
+
+
+def key(
+    default: Any,
+    description: str,
+    *,
+    sample: Any = None,
+    remedy: str = "",
+    live: bool = False,
+    environment_only: bool = False,
+    ge: float | None = None,
+    le: float | None = None,
+) -> Any:
+    """A settings key.
+
+    ``sample`` is the value that the example shows where there is no default; ``remedy`` is what an error advises
+    beyond the limits; ``live`` marks what a running daemon takes over on SIGHUP; ``environment_only`` marks a secret.
+    """
+    extra = {"sample": sample, "remedy": remedy, "live": live, "environment_only": environment_only}
+    return Field(default, description=description, json_schema_extra=extra, ge=ge, le=le)
+
+
+_LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*\.?")
+_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]+)(:(?P<port>\d{1,5}))?")
+_IBP = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(-IV\d+)?")
+_LISTENER = re.compile(r"[A-Za-z0-9_.-]{1,249}")
+_SOCKET_PATH_BYTES_MAX: Final = 96
+"""``sun_path`` of Linux holds 107 bytes; some are left for the name that the socket has before it is renamed."""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _host(value: str) -> str:
+    looks_numeric = re.fullmatch(r"[0-9.]+", value) is not None
+    if not _is_address(value) and (looks_numeric or not _HOST.fullmatch(value)):
+        raise ValueError("is neither a host name nor an IP address")
+    return value
+
+
+def _advertised_host(value: str) -> str:
+    _host(value)
+    if _is_address(value) and ipaddress.ip_address(value).is_unspecified:
+        raise ValueError("is the address of every interface, which no broker can connect to")
+    return value
+
+
+def _connect(value: str) -> str:
+    servers, slash, chroot = value.partition("/")
+    for server in servers.split(","):
+        found = _SERVER.fullmatch(server.strip())
+        if not found:
+            raise ValueError(f"holds {server!r}, which is not host:port")
+        _host(found["host"].strip("[]"))
+        if found["port"] and not 1 <= int(found["port"]) <= 65535:
+            raise ValueError(f"holds {server!r}, whose port is not from 1 to 65535")
+    if slash and (not chroot or chroot.endswith("/") or "//" in value):
+        raise ValueError(f"ends in the path {slash + chroot!r}, which has an empty part")
+    return value
+
+
+def _ibp(value: str) -> str:
+    if not _IBP.fullmatch(value):
+        raise ValueError("is not an inter.broker.protocol.version")
+    return value
+
+
+def _listener_name(value: str) -> str:
+    if value and not _LISTENER.fullmatch(value):
+        raise ValueError("is not a listener name")
+    return value.upper()
+
+
+def _named_listener(value: str) -> str:
+    if not value:
+        raise ValueError("is empty")
+    return _listener_name(value)
+
+
+def _absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError("is not an absolute path")
+    return value
+
+
+def _socket_path(value: Path) -> Path:
+    if len(bytes(_absolute(value))) > _SOCKET_PATH_BYTES_MAX:
+        raise ValueError(f"is longer than the {_SOCKET_PATH_BYTES_MAX} bytes that it may have")
+    return value
+
+
+def check_digest(value: SecretStr) -> SecretStr:
+    """Raises ``ValueError`` unless ``value`` is ``user:password`` on one line."""
+    user, colon, password = value.get_secret_value().partition(":")
+    if not (user and colon and password) or len(value.get_secret_value().split()) != 1:
+        raise ValueError("is not user:password on one line")
+    return value
+
+
+Host = Annotated[str, AfterValidator(_host)]
+AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
+ConnectString = Annotated[str, AfterValidator(_connect)]
+Ibp = Annotated[str, AfterValidator(_ibp)]
+ListenerName = Annotated[str, AfterValidator(_named_listener)]
+OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
+Digest = Annotated[SecretStr, AfterValidator(check_digest)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+SocketPath = Annotated[Path, AfterValidator(_socket_path)]
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class Section(BaseModel):
+    """One table of the settings file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, str_strip_whitespace=True)
+
+
+class ZooKeeperSettings(Section):
+    """The ensemble that holds the cluster's metadata."""
+
+    connect: ConnectString = key(
+        REQUIRED,
+        "Servers of the ensemble and, after them, the chroot: the same value as zookeeper.connect of the brokers.",
+        sample="zk1:2181,zk2:2181,zk3:2181/kafka",
+        remedy="write host:port,host:port/chroot as in zookeeper.connect of the brokers",
+    )
+    session_timeout_ms: int = key(
+        18_000,
+        "Session timeout asked for, in milliseconds. The ensemble may answer another one (2 to 20 of its ticks). A "
+        "dead daemon's role is free after this time; the brokers use the same default.",
+        ge=2_000,
+        le=300_000,
+    )
+    connect_timeout_ms: int = key(
+        18_000,
+        "Longest wait for the first connection, in milliseconds.",
+        ge=100,
+        le=300_000,
+    )
+    digest_file: AbsolutePath | None = key(
+        None,
+        "File with one line user:password for ZooKeeper's digest authentication. Without this key the systemd "
+        "credential zookeeper-digest is taken if the unit has one.",
+        sample="/etc/regent/zookeeper-digest",
+        remedy="name a file that holds one line user:password and that the daemon may read",
+    )
+    digest: Digest | None = key(
+        None,
+        "The same user:password itself. Never in this file, only in the environment.",
+        remedy="give user:password",
+        environment_only=True,
+    )
+
+
+class ControllerSettings(Section):
+    """The role and how it is held."""
+
+    id: int = key(
+        1_000_001,
+        "The daemon's id beside the brokers' ids. Every daemon of a cluster needs its own; no broker may have it, now "
+        "or later.",
+        ge=10_000,
+        le=2_000_000_000,
+        remedy="stay far above every broker.id, and far below 2147483647, from which clients count down for "
+        "connections to group coordinators",
+    )
+    on_absence: Literal["brokers", "hold"] = key(
+        "brokers",
+        "What happens while no daemon lives. brokers: Kafka's own controller is elected and the cluster goes on. hold: "
+        "nobody is elected, no leader moves until a daemon is back; for two daemons or more.",
+    )
+    ibp: Ibp = key(
+        "3.9-IV0",
+        "inter.broker.protocol.version of the brokers. Raise it after the brokers, as with Kafka's own controller.",
+        remedy="give the brokers' inter.broker.protocol.version, for example 2.7-IV1 or 3.9-IV0",
+    )
+    lease_fraction: float = key(
+        0.8,
+        "Part of the negotiated session timeout, counted from the sending of the last answered heartbeat, after which "
+        "the daemon stops acting by itself.",
+        ge=0.5,
+        le=0.9,
+    )
+    loop_stall_ms_max: int = key(
+        6_000,
+        "A daemon whose event loop has not turned for this time ends its process, in milliseconds. Below half of "
+        "zookeeper.session_timeout_ms.",
+        ge=500,
+        le=120_000,
+    )
+    drain_timeout_ms: int = key(
+        10_000,
+        "At a stop: longest wait for writes and requests under way, in milliseconds.",
+        ge=0,
+        le=120_000,
+    )
+    handback_timeout_ms: int = key(
+        30_000,
+        "At a hand-back: longest wait until a broker holds the role and every broker knows it, in milliseconds; after "
+        "that the role is taken back.",
+        ge=1_000,
+        le=600_000,
+    )
+    conflict_rounds_max: int = key(
+        3,
+        "How many times a decision that met a foreign write is read and decided again before its writes go singly.",
+        ge=1,
+        le=20,
+    )
+    unclean_leader_election_enable: bool = key(
+        False,
+        "Default of unclean.leader.election.enable for topics that do not set it. true loses acknowledged records: a "
+        "replica that lags may lead.",
+    )
+
+
+class ListenerSettings(Section):
+    """Where brokers reach the daemon: controlled shutdown, ISR changes, producer ids."""
+
+    host: Host = key(
+        "0.0.0.0",  # noqa: S104  # brokers are on other machines
+        "Address to listen on.",
+        remedy='give an address of this machine, or "0.0.0.0" for all of them',
+    )
+    port: int = key(9095, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
+    advertised_host: AdvertisedHost = key(
+        REQUIRED,
+        "Name or address under which every broker reaches this daemon.",
+        sample="regent1.example.com",
+        remedy="give the name or address of this machine as the brokers see it",
+    )
+    advertised_port: int = key(0, "Port under which brokers reach it; 0 is the port it listens on.", ge=0, le=65_535)
+    frame_bytes_max: int = key(
+        16_777_216,
+        "Largest request of a broker, in bytes; the connection of a larger one is closed.",
+        ge=65_536,
+        le=104_857_600,
+    )
+    connections_max: int = key(
+        2_000,
+        "Most connections at a time; further ones are closed at once. A broker needs three.",
+        ge=10,
+        le=100_000,
+    )
+    frame_timeout_ms: int = key(
+        10_000,
+        "A request that has begun to arrive must be complete within this time, in milliseconds.",
+        ge=100,
+        le=600_000,
+    )
+    idle_timeout_ms: int = key(
+        600_000,
+        "A connection without any request for this time is closed, in milliseconds.",
+        ge=1_000,
+        le=86_400_000,
+    )
+
+
+class BrokersSettings(Section):
+    """How the daemon speaks to the brokers."""
+
+    inter_broker_listener: ListenerName = key(
+        "INTERNAL",
+        "inter.broker.listener.name of the brokers. Clients must use another listener.",
+        remedy="give inter.broker.listener.name of the brokers",
+    )
+    control_plane_listener: OptionalListenerName = key(
+        "",
+        "control.plane.listener.name of the brokers, where they have one; empty where they do not.",
+        remedy="give control.plane.listener.name of the brokers, or leave it empty",
+    )
+    reserved_broker_max_id: int = key(
+        1_000,
+        "reserved.broker.max.id of the brokers: ids that brokers generate for themselves count up from the next one.",
+        ge=0,
+        le=1_900_000_000,
+    )
+    connect_timeout_ms: int = key(
+        10_000, "Longest wait for a connection to a broker, in milliseconds.", ge=100, le=120_000
+    )
+    request_timeout_ms: int = key(
+        30_000,
+        "Longest wait for a broker's answer, in milliseconds; then the connection is made anew and the request sent "
+        "again.",
+        ge=1_000,
+        le=300_000,
+    )
+    retry_backoff_ms: int = key(100, "First pause before a broker is tried again, in milliseconds.", ge=10, le=60_000)
+    retry_backoff_ms_max: int = key(1_000, "Longest pause between two tries, in milliseconds.", ge=10, le=60_000)
+    seal_interval_ms: int = key(
+        20,
+        "Requests to one broker start at least this far apart, so that changes of a burst travel together, in "
+        "milliseconds. The first one after quiet goes at once.",
+        ge=0,
+        le=5_000,
+    )
+    snapshot_turn_partitions: int = key(
+        20_000,
+        "A full snapshot of the metadata is sent in turns of so many partitions.",
+        ge=100,
+        le=100_000,
+    )
+
+
+class HttpSettings(Section):
+    """The operators' surface: the regent command, metrics, health."""
+
+    socket: SocketPath = key(
+        Path("/run/regent/regent.sock"),
+        "Unix socket. Its group may read; only the daemon's own user and root may change anything.",
+        remedy="give an absolute path of at most 96 bytes, such as /run/regent/regent.sock",
+    )
+    stop_timeout_ms: int = key(
+        2_000,
+        "At a stop: longest wait for answers under way, in milliseconds.",
+        ge=0,
+        le=60_000,
+    )
+
+
+class LogSettings(Section):
+    """Logs go to standard error."""
+
+    format: Literal["auto", "console", "json"] = key("auto", "auto is console on a terminal and json otherwise.")
+    level: Level = key("info", "Least severe level that is written.", live=True)
+    state_change_level: Level = key(
+        "info",
+        "The same for the logger regent.state-change: what was decided about partitions, one line per decision.",
+        live=True,
+    )
+
+
+class ShadowSettings(Section):
+    """regent run --shadow: decides beside Kafka's own controller, writes nothing, sends nothing."""
+
+    poll_s: float = key(5.0, "State znodes are read again at least this often, in seconds.", ge=0.1, le=3_600)
+
+
+class StateSettings(Section):
+    """What the daemon keeps on disk."""
+
+    directory: AbsolutePath = key(
+        Path("/var/lib/regent"),
+        "Holds the roll-back files that a take-over saves.",
+        remedy="give an absolute path that the daemon may write to",
+    )

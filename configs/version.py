@@ -1,0 +1,16 @@
+"""The product's version, as it was installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+DISTRIBUTION: Final = "regent-controller"
+
+
+def product_version() -> str:
+    """Version of the installed distribution; ``unknown`` where the sources run without being installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"

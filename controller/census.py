@@ -1,0 +1,71 @@
+"""Counts over all partitions of a model, made in turns so that a large cluster does not hold up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from state_machines.cluster import Cluster
+from state_machines.types import PartitionRow, PartitionState
+
+TURN_ROWS: Final = 20_000
+"""Rows that are counted between two turns of the loop: some milliseconds."""
+
+
+class Census:
+    """What was counted so far; rows of vanished topics are not."""
+
+    __slots__ = ("hosts", "leads", "not_preferred", "under_replicated")
+
+    def __init__(self) -> None:
+        self.under_replicated = 0
+        self.not_preferred = 0
+        self.leads: Counter[int] = Counter()
+        self.hosts: Counter[int] = Counter()
+
+    def count(self, rows: Sequence[PartitionRow]) -> None:
+        """Adds rows. Brokers are counted once per distinct assignment."""
+        hosted: Counter[tuple[int, ...]] = Counter()
+        gone = PartitionState.NON_EXISTENT
+        for row in rows:
+            if row.state is gone:
+                continue
+            replicas = row.assignment.replicas
+            hosted[replicas] += 1
+            if len(row.isr) < len(replicas):
+                self.under_replicated += 1
+            if row.version >= 0:
+                self.leads[row.leader] += 1
+                if row.leader != replicas[0]:
+                    self.not_preferred += 1
+        for replicas, count in hosted.items():
+            for broker in replicas:
+                self.hosts[broker] += count
+
+
+class Counted:
+    """The census of the present model: exact at once where it is small, else the last one that was completed."""
+
+    def __init__(self) -> None:
+        self._of: Cluster | None = None
+        self._last: Census | None = None
+
+    def of(self, cluster: Cluster) -> Census | None:
+        """Counts of ``cluster``, or None while a large one was not counted yet."""
+        if len(cluster.rows) <= TURN_ROWS:
+            census = Census()
+            census.count(cluster.rows)
+            return census
+        return self._last if cluster is self._of else None
+
+    async def refresh(self, cluster: Cluster) -> None:
+        """Counts a large model in turns; what changes meanwhile is counted before or after its change."""
+        if len(cluster.rows) <= TURN_ROWS:
+            return
+        census = Census()
+        for start in range(0, len(cluster.rows), TURN_ROWS):
+            census.count(cluster.rows[start : start + TURN_ROWS])
+            await asyncio.sleep(0)
+        self._of, self._last = cluster, census

@@ -1,0 +1,61 @@
+"""Plain counters of a daemon, read by the metrics at scrape time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Final
+
+BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the histograms, in seconds; what is longer counts in one more."""
+
+
+@dataclass
+class Timer:
+    """Count, total, histogram and a bounded window of recent durations, in seconds."""
+
+    count: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+    recent_s: list[float] = field(default_factory=list)
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+
+    WINDOW = 512
+
+    def record(self, seconds: float) -> None:
+        """One duration."""
+        self.count += 1
+        self.total_s += seconds
+        self.max_s = max(self.max_s, seconds)
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        self.recent_s.append(seconds)
+        if len(self.recent_s) > self.WINDOW:
+            del self.recent_s[: self.WINDOW // 2]
+
+
+@dataclass
+class Counters:
+    """Everything that only grows, over all terms of the process."""
+
+    commits: int = 0
+    writes: int = 0
+    conflicts: int = 0
+    unknown_outcomes: int = 0
+    unclean_elections: int = 0
+    interim_terms: int = 0
+    terms: int = 0
+    resignations: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    events: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
+    queue_time: Timer = field(default_factory=Timer)
+    loop_lag: Timer = field(default_factory=Timer)
+    broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
+    malformed: dict[str, str] = field(default_factory=dict)
+    repaired_assignments: int = 0
+    fenced: int = 0
+    shadow_compared: int = 0
+    shadow_differences: int = 0
+    lowered_ibp_brokers: set[int] = field(default_factory=set)

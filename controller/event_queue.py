@@ -1,0 +1,97 @@
+"""The one queue of a daemon and its one consumer.
+
+Watches, answers, calls of brokers and timers only enqueue. Level-triggered events with the same key collapse to one
+(the handler reads the truth when it runs); calls are kept apart, each with its own waiting caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+
+EVENTS_MAX = 10_000
+"""Bound of the queue, in events: calls beyond it are refused; level-triggered events collapse and always fit."""
+
+
+class QueueFull(Exception):
+    """Too many events wait: the caller is told to try again."""
+
+
+class Event:
+    """Something to handle. ``key``: None for an event that does not collapse.
+
+    ``preempt`` is called instead of the handler when the term ends first: waiting callers are told.
+    """
+
+    __slots__ = ("detail", "enqueued_s", "key", "kind", "preempt")
+
+    def __init__(
+        self,
+        kind: str,
+        detail: object = None,
+        *,
+        key: Hashable | None = None,
+        preempt: Callable[[], None] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.detail = detail
+        self.key = key
+        self.preempt = preempt
+        self.enqueued_s = time.monotonic()
+
+
+class EventQueue:
+    """FIFO; one consumer. All methods run on the loop's thread."""
+
+    def __init__(self, events_max: int = EVENTS_MAX) -> None:
+        self._events: deque[Event] = deque()
+        self._keys: set[Hashable] = set()
+        self._arrived = asyncio.Event()
+        self._events_max = events_max
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def post(self, event: Event) -> None:
+        """Enqueues; an event whose key already waits is dropped. Raises :class:`QueueFull` for calls only."""
+        if event.key is not None:
+            if event.key in self._keys:
+                return
+            self._keys.add(event.key)
+        elif len(self._events) >= self._events_max:
+            raise QueueFull(f"{len(self._events)} events wait: try again")
+        self._events.append(event)
+        self._arrived.set()
+
+    def signal(self, kind: str, detail: Hashable = None) -> None:
+        """Enqueues a level-triggered event."""
+        self.post(Event(kind, detail, key=(kind, detail)))
+
+    async def next(self) -> Event:
+        """The oldest event; waits for one."""
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._take()
+
+    def adjacent(self, kind: str, most: int) -> list[Event]:
+        """Takes the events of ``kind`` that directly follow, ``most`` of them at the most."""
+        taken: list[Event] = []
+        while len(taken) < most and self._events and self._events[0].kind == kind:
+            taken.append(self._take())
+        return taken
+
+    def clear(self) -> None:
+        """Preempts everything that waits (a term ended)."""
+        while self._events:
+            event = self._take()
+            if event.preempt is not None:
+                event.preempt()
+
+    def _take(self) -> Event:
+        event = self._events.popleft()
+        if event.key is not None:
+            self._keys.discard(event.key)
+        return event

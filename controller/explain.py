@@ -1,0 +1,155 @@
+"""Why a partition is as it is, and what would change it, in ordinary sentences.
+
+The rules themselves are asked (:mod:`state_machines.selectors`) on the present row, so that an explanation cannot say
+what a decision would not do. Pure: values in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec import Struct
+
+from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.selectors import Election, NoLeader
+from state_machines.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
+
+STATES = {
+    PartitionState.NEW: "assigned, and never led yet",
+    PartitionState.ONLINE: "its leader is registered",
+    PartitionState.OFFLINE: "it was led, and its leader is gone",
+    PartitionState.NON_EXISTENT: "its state znode cannot be used and nothing is decided (see the daemon's log)",
+}
+
+
+class Explained(Struct, frozen=True):
+    """What is said of one partition."""
+
+    state: str
+    leader: str
+    isr: str
+    would_change: list[str]
+
+
+def explain(cluster: Cluster, i: int, *, unclean: bool, last: str | None = None) -> Explained:
+    """Row ``i`` explained. ``unclean``: whether its topic allows an unclean election; ``last``: the last change."""
+    row = cluster.rows[i]
+    state = f"{row.state.name}: {STATES[row.state]}"
+    return Explained(
+        state, _leader(cluster, row, unclean, last), _isr(cluster, i, row), list(_would_change(cluster, row, unclean))
+    )
+
+
+def _leader(cluster: Cluster, row: PartitionRow, unclean: bool, last: str | None) -> str:
+    if row.state is PartitionState.NON_EXISTENT:
+        return "nobody is known to lead it"
+    if row.state is not PartitionState.ONLINE:
+        return _leaderless(cluster, row, unclean)
+    said = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, row)}"
+    if row.recovering:
+        said += "; it was elected uncleanly and is still recovering"
+    when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
+    return f"{said}; decided {when}" + (f": {last}" if last else "")
+
+
+def _leaderless(cluster: Cluster, row: PartitionRow, unclean: bool) -> str:
+    found = _elected(cluster, row, cluster.live, unclean)
+    why = found.why if isinstance(found, NoLeader) else f"broker {found.leader} is about to be elected ({found.why})"
+    before = (
+        f"no leader since broker {row.leader} is gone"
+        if row.has_leadership and row.leader != NO_LEADER
+        else ("no leader" if row.has_leadership else "no leader yet")
+    )
+    return f"{before}: {why}"
+
+
+def _preference(cluster: Cluster, row: PartitionRow) -> str:
+    first = row.assignment.replicas[0]
+    if row.leader == first:
+        return "it is the preferred replica, the first of the assignment"
+    found = selectors.preferred(row.assignment.replicas, row.isr, live=cluster.live)
+    if isinstance(found, NoLeader):
+        return f"broker {first} would be preferred, but {found.why}"
+    return f"broker {first} would be preferred and could lead; leadership moves back by an election on request only"
+
+
+def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
+    if not row.has_leadership:
+        return "there is none until a leader is elected"
+    missing = [r for r in row.assignment.replicas if r not in row.isr]
+    foreign = [r for r in row.isr if r not in row.assignment.replicas]
+    said = f"in sync are {_ids(row.isr)}"
+    if not missing:
+        said += ", all replicas"
+    for broker in missing:
+        said += f"; {broker} is not: {_why_missing(cluster, i, row, broker)}"
+    if foreign:
+        said += f"; {_ids(foreign)} in it is not assigned, which another writer did"
+    return said
+
+
+def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> str:
+    if broker not in cluster.brokers:
+        return "its broker is not registered"
+    if broker in cluster.shutting_down:
+        return "its broker shuts down"
+    if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
+        return f"the replica is {cluster.replica_state(i, broker).name}"
+    if row.state is not PartitionState.ONLINE:
+        return "without a leader nobody can add it"
+    return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
+
+
+def _would_change(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+    if row.state is PartitionState.NON_EXISTENT:
+        yield "mending or deleting its state znode, then a change of the topic or a new controller term"
+    elif row.state is PartitionState.ONLINE:
+        yield from _would_move(cluster, row, unclean)
+    else:
+        yield from _would_elect(cluster, row, unclean)
+
+
+def _would_move(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+    leader, replicas = row.leader, row.assignment.replicas
+    found = _elected(cluster, row, cluster.live - {leader}, unclean)
+    yield f"if broker {leader} dies, {_outcome(found)}"
+    if len(replicas) == 1:
+        yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
+    else:
+        leaving = cluster.shutting_down | {leader}
+        moved = selectors.controlled_shutdown(replicas, row.isr, registered=cluster.brokers, shutting_down=leaving)
+        yield f"if broker {leader} shuts down, {_outcome(moved)}"
+    if leader != replicas[0]:
+        moved = selectors.preferred(replicas, row.isr, live=cluster.live)
+        yield f"if a preferred election is asked for, {_outcome(moved)}"
+
+
+def _would_elect(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+    for broker in row.assignment.replicas:
+        if broker not in cluster.live:
+            found = _elected(cluster, row, cluster.live | {broker}, unclean)
+            if isinstance(found, Election):
+                yield f"if broker {broker} returns, {_outcome(found)}"
+    if row.has_leadership and not unclean:
+        found = _elected(cluster, row, cluster.live, unclean=True)
+        if isinstance(found, Election) and found.unclean:
+            yield f"if an unclean election is allowed, {_outcome(found)}; what only {_ids(row.isr)} hold is lost"
+
+
+def _elected(cluster: Cluster, row: PartitionRow, live: Collection[int], unclean: bool) -> Election | NoLeader:
+    """The rule by which a leaderless partition is elected: the initial one where it never was led."""
+    replicas = row.assignment.replicas
+    if not row.has_leadership:
+        return selectors.initial(replicas, (), live=live)
+    return selectors.offline(replicas, row.isr, live=live, unclean=unclean)
+
+
+def _outcome(found: Election | NoLeader) -> str:
+    if isinstance(found, NoLeader):
+        return f"nobody else leads: {found.why}"
+    return f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers)) or "nobody"

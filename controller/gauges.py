@@ -1,0 +1,65 @@
+"""What the daemon shows of itself at one moment: its mode and the numbers behind the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class Mode(StrEnum):
+    """What the daemon is doing about the role; exactly one holds."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    SHADOW = "shadow"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGauges:
+    """One live broker's propagation. ``age_s``: how long its oldest undelivered change has waited; 0 if none waits."""
+
+    queued: int = 0
+    age_s: float = 0.0
+    unacknowledged_partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """The state at one moment. Every field has a value before anything is known, so that a scrape always works.
+
+    From ``controller_state`` on, the numbers are those of the model; Kafka's names show them only while active.
+    """
+
+    mode: Mode = Mode.STARTING
+    controller_epoch: int = 0
+    lease_remaining_s: float = 0.0
+    zookeeper_connected: bool = False
+    session_timeout_s: float = 0.0
+    event_queue_size: int = 0
+    ibp_mismatch_brokers: int = 0
+    malformed_znodes: int = 0
+    log_lines_dropped: int = 0
+    brokers: Mapping[int, BrokerGauges] = field(default_factory=dict)
+    controller_state: int = 0
+    offline_partitions: int = 0
+    under_replicated_partitions: int = 0
+    preferred_replica_imbalance: int = 0
+    topics: int = 0
+    partitions: int = 0
+    topics_to_delete: int = 0
+    replicas_to_delete: int = 0
+    topics_ineligible_to_delete: int = 0
+    replicas_ineligible_to_delete: int = 0
+    active_brokers: int = 0
+
+
+class MetricsView(Protocol):
+    """What the daemon shows to a scrape. Runs on the event loop: it may scan the rows once, never wait."""
+
+    def gauges(self) -> Gauges:
+        """The state now."""

@@ -1,0 +1,79 @@
+"""AlterPartition (S4-80; KIP-497): ISR changes that leaders ask for, adjacent calls drained into one commit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from brokers.wire.calls import AlterPartitionCall, IsrProposal
+from brokers.wire.errors import Error
+from brokers.wire.replies import AlterPartitionReply, PartitionReply
+from controller.calls import PendingCall
+from controller.controller import Controller
+from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+
+CALLS_MAX = 200
+"""Calls that one commit answers at the most."""
+
+
+async def alter_partition(c: Controller, first: PendingCall) -> None:
+    """Judges, commits once, answers each call; a call of a former life of a broker is refused as a whole."""
+    pending = [first]
+    for event in c.queue.adjacent("alter_partition", CALLS_MAX - 1):
+        assert isinstance(event.detail, PendingCall)
+        pending.append(event.detail)
+    try:
+        await _answer(c, pending)
+    finally:
+        for call in pending:
+            call.refuse()
+
+
+async def _answer(c: Controller, pending: list[PendingCall]) -> None:
+    accepted: list[tuple[PendingCall, list[tuple[IsrProposal, IsrRequest, IsrError | None]]]] = []
+    for one in pending:
+        call: AlterPartitionCall = one.call
+        broker = c.cluster.brokers.get(call.broker_id)
+        if broker is None or call.broker_id not in c.cluster.live or broker.epoch != call.broker_epoch:
+            one.answer(AlterPartitionReply(Error.STALE_BROKER_EPOCH))
+            continue
+        requests = [(p, request(c, call, p)) for p in call.proposals]
+        accepted.append((one, [(p, asked, judge(c.cluster, asked)) for p, asked in requests]))
+    wanted = [asked for _, items in accepted for _, asked, verdict in items if verdict is None]
+    if wanted:
+        await c.carry_out(partial(alter_partitions, asked=wanted), "ISR changes of leaders")
+    for one, items in accepted:
+        replies = [reply(c, proposal, asked, verdict) for proposal, asked, verdict in items]
+        one.answer(AlterPartitionReply(Error.NONE, replies))
+
+
+def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> IsrRequest:
+    """The proposal in terms of the model. Below v1 there is no recovery state: it stays."""
+    by_id = isinstance(proposal.topic, bytes)
+    topic = (
+        c.cluster.topic_by_id(proposal.topic) if isinstance(proposal.topic, bytes) else c.cluster.topic(proposal.topic)
+    )
+    row = None if topic is None else c.cluster.row_in(topic, proposal.partition)
+    if by_id and topic is not None and row is None:
+        by_id = False
+    return IsrRequest(
+        row,
+        proposal.leader_epoch,
+        proposal.partition_epoch,
+        proposal.isr,
+        proposal.recovering if call.version >= 1 else None,
+        by_id,
+    )
+
+
+def reply(c: Controller, proposal: IsrProposal, asked: IsrRequest, verdict: IsrError | None) -> PartitionReply:
+    """The answer for one partition: what was judged at first, or what the commit made of it."""
+    if verdict is None:
+        verdict = judge(c.cluster, asked)
+        if verdict is None:
+            verdict = IsrError.INVALID_UPDATE_VERSION
+    if verdict is not IsrError.NONE or asked.row is None:
+        return PartitionReply(proposal.topic, proposal.partition, int(verdict))
+    row = c.cluster.rows[asked.row]
+    return PartitionReply(
+        proposal.topic, proposal.partition, 0, row.leader, row.leader_epoch, row.isr, row.version, row.recovering
+    )

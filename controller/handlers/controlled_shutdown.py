@@ -1,0 +1,45 @@
+"""ControlledShutdown (S4-72..S4-74): answered once everything it led is led elsewhere, durably."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from brokers.wire.calls import NO_BROKER_EPOCH, ControlledShutdownCall
+from brokers.wire.errors import Error
+from brokers.wire.replies import ControlledShutdownReply
+from controller.calls import PendingCall
+from controller.controller import Controller
+from state_machines.controlled_shutdown import controlled_shutdown, remaining
+
+log = logging.getLogger("regent.controller")
+
+
+async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
+    """A former life of the broker is refused (77), an unknown broker too (8); asking again is harmless."""
+    call: ControlledShutdownCall = pending.call
+    broker = c.cluster.brokers.get(call.broker_id)
+    if broker is None:
+        pending.answer(ControlledShutdownReply(Error.BROKER_NOT_AVAILABLE))
+        return
+    if call.broker_epoch != NO_BROKER_EPOCH and call.broker_epoch < broker.epoch:
+        pending.answer(ControlledShutdownReply(Error.STALE_BROKER_EPOCH))
+        return
+    try:
+        c.cluster.observe_shutting_down(call.broker_id)
+        await c.carry_out(
+            partial(controlled_shutdown, broker=call.broker_id), f"broker {call.broker_id} asks to shut down"
+        )
+        left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
+        if left:
+            log.warning(
+                "broker %d still leads %d partitions, the first is %s: no other replica is in sync; it will ask again",
+                call.broker_id,
+                len(left),
+                left[0],
+            )
+        else:
+            log.info("broker %d may stop: it leads nothing that another replica could lead", call.broker_id)
+        pending.answer(ControlledShutdownReply(Error.NONE, left))
+    finally:
+        pending.refuse()

@@ -1,0 +1,85 @@
+"""A term begins (S4-65..S4-68; Kafka ``onControllerFailover``).
+
+Everything is read on the claim's own session. Elections are committed and told ahead of the full snapshot, which
+then goes to every live broker: the controller before us may have committed without telling.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+
+from controller.controller import Controller
+from controller.handlers.topic_change import bring_in, load
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.failover import failover
+from state_machines.types import TopicAssignment
+
+log = logging.getLogger("regent.controller")
+
+
+async def take_office(c: Controller) -> None:
+    """Loads the model, elects, tells every broker everything."""
+    started_s = time.monotonic()
+    since = c.zk.last_zxid
+    await c.store.ensure_top_level_paths()
+    bad = await c.store.set_up_features(c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
+    if bad is not None:
+        c.malformed(bad)
+    await arm_parents(c, since)
+    await discard_notifications(c)
+    await load_brokers(c)
+    await load_topics(c, since)
+    gc.collect()
+    gc.freeze()
+    loaded_s = time.monotonic()
+    for broker in c.cluster.brokers.values():
+        c.channels.add(broker)
+    report = await c.carry_out(failover, "failover")
+    c.channels.snapshot(None)
+    log.info(
+        "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
+        "%d partitions without a leader; every live broker is being told",
+        c.term.epoch,
+        len(c.cluster.brokers),
+        len(c.cluster.topic_index),
+        len(c.cluster.rows),
+        loaded_s - started_s,
+        sum(report.done.values()),
+        len(c.cluster.leaderless),
+    )
+
+
+async def arm_parents(c: Controller, since: int) -> None:
+    """Child watches of what the controller reacts to."""
+    await c.zk.watch(children=[paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES], since_zxid=since)
+
+
+async def discard_notifications(c: Controller) -> None:
+    """What brokers noted for the controller before us is covered by reading everything."""
+    for parent in (paths.LOG_DIR_EVENTS, paths.ISR_CHANGES):
+        listed = await c.zk.children(parent)
+        if listed is not None and listed[0]:
+            await c.store.delete_children([f"{parent}/{name}" for name in listed[0]], c.fence)
+
+
+async def load_brokers(c: Controller) -> None:
+    """Registrations into the model, with a data watch on each."""
+    since = c.zk.last_zxid
+    found = await c.read_brokers()
+    c.cluster.observe_brokers(found)
+    await c.zk.watch(data=[paths.broker(b) for b in found], since_zxid=since)
+
+
+async def load_topics(c: Controller, since: int) -> None:
+    """Topics and leaderships into the model, with a data watch on each topic."""
+    topics: list[TopicAssignment] = []
+    for found in await c.store.load_topics():
+        if isinstance(found, Malformed):
+            c.malformed(found)
+        else:
+            topics.append(found)
+    await c.zk.watch(data=[paths.topic(t.name) for t in topics], since_zxid=since)
+    load(c, await bring_in(c, topics))

@@ -1,0 +1,29 @@
+"""ISR changes that leaders wrote to ZooKeeper themselves (IBP below 2.7-IV2; S4-80)."""
+
+from __future__ import annotations
+
+from controller.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+
+
+async def isr_notification(c: Controller) -> None:
+    """Reads the notifications, observes the named partitions, tells every broker, then deletes what was processed."""
+    since = c.zk.last_zxid
+    listed = await c.zk.children(paths.ISR_CHANGES)
+    await c.zk.watch(children=[paths.ISR_CHANGES], since_zxid=since)
+    names = sorted(listed[0]) if listed is not None else []
+    if not names:
+        return
+    named: dict[int, None] = {}
+    for found in await c.store.load_isr_changes(names):
+        if isinstance(found, Malformed):
+            c.malformed(found)
+            continue
+        for topic, partition in found:
+            row = c.cluster.find(topic, partition)
+            if row is not None:
+                named[row] = None
+    if named:
+        await c.reread(list(named))
+    await c.store.delete_children([f"{paths.ISR_CHANGES}/{name}" for name in names], c.fence)

@@ -1,0 +1,34 @@
+"""AllocateProducerIds (S4-87; KIP-730): blocks of producer ids, never handed out twice."""
+
+from __future__ import annotations
+
+from brokers.wire.calls import AllocateProducerIdsCall
+from brokers.wire.errors import Error
+from brokers.wire.replies import AllocateProducerIdsReply
+from controller.calls import PendingCall
+from controller.controller import Controller
+from metadata_store.kafka_store import Contended, Malformed
+
+
+async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
+    """One conditional write per block; a block whose write has an unknown outcome is skipped."""
+    call: AllocateProducerIdsCall = pending.call
+    broker = c.cluster.brokers.get(call.broker_id)
+    if broker is None:
+        pending.answer(AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED))
+        return
+    if broker.epoch != call.broker_epoch:
+        pending.answer(AllocateProducerIdsReply(Error.STALE_BROKER_EPOCH))
+        return
+    try:
+        block = await c.store.allocate_producer_ids(call.broker_id, c.fence)
+        c.term.check()
+        if isinstance(block, Malformed):
+            c.malformed(block)
+            pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
+            return
+        pending.answer(AllocateProducerIdsReply(Error.NONE, block.start, block.end - block.start + 1))
+    except Contended:
+        pending.answer(AllocateProducerIdsReply(Error.REQUEST_TIMED_OUT))
+    finally:
+        pending.refuse()

@@ -1,0 +1,174 @@
+"""Routes. Reading is for whoever may open the socket; changing is for the daemon's own user and root."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, TypeVar
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+
+from controller.http.guard import ChangeGuard
+from controller.http.models import (
+    Broker,
+    Cluster,
+    Document,
+    ErrorBody,
+    Explanation,
+    Health,
+    Item,
+    Operation,
+    OperationRequest,
+    Partition,
+    Status,
+    Topic,
+    Verification,
+)
+from controller.http.view import DaemonView, NotFound, Only, PartitionQuery, Refused, ViewError
+from controller.metrics import exposition
+
+T = TypeVar("T", bound=Item)
+
+PAGE_DEFAULT = 500
+PAGE_MAX = 5_000
+
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+After = Annotated[str | None, Query(max_length=300)]
+Filters = Annotated[list[Only] | None, Query(max_length=len(Only))]
+
+
+def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None = None) -> FastAPI:
+    """The HTTP surface of a daemon that runs as the user ``owner`` (default: this process's)."""
+    app = FastAPI(title="regent", docs_url=None, redoc_url=None)
+    _errors(app)
+    _probes(app, view, metrics)
+    _reading(app, view)
+    _changing(app, view)
+    app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
+    return app
+
+
+def _respond(body: Item, status: int = 200) -> Response:
+    content = body.model_dump_json(by_alias=True, exclude_none=True)
+    return Response(content, status, media_type="application/json")
+
+
+def _document(kind: str, items: list[T], following: str | None = None) -> Response:
+    return _respond(Document[T].model_construct(kind=kind, items=items, next=following))
+
+
+def _errors(app: FastAPI) -> None:
+    @app.exception_handler(ViewError)
+    async def refused(_request: Request, error: ViewError) -> Response:
+        return _respond(ErrorBody(message=error.message, remedy=error.remedy), error.status)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> Response:
+        found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        return _respond(ErrorBody(message=f"invalid request: {found}", remedy="see /openapi.json"), 400)
+
+    @app.exception_handler(HTTPException)
+    async def other(_request: Request, error: HTTPException) -> Response:
+        return _respond(ErrorBody(message=str(error.detail), remedy="see /openapi.json"), error.status_code)
+
+    @app.exception_handler(Exception)
+    async def failed(_request: Request, error: Exception) -> Response:
+        message = f"the daemon failed to answer: {type(error).__name__}"
+        return _respond(ErrorBody(message=message, remedy="the daemon's log has the traceback"), 500)
+
+
+def _probes(app: FastAPI, view: DaemonView, metrics: CollectorRegistry) -> None:
+    @app.get("/liveness", response_model=Health)
+    async def liveness() -> Response:
+        return _probe(view.liveness())
+
+    @app.get("/readiness", response_model=Health)
+    async def readiness() -> Response:
+        return _probe(view.readiness())
+
+    @app.get("/metrics")
+    async def scrape(request: Request) -> Response:
+        body, content_type = exposition(metrics, request.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
+
+
+def _probe(health: Health) -> Response:
+    return _respond(health, 200 if health.ok else 503)
+
+
+def _reading(app: FastAPI, view: DaemonView) -> None:
+    @app.get("/v1/status", response_model=Document[Status])
+    async def status() -> Response:
+        return _document("Status", [view.status()])
+
+    @app.get("/v1/cluster", response_model=Document[Cluster])
+    async def cluster() -> Response:
+        return _document("Cluster", [view.describe_cluster()])
+
+    @app.get("/v1/brokers", response_model=Document[Broker])
+    async def brokers() -> Response:
+        return _document("Broker", view.list_brokers())
+
+    @app.get("/v1/brokers/{broker}", response_model=Document[Broker])
+    async def broker(broker: int) -> Response:
+        return _document("Broker", [view.describe_broker(broker)])
+
+    @app.get("/v1/topics", response_model=Document[Topic])
+    async def topics(limit: Limit = PAGE_DEFAULT, after: After = None) -> Response:
+        page = view.list_topics(limit, after)
+        return _document("Topic", page.items, page.next)
+
+    @app.get("/v1/topics/{topic}", response_model=Document[Topic])
+    async def topic(topic: str) -> Response:
+        return _document("Topic", [view.describe_topic(topic)])
+
+    _reading_partitions(app, view)
+
+
+def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
+    verifying = False
+
+    @app.get("/v1/partitions", response_model=Document[Partition])
+    async def partitions(
+        topic: str | None = None, only: Filters = None, limit: Limit = PAGE_DEFAULT, after: After = None
+    ) -> Response:
+        page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after))
+        return _document("Partition", page.items, page.next)
+
+    @app.get("/v1/topics/{topic}/partitions/{partition}", response_model=Document[Partition])
+    async def partition(topic: str, partition: int) -> Response:
+        return _document("Partition", [view.describe_partition(topic, partition)])
+
+    @app.get("/v1/topics/{topic}/partitions/{partition}/explanation", response_model=Document[Explanation])
+    async def explanation(topic: str, partition: int) -> Response:
+        return _document("Explanation", [await view.explain(topic, partition)])
+
+    @app.get("/v1/verification", response_model=Document[Verification])
+    async def verification() -> Response:
+        nonlocal verifying
+        if verifying:
+            raise Refused("a verification is running already", "wait for it, then ask again")
+        verifying = True
+        try:
+            return _document("Verification", [await view.verify()])
+        finally:
+            verifying = False
+
+
+def _changing(app: FastAPI, view: DaemonView) -> None:
+    @app.post("/v1/role/takeover", response_model=Document[Operation])
+    async def takeover(request: OperationRequest) -> Response:
+        return _document("Operation", [await view.takeover(request)])
+
+    @app.post("/v1/role/handback", response_model=Document[Operation])
+    async def handback(request: OperationRequest) -> Response:
+        return _document("Operation", [await view.handback(request)])
+
+    @app.get("/v1/role/operation", response_model=Document[Operation])
+    async def operation() -> Response:
+        found = view.operation()
+        if found is None:
+            raise NotFound("no take-over and no hand-back since this daemon started", "see `regent status`")
+        return _document("Operation", [found])

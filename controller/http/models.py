@@ -1,0 +1,230 @@
+"""What the HTTP surface answers with. JSON names are in camel case; every document is apiVersion, kind, items.
+
+Stable for scripts: fields are added, not renamed or removed, while ``apiVersion`` stays.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic.alias_generators import to_camel
+
+API_VERSION: Final = "regent/v1"
+T = TypeVar("T", bound="Item")
+
+
+class Item(BaseModel):
+    """Anything that is answered."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Document(Item, Generic[T]):
+    """Items of one kind. ``next`` is where the following page begins; absent on the last one."""
+
+    api_version: Literal["regent/v1"] = API_VERSION
+    kind: str
+    items: list[SerializeAsAny[T]]
+    next: str | None = None
+
+
+class ErrorBody(Item):
+    """Why a request was not answered, and what would make it succeed."""
+
+    message: str
+    remedy: str
+
+
+class Status(Item):
+    """The daemon and the cluster in one look. ``why`` is one sentence: why this mode."""
+
+    mode: str
+    why: str
+    version: str
+    controller_id: int
+    controller_epoch: int = 0
+    since: datetime | None = None
+    lease_remaining_s: float = 0.0
+    role_flag: Literal["regent", "brokers"] = "brokers"
+    on_absence: Literal["brokers", "hold"] = "brokers"
+    holder: int | None = Field(None, description="id in /controller")
+    holder_kind: Literal["daemon", "broker", "nobody"] = "nobody"
+    cluster_id: str | None = None
+    ibp: str = ""
+    zookeeper_connected: bool = False
+    session_timeout_ms: int = 0
+    brokers: int = 0
+    topics: int = 0
+    partitions: int = 0
+    offline_partitions: int = 0
+    under_replicated_partitions: int = 0
+    unacknowledged_partitions: int = Field(0, description="committed, but not acknowledged by every broker yet")
+    propagation_age_s_max: float = 0.0
+    event_queue_size: int = 0
+    warnings: list[str] = []
+
+
+class Daemon(Item):
+    """A daemon in the queue for the role."""
+
+    id: int
+    host: str
+    pid: int
+    position: int = Field(description="0 holds the role or claims next")
+
+
+class Malformed(Item):
+    """A znode that could not be understood and is left alone."""
+
+    path: str
+    why: str
+
+
+class Cluster(Item):
+    """The cluster as the daemon sees it."""
+
+    cluster_id: str | None
+    controller_id: int
+    controller_epoch: int
+    ibp: str
+    on_absence: Literal["brokers", "hold"]
+    role_flag: Literal["regent", "brokers"]
+    daemons: list[Daemon] = []
+    brokers: list[int] = []
+    shutting_down: list[int] = []
+    topics: int = 0
+    partitions: int = 0
+    malformed: list[Malformed] = []
+
+
+class Listener(Item):
+    """One endpoint of a broker."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class Broker(Item):
+    """A live broker and what it still has to hear."""
+
+    id: int
+    state: Literal["live", "shutting down"] = "live"
+    epoch: int
+    rack: str | None = None
+    ibp: str | None = None
+    listeners: list[Listener] = []
+    leads: int = 0
+    hosts: int = 0
+    queued: int = 0
+    unacknowledged_partitions: int = 0
+    propagation_age_s: float = 0.0
+
+
+class Topic(Item):
+    """A topic in numbers."""
+
+    name: str
+    id: str | None = None
+    partitions: int = 0
+    replication_factor: int = 0
+    offline: int = 0
+    under_replicated: int = 0
+    not_preferred: int = 0
+
+
+class Partition(Item):
+    """One partition. ``leader`` is absent while there is none; ``at_min_isr`` while min.insync.replicas is unknown."""
+
+    topic: str
+    partition: int
+    state: str
+    leader: int | None = None
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+    replicas: list[int]
+    isr: list[int] = []
+    adding: list[int] = []
+    removing: list[int] = []
+    offline_replicas: list[int] = []
+    recovering: bool = False
+    under_replicated: bool = False
+    at_min_isr: bool | None = None
+    preferred: bool = True
+
+
+class Explanation(Item):
+    """Why a partition is as it is, and what would change it; ordinary sentences."""
+
+    partition: Partition
+    state_because: str
+    leader_because: str
+    isr_because: str
+    would_change: list[str] = []
+    waiting_for: list[int] = Field([], description="brokers that have not acknowledged the last change")
+
+
+class Difference(Item):
+    """A field of a partition that two places hold differently. ``broker`` is absent for ZooKeeper itself."""
+
+    topic: str
+    partition: int
+    field: str
+    expected: str = Field(description="in the daemon's memory")
+    found: str
+    broker: int | None = None
+
+
+class Verification(Item):
+    """ZooKeeper, the daemon's memory and every broker's metadata, compared."""
+
+    partitions: int
+    brokers: list[int]
+    unreachable: list[int] = []
+    differences: list[Difference] = []
+    differences_total: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Everything was compared and nothing differs."""
+        return not self.differences_total and not self.unreachable
+
+
+class Check(Item):
+    """One check of a preflight. A warning does not stand in the way; a refusal does."""
+
+    name: str
+    result: Literal["ok", "warning", "refused"]
+    found: str
+    remedy: str = ""
+
+
+class Operation(Item):
+    """A take-over or a hand-back. ``done`` and ``failed`` are final, ``refused`` means that nothing was begun."""
+
+    kind: Literal["takeover", "handback"]
+    state: Literal["planned", "running", "done", "failed", "refused"]
+    message: str
+    remedy: str = ""
+    steps: list[str] = Field([], description="what was done, or with a dry run what would be")
+    reason: str = ""
+    started: datetime | None = None
+
+
+class OperationRequest(Item):
+    """What an operator asks for. ``reason`` is kept beside the role."""
+
+    dry_run: bool = False
+    reason: str = Field("", max_length=1_000)
+
+
+class Health(Item):
+    """Answer of a probe. ``why`` says what holds it up where ``ok`` is false."""
+
+    ok: bool
+    mode: str
+    why: str

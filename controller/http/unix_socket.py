@@ -1,0 +1,66 @@
+"""The unix socket that the daemon listens on: one daemon a path, a dead one's file is no obstacle."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+MODE: Final = 0o660
+FOLDER_MODE: Final = 0o750
+BACKLOG: Final = 64
+
+
+class SocketTaken(Exception):
+    """The path cannot be listened on; the message says why and what to do."""
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """A listening socket at ``path``, readable and writable for owner and group; removed at the end.
+
+    A lock file beside it tells a living owner from a dead one, and is left behind. Raises :class:`SocketTaken`.
+    """
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with _owned(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        _bind(listener, path)
+        inode = path.stat().st_ino
+        listener.listen(BACKLOG)
+        try:
+            yield listener
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == inode:
+                    path.unlink()
+
+
+@contextmanager
+def _owned(path: Path) -> Iterator[None]:
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SocketTaken(
+                f"another daemon listens on {path}. Remedy: stop it, or give this one an http.socket of its own"
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Binds beside the path, then renames: nobody ever sees the socket with another mode."""
+    if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise SocketTaken(f"{path} exists and is not a socket. Remedy: move it away, or change http.socket")
+    fresh = path.with_name(f".{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    listener.bind(str(fresh))
+    fresh.chmod(MODE)
+    fresh.rename(path)

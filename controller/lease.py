@@ -1,0 +1,60 @@
+"""The daemon's own clock on its session: nothing is written or sent after another may have been elected.
+
+ZooKeeper expires a session no earlier than one session timeout after the last request that it answered was *sent*.
+The lease ends at 0.8 of that, on CLOCK_BOOTTIME, which counts through SIGSTOP and suspend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+LEASE_FRACTION = 0.8
+HEARTBEATS_PER_SESSION = 6
+
+
+def boottime_s() -> float:
+    """Seconds since boot, suspend included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Lease:
+    """Valid until 0.8 of the session timeout after the sending time of the last answered heartbeat."""
+
+    def __init__(
+        self, session_timeout_s: float, clock: Callable[[], float] = boottime_s, fraction: float = LEASE_FRACTION
+    ) -> None:
+        self.session_timeout_s = session_timeout_s
+        self._fraction = fraction
+        self._clock = clock
+        self._deadline = 0.0
+
+    @classmethod
+    def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
+        """The lease of a session on the machine's clock."""
+        return cls(session_timeout_s, fraction=fraction)
+
+    def answered(self, sent_s: float) -> None:
+        """A request sent at ``sent_s`` was answered."""
+        self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
+
+    def remaining_s(self) -> float:
+        """Seconds left; 0 or less: expired."""
+        return self._deadline - self._clock()
+
+    def valid(self) -> bool:
+        """Whether writes and sends are allowed."""
+        return self._clock() < self._deadline
+
+    async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
+        """Renews for ever; a heartbeat that is refused (``refused``) or unanswered only lets the lease run down."""
+        pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
+        while True:
+            sent_s = self._clock()
+            try:
+                await asyncio.wait_for(heartbeat(), self.session_timeout_s)
+                self.answered(sent_s)
+            except (refused, TimeoutError):
+                pass
+            await asyncio.sleep(pause_s)

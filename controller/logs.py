@@ -1,0 +1,131 @@
+"""Logging: ordinary sentences of the standard library's loggers, rendered by structlog on standard error.
+
+Console on a terminal, otherwise one JSON object a line. Tracebacks never print locals. Lines go through a bounded queue
+to a thread: a reader of standard error that stands still (a full pipe, a stuck journal) must not hold up the loop, so
+lines that do not fit are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import IO, Final
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from configs.sections import LogSettings
+
+QUEUED_LINES_MAX: Final = 10_000
+FLUSH_S_MAX: Final = 2.0
+"""At the end: longest wait for a reader that stands still."""
+STATE_CHANGE: Final = "regent.state-change"
+"""Logger of decisions about partitions and replicas, as Kafka's ``state.change.logger``."""
+
+
+@contextmanager
+def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator[BoundedQueueHandler]:
+    """Logs to ``stream`` (standard error) inside the block; at its end what is queued is written, within bounds."""
+    stream = stream or sys.stderr
+    writer = logging.StreamHandler(stream)
+    writer.setFormatter(formatter(_as_json(settings.format, stream), colors=_wants_colors(stream)))
+    lines: queue.Queue[logging.LogRecord | None] = queue.Queue(QUEUED_LINES_MAX)
+    thread = threading.Thread(target=_write, args=(lines, writer), name="log-writer", daemon=True)
+    queued = BoundedQueueHandler(lines)
+    root = logging.getLogger()
+    root.addHandler(queued)
+    set_levels(settings)
+    logging.captureWarnings(True)
+    thread.start()
+    try:
+        yield queued
+    finally:
+        root.removeHandler(queued)
+        logging.captureWarnings(False)
+        with contextlib.suppress(queue.Full):
+            lines.put(None, timeout=FLUSH_S_MAX)
+        thread.join(FLUSH_S_MAX)
+
+
+def _write(lines: queue.Queue[logging.LogRecord | None], writer: logging.Handler) -> None:
+    while (record := lines.get()) is not None:
+        writer.handle(record)
+
+
+def set_levels(settings: LogSettings) -> None:
+    """Takes over the levels, at start and at a reload. Libraries speak from warnings up unless debugging is on."""
+    level = settings.level.upper()
+    logging.getLogger().setLevel(level if settings.level == "debug" else max(logging.WARNING, _number(level)))
+    logging.getLogger("regent").setLevel(level)
+    logging.getLogger(STATE_CHANGE).setLevel(settings.state_change_level.upper())
+
+
+class BoundedQueueHandler(logging.Handler):
+    """Hands records to the writing thread; ``dropped`` counts those that found the queue full."""
+
+    def __init__(self, lines: queue.Queue[logging.LogRecord | None]) -> None:
+        super().__init__()
+        self._lines = lines
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Fixes the sentence while its arguments still are what they were, and never waits."""
+        try:
+            fixed = copy.copy(record)
+            fixed.msg, fixed.args = record.getMessage(), None
+            self._lines.put_nowait(fixed)
+        except queue.Full:
+            self.dropped += 1
+        except Exception:
+            self.handleError(record)
+
+
+def formatter(as_json: bool, colors: bool = False) -> logging.Formatter:
+    """Renders a record: sentence, level, logger, time in UTC, and what was given as ``extra``."""
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        _stamped,
+    ]
+    plain = structlog.dev.plain_traceback
+    last: list[Processor] = (
+        [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        if as_json
+        else [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, pad_event_to=0)]
+    )
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove, *last])
+
+
+def _as_json(chosen: str, stream: IO[str]) -> bool:
+    return chosen == "json" or (chosen == "auto" and not stream.isatty())
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level]
+
+
+def _wants_colors(stream: IO[str]) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _stamped(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """When it was said, not when it is written."""
+    said = datetime.fromtimestamp(event["_record"].created, UTC)
+    event["timestamp"] = said.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return event
+
+
+def _ordered(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Time, level, logger and sentence first, for eyes that scan a screen of JSON."""
+    first = {name: event[name] for name in ("timestamp", "level", "logger", "event") if name in event}
+    return first | {name: value for name, value in event.items() if name not in first}

@@ -1,0 +1,102 @@
+"""``regent run``: the process around a daemon. Logs, the loop's guard, HTTP, systemd, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+
+import anyio
+
+from configs.settings import Settings
+from controller.daemon import Daemon, digest_pair
+from controller.event_queue import Event
+from controller.http.app import create_app
+from controller.http.server import serving
+from controller.lease import Lease
+from controller.logs import logging_to
+from controller.metrics import About, DaemonCollector, registry
+from controller.stall import StallGuard
+from controller.systemd import ServiceManager
+from controller.view import View
+from metadata_store.kazoo_adapter import KazooZooKeeper
+
+log = logging.getLogger("regent.daemon")
+
+STATUS_S = 1.0
+
+
+async def run(
+    settings: Settings,
+    *,
+    shadow: bool = False,
+    takeover: bool = False,
+    guarded: bool = True,
+    new_lease: Callable[[float, float], Lease] = Lease.of_session,
+) -> int:
+    """Runs a daemon until SIGTERM or SIGINT; returns the exit code. ``guarded`` and ``new_lease`` are for tests."""
+    guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
+    manager = ServiceManager()
+    with logging_to(settings.log):
+        log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+        daemon = Daemon(
+            settings,
+            lambda: connection(settings),
+            takeover=takeover,
+            shadow=shadow,
+            guard=guard if guarded else None,
+            new_lease=new_lease,
+        )
+        view = View(daemon)
+        collector = DaemonCollector(About.of(settings), daemon.counters, view)
+        if guarded:
+            guard.start()
+        try:
+            async with (
+                serving(create_app(view, registry(collector)), settings.http),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(_report, daemon, manager)
+                manager.ready(f"{daemon.mode}: {daemon.why}")
+                await daemon.run()
+                manager.stopping("stopping")
+                tasks.cancel_scope.cancel()
+        finally:
+            guard.stop()
+        log.info("regent has stopped")
+    return 0
+
+
+def connection(settings: Settings) -> KazooZooKeeper:
+    """A ZooKeeper session object as the settings ask for."""
+    return KazooZooKeeper(
+        settings.zookeeper.connect,
+        session_timeout_ms=settings.zookeeper.session_timeout_ms,
+        digest=digest_pair(settings),
+    )
+
+
+async def _report(daemon: Daemon, manager: ServiceManager) -> None:
+    """The status line, and the watchdog: fed only if the loop turns and, in office, the queue moves."""
+    said = ""
+    while True:
+        line = f"{daemon.mode}: {daemon.why}"
+        if line != said:
+            manager.status(line)
+            said = line
+        if await _queue_moves(daemon, manager.watchdog_s):
+            manager.alive()
+        await asyncio.sleep(min(STATUS_S, (manager.watchdog_s or STATUS_S) / 4))
+
+
+async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
+    """Whether a no-op passed the queue in time; while waiting for ZooKeeper nothing moves, and that is well."""
+    reign = daemon.reign
+    if watchdog_s is None or reign is None or not reign.in_office.is_set() or not reign.controller.ready.is_set():
+        return True
+    passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    reign.queue.post(Event("settled", passed, preempt=passed.cancel))
+    with anyio.move_on_after(watchdog_s / 2):
+        await asyncio.wait({passed})
+    return passed.done() or not reign.controller.ready.is_set()

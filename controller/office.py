@@ -1,0 +1,286 @@
+"""The controller role in ZooKeeper: the queue of daemons, the role flag, the claim, the lock-out.
+
+A claim is one multi: it checks our lock node, the role flag and (where it exists) ``/migration``, raises
+``/controller_epoch`` and writes ``/controller``. A claim of unknown outcome is claimed again with the next epoch,
+never adopted, so that an epoch is never shared. Two ways to hold the role (setting ``controller.on_absence``):
+
+- ``brokers``: ``/controller`` is ephemeral; when every daemon is dead, Kafka's own controller is elected.
+- ``hold``: ``/controller`` is persistent and ``/controller_epoch`` is writable by the daemons' digest only, so that
+  no broker can be elected. Claimed first, locked second; the lock is verified at each start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from enum import Enum
+
+import msgspec
+
+from controller import own_znodes as own
+from controller.own_znodes import Process, RoleFlag
+from metadata_store import paths
+from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
+from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.port import ANY_VERSION, Check, Create, Created, Delete, Op, SetData, Stat, ZooKeeper
+
+log = logging.getLogger("regent.role")
+
+CLAIMS_MAX = 20
+"""Claims tried in a row before the daemon starts over (each loses only to another writer)."""
+
+
+class ClaimRefused(Exception):
+    """The role must not be claimed; the text says why and what would make it possible."""
+
+
+class Holder(Enum):
+    """Who holds ``/controller``."""
+
+    NOBODY = "nobody"
+    BROKER = "broker"
+    DAEMON = "daemon"
+
+
+class ControllerRecord(msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraftControllerEpoch"}):
+    """Content of ``/controller`` as brokers read it; ``regent`` is the nonce of a daemon's process."""
+
+    brokerid: int
+    timestamp: str = ""
+    version: int = 2
+    kraft_epoch: int = -1
+    regent: str | None = None
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """The part of ``/migration`` that matters: a controller id says that a KRaft quorum is in charge."""
+
+    kraft_controller_id: int = -1
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A won claim: the epoch, the version of ``/controller_epoch`` that fences writes, and whom it displaced."""
+
+    epoch: int
+    fence_version: int
+    displaced: int | None
+    zxid: int
+
+
+class Office:
+    """The role as this process sees it on one session."""
+
+    def __init__(self, zk: ZooKeeper, me: Process, *, hold: bool, digest: tuple[str, str] | None) -> None:
+        self.zk = zk
+        self.me = me
+        self.hold = hold
+        self.lock_path: str | None = None
+        self._digest = digest
+
+    # -- the queue
+
+    async def enter_queue(self) -> str:
+        """Ensures our roots, registers the id, clears our own dead process's place, takes a place of our own."""
+        for path, data in (
+            (own.ROOT, b""),
+            (own.FORMAT, own.encode(own.Format(own.FORMAT_VERSION))),
+            (own.DAEMONS, b""),
+            (own.LOCKS, b""),
+            (f"{own.DAEMONS}/{self.me.id}", own.encode(self.me)),
+        ):
+            await self._ensure(path, data)
+        await self.check_format()
+        for path, process in await self.queue():
+            if process is not None and own.is_dead(process, self.me):
+                log.info("removing %s of a former process of this daemon (pid %d)", path, process.pid)
+                await self._delete_if_there(path)
+        created = await self.zk.create(f"{own.LOCKS}/lock-", own.encode(self.me), ephemeral=True, sequential=True)
+        self.lock_path = created.path
+        return created.path
+
+    async def leave_queue(self) -> None:
+        """Gives the place up."""
+        if self.lock_path is not None:
+            await self._delete_if_there(self.lock_path)
+            self.lock_path = None
+
+    async def check_format(self) -> None:
+        """Refuses where a later release stored what this one does not know."""
+        node = await self.zk.get(own.FORMAT)
+        stored = own.decode_format(node.data if node is not None else None)
+        if stored > own.FORMAT_VERSION:
+            raise ClaimRefused(
+                f"{own.FORMAT} says {stored}, this release knows formats up to {own.FORMAT_VERSION}: "
+                "upgrade this daemon"
+            )
+
+    async def queue(self) -> list[tuple[str, Process | None]]:
+        """Lock nodes in order with the process of each."""
+        listed = await self.zk.children(own.LOCKS)
+        names = sorted(listed[0], key=lambda name: name.rpartition("-")[2]) if listed is not None else []
+        found = await self.zk.read_many([f"{own.LOCKS}/{name}" for name in names])
+        return [
+            (f"{own.LOCKS}/{name}", own.decode_process(node.data))
+            for name, node in zip(names, found, strict=True)
+            if not isinstance(node, Code)
+        ]
+
+    async def predecessor(self) -> str | None:
+        """The lock node right before ours, or None where we are first. Raises LookupError where ours is gone."""
+        order = [path for path, _ in await self.queue()]
+        if self.lock_path not in order:
+            raise LookupError(f"our lock node {self.lock_path} is gone")
+        at = order.index(self.lock_path)
+        return order[at - 1] if at else None
+
+    async def daemons(self) -> frozenset[int]:
+        """Ids of all daemons that ever queued: they host no replica."""
+        listed = await self.zk.children(own.DAEMONS)
+        return frozenset(int(name) for name in listed[0] if name.isdigit()) if listed is not None else frozenset()
+
+    # -- the role flag
+
+    async def role(self) -> tuple[RoleFlag, Stat | None]:
+        """Who should hold the role, with the flag's stat (None: absent, which means ``brokers``)."""
+        node = await self.zk.get(own.ROLE)
+        return (own.decode_role(node.data), node.stat) if node is not None else (RoleFlag("brokers"), None)
+
+    async def set_role(self, holder: str, reason: str) -> None:
+        """Sets the flag; idempotent."""
+        flag, stat = await self.role()
+        if flag.holder == holder and stat is not None:
+            return
+        data = own.encode(RoleFlag(holder, reason=reason, since_ms=int(time.time() * 1000)))
+        if stat is None:
+            await self._ensure(own.ROOT, b"")
+            await self.zk.create(own.ROLE, data)
+        else:
+            await self.zk.set(own.ROLE, data, stat.version)
+
+    # -- the claim
+
+    async def controller(self) -> tuple[ControllerRecord | None, Stat | None]:
+        """``/controller`` as it is; a record that cannot be read counts as a broker's."""
+        node = await self.zk.get(paths.CONTROLLER)
+        if node is None:
+            return None, None
+        try:
+            return msgspec.json.decode(node.data or b"", type=ControllerRecord), node.stat
+        except msgspec.DecodeError:
+            return ControllerRecord(-1), node.stat
+
+    async def claim(self) -> Claim:
+        """Claims until won; raises :class:`ClaimRefused`, OutcomeUnknown or SessionLost."""
+        for _ in range(CLAIMS_MAX):
+            flag, flag_stat = await self.role()
+            if flag.holder != "regent" or flag_stat is None:
+                raise ClaimRefused(f"{own.ROLE} says {flag.holder}: run 'regent takeover' to give the role to regent")
+            won = await self._claim_once(flag_stat)
+            if won is not None:
+                return won
+        raise ClaimRefused("the claim lost to other writers too often: is something else rewriting /controller_epoch?")
+
+    async def _claim_once(self, flag: Stat) -> Claim | None:
+        assert self.lock_path is not None, "claim before enter_queue"
+        epoch_node = await self.zk.get(paths.CONTROLLER_EPOCH)
+        if epoch_node is None:
+            await self._ensure(paths.CONTROLLER_EPOCH, b"0")
+            return None
+        epoch = int(epoch_node.data or b"0")
+        record, stat = await self.controller()
+        ops: list[Op] = [Check(self.lock_path, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
+        at = len(ops)
+        ops.append(SetData(paths.CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_node.stat.version))
+        ops += self._write_controller(stat)
+        try:
+            results = await self.zk.multi(ops)
+        except MultiFailed as failed:
+            if failed.code is Code.NO_AUTH:
+                raise ClaimRefused(
+                    f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
+                ) from failed
+            if failed.index == 0:
+                raise LookupError(f"our lock node {self.lock_path} is gone") from failed
+            return None
+        written = results[at]
+        assert isinstance(written, Stat)
+        displaced = record.brokerid if record is not None and record.brokerid != self.me.id else None
+        return Claim(epoch + 1, written.version, displaced, written.mzxid)
+
+    async def _migration_check(self) -> list[Op]:
+        node = await self.zk.get(paths.MIGRATION)
+        if node is None:
+            return []
+        found = msgspec.json.decode(node.data or b"{}", type=Migration)
+        if found.kraft_controller_id >= 0:
+            raise ClaimRefused(
+                f"{paths.MIGRATION} names KRaft controller {found.kraft_controller_id}: this cluster migrates to "
+                "KRaft, which regent does not control"
+            )
+        return [Check(paths.MIGRATION, node.stat.version)]
+
+    def _write_controller(self, stat: Stat | None) -> list[Op]:
+        data = msgspec.json.encode(ControllerRecord(self.me.id, str(int(time.time() * 1000)), regent=self.me.nonce))
+        if stat is not None and self.hold and stat.ephemeral_owner == 0:
+            return [SetData(paths.CONTROLLER, data, stat.version)]
+        gone: list[Op] = [Delete(paths.CONTROLLER, stat.version)] if stat is not None else []
+        return [*gone, Create(paths.CONTROLLER, data, ephemeral=not self.hold)]
+
+    async def is_ours(self, claim: Claim) -> bool:
+        """Whether ZooKeeper still holds our claim: asked after a blip and when our own watches fire."""
+        await self.zk.sync(paths.CONTROLLER)
+        epoch = await self.zk.exists(paths.CONTROLLER_EPOCH)
+        record, _ = await self.controller()
+        return (
+            epoch is not None
+            and epoch.version == claim.fence_version
+            and record is not None
+            and record.regent == self.me.nonce
+        )
+
+    # -- the lock-out
+
+    def lock_acls(self) -> list[Acl] | None:
+        """Who may write ``/controller_epoch`` in ``hold`` mode; None without credentials."""
+        if self._digest is None:
+            return None
+        return [Acl(ALL, "digest", digest_id(*self._digest)), Acl(READ, "world", "anyone")]
+
+    async def verify_lock(self) -> None:
+        """Sets or lifts the lock-out, as the mode asks; idempotent, called after each claim."""
+        acls, stat = await self.zk.get_acls(paths.CONTROLLER_EPOCH)
+        wanted = self.lock_acls() if self.hold else None
+        if wanted is not None and set(acls) != set(wanted):
+            await self.zk.set_acls(paths.CONTROLLER_EPOCH, wanted, stat.acl_version)
+            log.info("brokers are locked out of the controller election by the ACL of %s", paths.CONTROLLER_EPOCH)
+        elif not self.hold and self.lock_acls() is not None and set(acls) == set(self.lock_acls() or ()):
+            await self.zk.set_acls(paths.CONTROLLER_EPOCH, OPEN, stat.acl_version)
+            log.info("on_absence is 'brokers': the lock on %s is lifted", paths.CONTROLLER_EPOCH)
+
+    async def release(self, claim: Claim) -> None:
+        """One multi that deletes ``/controller`` and our place, fenced by the epoch: a broker is elected at once."""
+        _, stat = await self.controller()
+        ops: list[Op] = [Check(paths.CONTROLLER_EPOCH, claim.fence_version)]
+        if stat is not None:
+            ops.append(Delete(paths.CONTROLLER, stat.version))
+        if self.lock_path is not None:
+            ops.append(Delete(self.lock_path, ANY_VERSION))
+        await self.zk.multi(ops)
+        self.lock_path = None
+
+    # -- helpers
+
+    async def _ensure(self, path: str, data: bytes) -> Created | None:
+        try:
+            return await self.zk.create(path, data)
+        except ZkError as error:
+            if error.code is not Code.NODE_EXISTS:
+                raise
+            return None
+
+    async def _delete_if_there(self, path: str) -> None:
+        try:
+            await self.zk.delete(path, ANY_VERSION)
+        except ZkError as error:
+            if error.code is not Code.NO_NODE:
+                raise

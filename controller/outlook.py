@@ -1,0 +1,127 @@
+"""What the daemon sees of the role beside its own term, read again every few seconds for its operators.
+
+Nothing is decided on it. Answers to operators come from memory, so that none of them waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from brokers.client import BrokerCallFailed
+from controller.census import Counted
+from controller.office import Office
+from controller.own_znodes import Process
+from controller.questions import Ask
+from metadata_store.codecs.base import Malformed
+from metadata_store.errors import ZooKeeperError
+from metadata_store.kafka_store import KafkaStore
+from state_machines.cluster import Cluster
+
+log = logging.getLogger("regent.view")
+
+LOOK_S: Final = 2.0
+CONFIGS_S: Final = 30.0
+CONFIGS_PER_TURN: Final = 1_000
+MIN_ISR: Final = "min.insync.replicas"
+
+HolderKind = Literal["daemon", "broker", "nobody"]
+
+
+class Outlook(Struct, frozen=True):
+    """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is."""
+
+    role_flag: Literal["regent", "brokers"] = "brokers"
+    holder: int | None = None
+    holder_kind: HolderKind = "nobody"
+    cluster_id: str | None = None
+    queue: tuple[Process, ...] = ()
+
+
+async def look(office: Office) -> Outlook:
+    """Reads it."""
+    flag, _ = await office.role()
+    record, _ = await office.controller()
+    kind: HolderKind = "nobody"
+    if record is not None:
+        by_daemon = record.regent is not None or record.brokerid in await office.daemons()
+        kind = "daemon" if by_daemon else "broker"
+    cluster_id = await KafkaStore(office.zk).read_cluster_id()
+    return Outlook(
+        "regent" if flag.holder == "regent" else "brokers",
+        record.brokerid if record is not None else None,
+        kind,
+        cluster_id if isinstance(cluster_id, str) else None,
+        tuple(process for _, process in await office.queue() if process is not None),
+    )
+
+
+class MinIsr(Struct, frozen=True):
+    """``min.insync.replicas``: the brokers' default (None: not known) and what topics set."""
+
+    default: int | None
+    topics: Mapping[str, int]
+
+    def of(self, topic: str) -> int | None:
+        """The value that counts for a topic."""
+        return self.topics.get(topic, self.default)
+
+
+async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
+    """Asks one live broker for the default and reads the topics' own settings, in turns."""
+    own: dict[str, int] = {}
+    names = list(cluster.topic_index)
+    for start in range(0, len(names), CONFIGS_PER_TURN):
+        found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
+        for name, config in found.items():
+            value = None if isinstance(config, Malformed) else config.values.get(MIN_ISR)
+            if value is not None and value.isdecimal():
+                own[name] = int(value)
+        await asyncio.sleep(0)
+    return MinIsr(await _default(ask, cluster), own)
+
+
+async def _default(ask: Ask, cluster: Cluster) -> int | None:
+    for broker in list(cluster.brokers.values())[:3]:
+        try:
+            async with ask(broker) as asked:
+                value = (await asked.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
+        except BrokerCallFailed:
+            continue
+        if value is not None and value.isdecimal():
+            return int(value)
+    return None
+
+
+class Watchtower:
+    """Keeps the outlook, the census of a large model and the topics' settings fresh."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.outlook = Outlook()
+        self.counted = Counted()
+        self.min_isr = MinIsr(None, {})
+        self._ask = ask
+        self._configs_due_s = 0.0
+        self._configs_of: Cluster | None = None
+
+    async def refresh(self, office: Office | None, cluster: Cluster | None) -> None:
+        """One look; a lost connection leaves what was seen before."""
+        try:
+            if office is not None:
+                self.outlook = await look(office)
+            if cluster is not None:
+                await self.counted.refresh(cluster)
+                await self._refresh_configs(office, cluster)
+        except ZooKeeperError as error:
+            log.debug("the outlook is old: %s", error)
+
+    async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if office is None or (cluster is self._configs_of and now_s < self._configs_due_s):
+            return
+        self._configs_of, self._configs_due_s = cluster, now_s + CONFIGS_S
+        self.min_isr = await read_min_isr(KafkaStore(office.zk), self._ask, cluster)

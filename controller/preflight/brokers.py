@@ -1,0 +1,167 @@
+"""Checks of every live broker: that it answers, and that it obeys a controller of the configured IBP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from brokers.wire.versions import Api, Ibp, UnknownIbp
+from controller.preflight.context import (
+    AUTHORIZER,
+    CONTROLLER_TIMEOUT,
+    IBP,
+    SUPER_USERS,
+    UNCLEAN,
+    Context,
+)
+from controller.preflight.finding import Finding, named, ok, refuse, warn
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Who a controller is on a PLAINTEXT listener."""
+ISR_WAIT_MS_RECOMMENDED: Final = 10_000
+
+
+async def answering(ctx: Context) -> Finding:
+    """Every registered broker answers at its address, and it is that broker who answers."""
+    name = "brokers answer"
+    silent = [f"{b} ({found})" for b, found in ctx.answers.items() if isinstance(found, BrokerCallFailed)]
+    if silent:
+        return refuse(
+            name,
+            f"broker {named(silent)}",
+            "start it, or open the way from this machine to its inter-broker listener",
+        )
+    strange = [f"{b} ({a.configs})" for b, a in ctx.answered().items() if isinstance(a.configs, BrokerCallFailed)]
+    if strange:
+        return refuse(
+            name,
+            f"broker {named(strange)} does not tell its settings",
+            "mend advertised.listeners if another broker answers there; with an authorizer, allow "
+            f"{ANONYMOUS} DescribeConfigs and ClusterAction on the cluster",
+        )
+    return ok(name, f"all {len(ctx.brokers)}")
+
+
+async def releases(ctx: Context) -> Finding:
+    """Brokers before 3.0 look the controller up in ``/brokers/ids``, where a daemon is not."""
+    name = "broker releases"
+    old = [b for b, a in ctx.answered().items() if Api.ALLOCATE_PRODUCER_IDS not in a.api_versions]
+    if old:
+        return refuse(
+            name,
+            f"broker {named(old)} is older than Kafka 3.0: it would not find a controller that is not a broker",
+            "upgrade it; regent is tried with 3.9",
+        )
+    return ok(name, "Kafka 3.0 or later")
+
+
+async def request_versions(ctx: Context) -> Finding:
+    """What the controller sends at the configured IBP is accepted by every broker."""
+    name = "request versions"
+    wanted = {
+        Api.LEADER_AND_ISR: ctx.ibp.leader_and_isr_version,
+        Api.UPDATE_METADATA: ctx.ibp.update_metadata_version,
+        Api.STOP_REPLICA: ctx.ibp.stop_replica_version,
+    }
+    refused = [
+        f"{b} ({api.name} v{version})"
+        for b, answers in ctx.answered().items()
+        for api, version in wanted.items()
+        if not _accepts(answers.api_versions.get(api), version)
+    ]
+    if refused:
+        return refuse(
+            name,
+            f"broker {named(refused)} does not accept what a controller at {ctx.ibp} sends",
+            "lower controller.ibp to the brokers' inter.broker.protocol.version, or upgrade the broker; a KRaft "
+            "broker accepts none of them",
+        )
+    return ok(name, ", ".join(f"{api.name} v{version}" for api, version in wanted.items()))
+
+
+def _accepts(offered: tuple[int, int] | None, version: int) -> bool:
+    return offered is not None and offered[0] <= version <= offered[1]
+
+
+async def ibp(ctx: Context) -> Finding:
+    """The setting compared with every broker's own. Requests follow the setting."""
+    name, ours = "controller.ibp", ctx.ibp
+    told = {b: configs.get(IBP) for b, configs in ctx.configs().items()}
+    theirs = {b: _parsed(text) for b, text in told.items()}
+    unknown = [f"{b} ({told[b]})" for b, found in theirs.items() if found is None]
+    if unknown:
+        return refuse(
+            name,
+            f"broker {named(unknown)} has an {IBP} that regent does not know",
+            "regent speaks 2.4-IV1 to 3.9-IV0: upgrade the broker's setting, or regent",
+        )
+    known = {b: found for b, found in theirs.items() if found is not None}
+    lower = [f"{b} ({found})" for b, found in known.items() if found < ours]
+    if lower:
+        return warn(
+            name,
+            f"{ours}, and broker {named(lower)} is lower: fields of {ours} are lost on it",
+            f"set controller.ibp to the lowest {IBP}; raise it after the last broker",
+        )
+    higher = [f"{b} ({found})" for b, found in known.items() if found > ours]
+    if higher:
+        return warn(
+            name,
+            f"{ours}, and broker {named(higher)} is higher: requests stay at {ours}",
+            "raise controller.ibp once every broker has the higher one",
+        )
+    return ok(name, f"{ours} on every broker")
+
+
+def _parsed(text: str | None) -> Ibp | None:
+    try:
+        return Ibp.parse(text or "")
+    except UnknownIbp:
+        return None
+
+
+async def authorizer(ctx: Context) -> Finding:
+    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user."""
+    name = "authorizer"
+    with_one = {b: found for b, found in ctx.configs().items() if found.get(AUTHORIZER)}
+    if not with_one:
+        return ok(name, "none")
+    closed = [b for b, found in with_one.items() if ANONYMOUS not in (found.get(SUPER_USERS) or "").split(";")]
+    if closed:
+        return warn(
+            name,
+            f"broker {named(closed)} has one and {ANONYMOUS} is not in its super.users",
+            f"make sure that {ANONYMOUS} may do ClusterAction on the cluster, or add it to super.users: without it "
+            "no broker obeys the daemon",
+        )
+    return ok(name, f"{ANONYMOUS} is a super user")
+
+
+async def broker_defaults(ctx: Context) -> Finding:
+    """Settings that Kafka's controller reads from its broker, and that are regent's own now."""
+    name = "unclean elections"
+    ours = ctx.settings.controller.unclean_leader_election_enable
+    others = ctx.with_config(UNCLEAN, "false" if ours else "true")
+    if others:
+        return warn(
+            name,
+            f"controller.unclean_leader_election_enable is {str(ours).lower()}, {UNCLEAN} of broker "
+            f"{named(others)} is not",
+            "a controller's own setting counts: make them the same",
+        )
+    return ok(name, f"{str(ours).lower()} here and on the brokers")
+
+
+async def isr_wait(ctx: Context) -> Finding:
+    """How long ISR changes wait on a daemon that froze with its connections open."""
+    name = "controller timeout"
+    waits = {b: int(found.get(CONTROLLER_TIMEOUT) or 0) for b, found in ctx.configs().items()}
+    long = {b: ms for b, ms in waits.items() if ms > ISR_WAIT_MS_RECOMMENDED}
+    if long:
+        return warn(
+            name,
+            f"{CONTROLLER_TIMEOUT} is {max(long.values())} ms on broker {named(long)}: while a frozen daemon is "
+            "replaced, ISR changes wait that long",
+            f"set {CONTROLLER_TIMEOUT} to 5000 to {ISR_WAIT_MS_RECOMMENDED}",
+        )
+    return ok(name, f"at most {max(waits.values(), default=0)} ms")

@@ -1,0 +1,62 @@
+"""The preflight: every check, all findings at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from controller.preflight import absence, brokers, cluster, ensemble, listeners, permissions, unfinished
+from controller.preflight.context import Context
+from controller.preflight.finding import Finding, PreflightReport, refuse
+from metadata_store.errors import ZooKeeperError
+
+log = logging.getLogger("regent.preflight")
+
+Check = Callable[[Context], Awaitable[Finding]]
+
+CHECKS: Final[tuple[Check, ...]] = (
+    ensemble.zookeeper_release,
+    ensemble.stored_format,
+    cluster.cluster_id,
+    cluster.live_brokers,
+    cluster.readable,
+    permissions.writable,
+    permissions.lockable,
+    ensemble.controller_epoch,
+    ensemble.kraft_migration,
+    brokers.answering,
+    brokers.releases,
+    brokers.request_versions,
+    brokers.ibp,
+    brokers.authorizer,
+    brokers.broker_defaults,
+    brokers.isr_wait,
+    listeners.listener_names,
+    listeners.separate_listener,
+    listeners.plaintext,
+    listeners.own_address,
+    cluster.own_id,
+    cluster.racks,
+    unfinished.reassignments,
+    unfinished.reassignment_request,
+    unfinished.preferred_request,
+    unfinished.deletions,
+    unfinished.log_directories,
+    absence.daemons,
+    absence.rollback_place,
+)
+
+
+async def preflight(ctx: Context) -> PreflightReport:
+    """Runs every check, whatever the others found. Nothing is written anywhere."""
+    return PreflightReport([await _checked(check, ctx) for check in CHECKS])
+
+
+async def _checked(check: Check, ctx: Context) -> Finding:
+    """A check that cannot be made stands in the way: nobody knows."""
+    try:
+        return await check(ctx)
+    except ZooKeeperError as error:
+        name = check.__name__.replace("_", " ")
+        return refuse(name, f"could not be checked: {error}", "make ZooKeeper answer, then ask again")

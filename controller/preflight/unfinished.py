@@ -1,0 +1,88 @@
+"""Checks that nothing is in progress that this release cannot carry on: it would stand still for ever."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from controller.preflight.context import Context
+from controller.preflight.finding import Finding, named, ok, refuse
+from metadata_store import paths
+
+ONLINE: Final = 0
+
+
+async def reassignments(ctx: Context) -> Finding:
+    """Topic znodes that name replicas to add or to remove."""
+    name = "running reassignments"
+    running = [f"{t.name}-{p}" for t in ctx.topics for p, a in t.partitions.items() if a.adding or a.removing]
+    if running:
+        return refuse(
+            name,
+            named(running),
+            "wait until kafka-reassign-partitions --list shows none, or cancel them; carrying them on comes with a "
+            "later release",
+        )
+    return ok(name, "none")
+
+
+async def reassignment_request(ctx: Context) -> Finding:
+    """The znode by which old tools ask for a reassignment."""
+    return await _absent(ctx, "requested reassignments", paths.REASSIGN_PARTITIONS)
+
+
+async def preferred_request(ctx: Context) -> Finding:
+    """The znode by which old tools ask for preferred elections."""
+    return await _absent(ctx, "requested elections", paths.PREFERRED_ELECTION)
+
+
+async def _absent(ctx: Context, name: str, path: str) -> Finding:
+    if await ctx.zk.exists(path) is not None:
+        return refuse(
+            name,
+            f"{path} exists",
+            "wait until Kafka's controller has carried it out and deleted it; if it never does, delete it by hand",
+        )
+    return ok(name, "none")
+
+
+async def deletions(ctx: Context) -> Finding:
+    """Topics that are marked for deletion."""
+    name = "topic deletions"
+    listed = await ctx.zk.children(paths.DELETE_TOPICS)
+    if listed is not None and listed[0]:
+        return refuse(
+            name,
+            f"{named(sorted(listed[0]))} below {paths.DELETE_TOPICS}",
+            "wait until Kafka's controller has deleted them (start the brokers that host them), or delete the markers; "
+            "deletion comes with a later release",
+        )
+    return ok(name, "none")
+
+
+async def log_directories(ctx: Context) -> Finding:
+    """Offline log directories, as brokers tell them and as they have noted them for the controller."""
+    name = "log directories"
+    offline = [
+        f"{path} of broker {b}"
+        for b, answers in ctx.answered().items()
+        if not isinstance(answers.log_dirs, BrokerCallFailed)
+        for path, error in answers.log_dirs.items()
+        if error != ONLINE
+    ]
+    listed = await ctx.zk.children(paths.LOG_DIR_EVENTS)
+    events = [f"{paths.LOG_DIR_EVENTS}/{event}" for event in sorted(listed[0])] if listed is not None else []
+    if offline or events:
+        return refuse(
+            name,
+            f"offline: {named([*offline, *events])}",
+            "mend the directory and restart its broker; following such failures comes with a later release",
+        )
+    unknown = [b for b, answers in ctx.answered().items() if isinstance(answers.log_dirs, BrokerCallFailed)]
+    if unknown:
+        return refuse(
+            name,
+            f"broker {named(unknown)} does not tell its log directories: {ctx.answered()[unknown[0]].log_dirs}",
+            "allow User:ANONYMOUS Describe on the cluster",
+        )
+    return ok(name, "all online")

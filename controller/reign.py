@@ -1,0 +1,280 @@
+"""One term of office, from the won claim to its end: the queue's consumer and what feeds it.
+
+Watches and calls only enqueue. What ends a term (lost session, foreign write, stale epoch at a broker, an error in a
+handler) ends it at once through :meth:`Term.end`, not through the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from brokers.channels import Channels
+from brokers.delivery import Answer, ChannelFailed, ChannelSettings
+from brokers.wire.errors import error_name
+from brokers.wire.versions import Ibp
+from configs.settings import Settings
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.counters import Counters
+from controller.event_queue import Event, EventQueue
+from controller.handlers.alter_partition import alter_partition
+from controller.handlers.broker_change import broker_change
+from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.failover import arm_parents, take_office
+from controller.handlers.isr_notification import isr_notification
+from controller.handlers.producer_ids import allocate_producer_ids
+from controller.handlers.topic_change import partition_modifications, topic_change
+from controller.lease import Lease
+from controller.office import Claim, Office
+from controller.term import Term, TermEnded
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
+from metadata_store.kafka_store import Fenced, KafkaStore
+from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
+from state_machines.cluster import Cluster
+from state_machines.types import Endpoint
+
+log = logging.getLogger("regent.role")
+
+STALE_CONTROLLER_EPOCH = 11
+
+
+def channel_settings(settings: Settings, epoch: int, ibp: Ibp, advertised: tuple[str, int]) -> ChannelSettings:
+    """How brokers are spoken to in a term; they are told that the controller listens at ``advertised``."""
+    brokers = settings.brokers
+    listeners = tuple(name for name in (brokers.control_plane_listener, brokers.inter_broker_listener) if name)
+    host, port = advertised
+    return ChannelSettings(
+        controller_id=settings.controller.id,
+        controller_epoch=epoch,
+        ibp=ibp,
+        listeners=listeners,
+        own_endpoints=tuple(Endpoint(name, host, port) for name in listeners),
+        connect_timeout_ms=brokers.connect_timeout_ms,
+        request_timeout_ms=brokers.request_timeout_ms,
+        retry_backoff_ms=brokers.retry_backoff_ms,
+        retry_backoff_ms_max=brokers.retry_backoff_ms_max,
+        seal_interval_ms=brokers.seal_interval_ms,
+        snapshot_turn_partitions=brokers.snapshot_turn_partitions,
+    )
+
+
+def pending(event: Event) -> PendingCall:
+    """The call that an event carries."""
+    assert isinstance(event.detail, PendingCall)
+    return event.detail
+
+
+class Reign:
+    """A term as the daemon sees it: start it with :meth:`run`, end it through ``term.end``."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        zk: ZooKeeper,
+        office: Office,
+        claim: Claim,
+        lease: Lease,
+        counters: Counters,
+        ibp: Ibp,
+        daemons: frozenset[int],
+        advertised: tuple[str, int],
+    ) -> None:
+        self.office = office
+        self.claim = claim
+        self.zk = zk
+        self.queue = EventQueue()
+        self.term = Term(claim.epoch, claim.fence_version, lease, lambda: zk.state is ConnectionState.CONNECTED)
+        self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
+        self.channels = Channels(
+            self.cluster, channel_settings(settings, claim.epoch, ibp, advertised), self.term.open, self._answered
+        )
+        self.controller = Controller(
+            zk=zk,
+            store=KafkaStore(zk),
+            cluster=self.cluster,
+            channels=self.channels,
+            term=self.term,
+            queue=self.queue,
+            counters=counters,
+            conflict_rounds_max=settings.controller.conflict_rounds_max,
+            daemons=daemons,
+            ibp=ibp,
+        )
+        self.in_office, self.finished = asyncio.Event(), asyncio.Event()
+        self.idle = asyncio.Event()
+        self._lost_at_zxid = 0
+        self._counters = counters
+        self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
+            "broker_change": lambda _: broker_change(self.controller),
+            "topic_change": lambda _: topic_change(self.controller),
+            "partition_modifications": lambda e: partition_modifications(self.controller, str(e.detail)),
+            "isr_notification": lambda _: isr_notification(self.controller),
+            "reconnected": lambda _: self._rearm(),
+            "alter_partition": lambda e: alter_partition(self.controller, pending(e)),
+            "controlled_shutdown": lambda e: controlled_shutdown_call(self.controller, pending(e)),
+            "allocate_producer_ids": lambda e: allocate_producer_ids(self.controller, pending(e)),
+            "settled": self._settled,
+        }
+
+    async def run(self) -> str:
+        """Takes office and serves until the term ends; returns why it ended."""
+        with self.term.scope:
+            try:
+                await self._serve()
+            except (Fenced, TermEnded) as ended:
+                self.term.end(str(ended) or "the controller epoch moved")
+            except SessionLost:
+                self.term.end("the ZooKeeper session is lost")
+            except Exception as error:
+                log.exception("an error in the term, which ends: the model may be wrong")
+                self.term.end(f"error: {type(error).__name__}: {error}")
+        self.term.end("the daemon stops")
+        self.queue.clear()
+        await self.channels.close()
+        assert self.term.why_ended is not None
+        return self.term.why_ended
+
+    async def _serve(self) -> None:
+        await self.office.verify_lock()
+        await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.claim.zxid)
+        if not await self.office.is_ours(self.claim):
+            raise TermEnded("another controller was elected right after the claim")
+        await self._take_office()
+        self.in_office.set()
+        while True:
+            if not len(self.queue):
+                self.idle.set()
+            event = await self.queue.next()
+            self.idle.clear()
+            self._counters.queue_time.record(time.monotonic() - event.enqueued_s)
+            await self._handle(event)
+
+    async def _take_office(self) -> None:
+        started_s = time.monotonic()
+        try:
+            await take_office(self.controller)
+        except (NotConnected, OutcomeUnknown):
+            raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
+        finally:
+            self._counters.events["failover"].record(time.monotonic() - started_s)
+
+    async def _handle(self, event: Event) -> None:
+        """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
+        started_s = time.monotonic()
+        try:
+            await self._handlers[event.kind](event)
+        except (NotConnected, OutcomeUnknown):
+            await self.controller.connected()
+            if event.key is not None:
+                self.queue.post(event)
+        finally:
+            self._counters.events[event.kind].record(time.monotonic() - started_s)
+
+    async def _settled(self, event: Event) -> None:
+        """Everything posted before this event has been handled: whoever drains the queue waits for it."""
+        assert isinstance(event.detail, asyncio.Future)
+        if not event.detail.done():
+            event.detail.set_result(None)
+
+    # -- what the session says
+
+    def watched(self, event: WatchEvent) -> None:
+        """A watch fired: only enqueues."""
+        path, kind = event
+        if path in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
+            self._validate_soon()
+        elif path == paths.TOPICS:
+            self.queue.signal("topic_change")
+        elif path == paths.ISR_CHANGES:
+            self.queue.signal("isr_notification")
+        elif path.startswith(paths.BROKER_IDS):
+            self.queue.signal("broker_change")
+        elif path.startswith(f"{paths.TOPICS}/"):
+            name = path.rpartition("/")[2]
+            if kind is WatchKind.DELETED:
+                self.queue.signal("topic_change")
+            self.queue.signal("partition_modifications", name)
+
+    def state_changed(self, state: ConnectionState) -> None:
+        """The connection changed: writes wait, or the term ends."""
+        if state is ConnectionState.SUSPENDED:
+            self._lost_at_zxid = self.zk.last_zxid
+            self.controller.ready.clear()
+            log.warning(
+                "the connection to ZooKeeper is suspended: writes and requests wait, %.1f s of the lease are left",
+                self.term.lease.remaining_s(),
+            )
+        elif state is ConnectionState.CONNECTED and not self.controller.ready.is_set():
+            self._validate_soon()
+        elif state is ConnectionState.LOST:
+            self.term.end("the ZooKeeper session is lost")
+            self.controller.ready.set()
+
+    def _validate_soon(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._validate())
+        self._validating = task
+
+    async def _validate(self) -> None:
+        """The same session is up, or our own watch fired: the claim is compared, then watches are armed again."""
+        try:
+            ours = await self.office.is_ours(self.claim)
+            if not ours:
+                self.term.end("another controller was elected: /controller or /controller_epoch is no longer ours")
+                self.controller.ready.set()
+                return
+            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.zk.last_zxid)
+        except (NotConnected, SessionLost):
+            return
+        if not self.controller.ready.is_set():
+            log.info("ZooKeeper is back within the lease: epoch %d is still ours", self.claim.epoch)
+            self.controller.ready.set()
+            self.queue.signal("reconnected")
+
+    async def _rearm(self) -> None:
+        """All watches went with the connection: arm them again, then read again."""
+        since = min(self._lost_at_zxid or self.zk.last_zxid, self.zk.last_zxid)
+        await arm_parents(self.controller, since)
+        await self.zk.watch(
+            data=[
+                *(paths.broker(b) for b in self.cluster.brokers),
+                *(paths.topic(name) for name in self.cluster.topic_index),
+            ],
+            since_zxid=since,
+        )
+        for kind in ("broker_change", "topic_change", "isr_notification"):
+            self.queue.signal(kind)
+
+    # -- what brokers say
+
+    def _answered(self, answer: Answer | ChannelFailed) -> None:
+        """An answer of a broker, or the end of a channel by an error."""
+        if isinstance(answer, ChannelFailed):
+            self.term.end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
+            return
+        if answer.error:
+            self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
+        if answer.error == STALE_CONTROLLER_EPOCH:
+            log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, self.claim.epoch)
+            self._validate_stale_soon()
+
+    def _validate_stale_soon(self) -> None:
+        self._validating = asyncio.get_running_loop().create_task(self._validate_stale())
+
+    async def _validate_stale(self) -> None:
+        """Changed in ZooKeeper: resign. Unchanged: brokers have seen a higher epoch than ZooKeeper holds: stop."""
+        try:
+            ours = await self.office.is_ours(self.claim)
+        except (NotConnected, SessionLost):
+            return
+        self.term.end(
+            "brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a "
+            "backup, or is this the wrong one? Raise /controller_epoch above theirs before starting again"
+            if ours
+            else "another controller was elected"
+        )
+        self.controller.ready.set()

@@ -1,0 +1,364 @@
+"""What waits for its counterpart: our decisions on one side, what was read on the other.
+
+The model is ours alone: every decision is entered at once, as if it had been committed, so that the next one is taken
+on it. Per partition that has decisions or reads without a counterpart, a :class:`Waiting` holds the last explained
+state znode (``base``), our decisions since, and what was read since. A read that nothing explains waits, too: what it
+answers may be learned a moment later. Time is an argument; nothing here does input or output.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.shadow import compare
+from controller.shadow.compare import Outcome, Seen, Step, judge
+from controller.shadow.happenings import Happening, Kind, carry_out, other_orders, replay, step_of
+from controller.shadow.tally import Tally, difference, reasons
+from metadata_store import paths
+from state_machines.cluster import Cluster, leadership_of
+from state_machines.types import Broker, Leadership
+
+HAPPENINGS_MAX: Final = 64
+"""Happenings that are remembered, besides those that a waiting partition holds."""
+
+SEEN_MAX: Final = 16
+"""Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
+
+PATIENCE: Final = 10
+"""While counterparts arrive, one may be late by so many times the usual wait."""
+
+ORDER_UNKNOWN: Final = "brokers changed at once: another order of the same events explains it"
+ISR_UNSEEN: Final = "the leader changed its ISR between two reads: the base of the decision is not known"
+BEING_DELETED: Final = "the topic is being deleted"
+BEING_REASSIGNED: Final = "the partition is being reassigned"
+FORGOTTEN: Final = "the topic vanished or was replaced"
+BEGUN_BEFORE: Final = "under way when the shadow began to read"
+PREFERRED: Final = "preferred election"
+BARE_EPOCH: Final = "epoch of an offline partition raised at a failover: nothing else changes, so regent does not write"
+NO_EVENT: Final = "no event explains it"
+
+Certain = Callable[[int, Seen], bool]
+"""Whether a broker was certainly still registered when a state znode was written."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One partition. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing."""
+
+    base: Leadership | None
+    happened: list[Happening]
+    due_s: float
+    steps: list[Step] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    blurred: bool = False
+
+
+class Tracker:
+    """Our model and what waits. ``wait_s``: how long a decision, or a read, may stay without its counterpart."""
+
+    def __init__(self, tally: Tally, wait_s: float) -> None:
+        self.model = Cluster()
+        self.tally = tally
+        self.wait_s = wait_s
+        self.waiting: dict[int, Waiting] = {}
+        self._puzzling: set[int] = set()
+        self._recent: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
+        self._by_number: dict[int, Happening] = {}
+        self._withdrawn: dict[int, float] = {}
+        self._number = 0
+        self._began_s = float("-inf")
+        self._matched_s = float("-inf")
+
+    def begin(self, epoch: int, brokers: Mapping[int, Broker], now: float) -> None:
+        """Starts over: what waited cannot be compared any more, what is read next is taken as it is."""
+        self.forget(list(self.waiting), BEGUN_BEFORE)
+        self.model = Cluster(epoch)
+        self.model.observe_brokers(brokers)
+        self._recent.clear()
+        self._withdrawn.clear()
+        self._began_s = now
+
+    # -- our decisions
+
+    def happen(
+        self, kind: Kind, who: Iterable[int], brokers: Mapping[int, Broker], now: float, rows: Iterable[int] = ()
+    ) -> Happening:
+        """Decides on the model and remembers each write until its counterpart is read."""
+        self._number += 1
+        happening = Happening(
+            self._number, kind, tuple(who), dict(brokers), frozenset(), now, frozenset(rows),
+            confirmed=kind is not Kind.SHUTDOWN,
+        )
+        happening.shutting_down = self._shutting_down(happening)
+        self.tally.events[kind] += 1
+        self._recent.append(happening)
+        self._by_number[happening.number] = happening
+        for waiting in self.waiting.values():
+            waiting.happened.append(happening)
+        for change in carry_out(self.model, happening, sorted(happening.rows)):
+            waiting_row = self.waiting.get(change.entity)
+            if waiting_row is None:
+                waiting_row = Waiting(leadership_of(change.before), [happening], now + self.wait_s)
+                self.waiting[change.entity] = waiting_row
+            elif not waiting_row.seen:
+                waiting_row.due_s = now + self.wait_s
+            waiting_row.steps.append(step_of(change, happening))
+            happening.expected += 1
+        for i in sorted(self._puzzling):
+            self._evaluate(i, now)
+        return happening
+
+    def _shutting_down(self, happening: Happening) -> frozenset[int]:
+        if happening.kind is Kind.FAILOVER:
+            return frozenset()
+        known = self.model.brokers
+        kept = {
+            b for b in self.model.shutting_down
+            if b in happening.brokers and b in known and happening.brokers[b].epoch == known[b].epoch
+        }
+        return frozenset(kept.union(happening.who if happening.kind is Kind.SHUTDOWN else ()))
+
+    # -- what was read
+
+    def observe(self, i: int, seen: Seen, now: float) -> None:
+        """A state znode as read. Known content is passed over, leaders' ISR changes are facts, the rest must agree."""
+        waiting = self.waiting.get(i)
+        if waiting is None:
+            base = leadership_of(self.model.rows[i])
+            found = judge(base, (), seen.leadership)
+            if found.outcome is Outcome.UNCHANGED:
+                return
+            if found.outcome is Outcome.ISR_CHANGES:
+                self.tally.isr_changes += found.isr_changes
+                self.model.load_leadership([i], [seen.leadership])
+                return
+            waiting = self.waiting[i] = Waiting(base, self._still_answered(now), now + self.wait_s)
+        last = waiting.seen[-1].leadership if waiting.seen else waiting.base
+        if seen.leadership == last:
+            return
+        del waiting.seen[SEEN_MAX - 1 :]
+        if not waiting.seen and waiting.steps:
+            waiting.due_s = now + self.wait_s
+        waiting.seen.append(seen)
+        self._puzzling.add(i)
+        self._evaluate(i, now)
+
+    def _still_answered(self, now: float) -> list[Happening]:
+        """What another controller may still be answering: recent, and not undone by a return."""
+        recent: list[Happening] = []
+        for happening in self._recent:
+            if happening.kind is Kind.RETURN:
+                recent.clear()
+            elif happening.at_s > now - self.wait_s and happening.number in self._by_number:
+                recent.append(happening)
+        return recent
+
+    def _evaluate(self, i: int, now: float) -> None:
+        """Explains as many reads of a partition as possible, in their order."""
+        waiting = self.waiting[i]
+        while waiting.seen and self._explain(i, waiting, now):
+            waiting.seen.pop(0)
+        if waiting.seen:
+            return
+        self._puzzling.discard(i)
+        if not waiting.steps:
+            del self.waiting[i]
+            self.model.load_leadership([i], [waiting.base])
+
+    def _explain(self, i: int, waiting: Waiting, now: float) -> bool:
+        """Whether the oldest read is explained; then it is the new base."""
+        seen = waiting.seen[0]
+        found = judge(waiting.base, waiting.steps, seen.leadership)
+        if found.outcome is Outcome.UNCHANGED:
+            return True
+        if found.outcome is Outcome.AGREES:
+            self._agrees(i, waiting, seen, found.steps, now)
+            return True
+        if found.outcome is Outcome.ISR_CHANGES:
+            self.tally.isr_changes += found.isr_changes
+            waiting.blurred |= found.isr_changes > 1
+        elif not self._excused(i, waiting, seen):
+            return False
+        self._rebase(i, waiting, seen.leadership)
+        return True
+
+    def _agrees(self, i: int, waiting: Waiting, seen: Seen, count: int, now: float) -> None:
+        last = waiting.steps[count - 1]
+        happening = self._by_number[last.happening]
+        self.tally.unseen += count - 1
+        happening.met += 1
+        if happening.confirmed:
+            self.tally.agrees(happening.kind, last.why)
+        else:
+            happening.provisional.append((i, waiting.base, seen, last))
+            if happening.met > 1 and 2 * happening.met >= happening.expected:
+                self.confirm(happening)
+        waiting.base = seen.leadership
+        waiting.steps = waiting.steps[count:]
+        waiting.happened = [h for h in waiting.happened if h.number > last.happening]
+        waiting.due_s = now + self.wait_s
+        self._matched_s = now
+
+    def _excused(self, i: int, waiting: Waiting, seen: Seen) -> bool:
+        """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
+        replicas = self.model.rows[i].assignment.replicas
+        base, leadership = waiting.base, seen.leadership
+        if not waiting.steps and compare.is_preferred_election(base, leadership, replicas):
+            self.tally.not_ours[PREFERRED] += 1
+        elif compare.is_bare_epoch(base, leadership) and any(h.kind is Kind.FAILOVER for h in waiting.happened):
+            self.tally.not_ours[BARE_EPOCH] += 1
+        elif compare.hidden_isr_explains(base, leadership, replicas, lambda b: self._steps(i, b, waiting.happened)):
+            self._uncomparable(waiting, ISR_UNSEEN)
+        elif any(
+            judge(base, self._steps(i, base, order), leadership).outcome is Outcome.AGREES
+            for order in other_orders(waiting.happened)
+        ):
+            self._uncomparable(waiting, ORDER_UNKNOWN)
+        else:
+            return False
+        return True
+
+    def _uncomparable(self, waiting: Waiting, why: str) -> None:
+        self.tally.uncomparable[why] += 1
+        waiting.blurred = True
+
+    def _steps(self, i: int, base: Leadership | None, happened: list[Happening]) -> list[Step]:
+        return replay(i, self.model.rows[i], base, happened)
+
+    def _rebase(self, i: int, waiting: Waiting, base: Leadership | None) -> None:
+        """Decides again what is still unanswered, on what was read."""
+        waiting.base = base
+        self._plan(i, waiting, self._steps(i, base, waiting.happened))
+
+    def _plan(self, i: int, waiting: Waiting, steps: list[Step]) -> None:
+        for change, planned in ((-1, waiting.steps), (1, steps)):
+            for step in planned:
+                self._by_number[step.happening].expected += change
+        waiting.steps = steps
+        self.model.load_leadership([i], [compare.after(waiting.base, steps)])
+
+    # -- clean shutdowns, which leave no other trace
+
+    def infer(self, certain: Certain, now: float) -> None:
+        """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
+        first: dict[int, int] = {}
+        for i in self._puzzling:
+            waiting = self.waiting[i]
+            seen = waiting.seen[0]
+            for broker in compare.lost_members(waiting.base, seen.leadership):
+                if broker in self.model.brokers and certain(broker, seen):
+                    first[broker] = min(seen.zxid, first.get(broker, seen.zxid))
+        for broker in sorted(first, key=first.__getitem__):
+            if not self._inferred(broker, now):
+                self.happen(Kind.SHUTDOWN, [broker], self.model.brokers, now)
+
+    def _inferred(self, broker: int, now: float) -> bool:
+        if self._withdrawn.get(broker, float("-inf")) > now - self.wait_s:
+            return True
+        return any(
+            h.kind is Kind.SHUTDOWN and h.who == (broker,) and h.at_s > now - self.wait_s for h in self._recent
+        )
+
+    def confirm(self, happening: Happening) -> None:
+        """The inference was right: its broker left, or most of its partitions were moved."""
+        happening.confirmed = True
+        for _, _, _, step in happening.provisional:
+            self.tally.agrees(happening.kind, step.why)
+        happening.provisional.clear()
+
+    def left(self, brokers: Collection[int]) -> None:
+        """Brokers are gone: their clean shutdowns were."""
+        for happening in self._recent:
+            if not happening.confirmed and happening.number in self._by_number and {*happening.who} & {*brokers}:
+                self.confirm(happening)
+
+    def _withdraw(self, happening: Happening, now: float) -> None:
+        """It was no clean shutdown: the few partitions that looked like it changed for no reason that we know."""
+        self.tally.events[happening.kind] -= 1
+        self._recent.remove(happening)
+        self._withdrawn.update(dict.fromkeys(happening.who, now))
+        for i, base, seen, _ in happening.provisional:
+            path = self._path(i)
+            self.tally.differs(difference(path, base, base, seen.leadership, NO_EVENT, reasons([])))
+        brokers = self.model.brokers
+        self.model.observe_brokers({b: known for b, known in brokers.items() if b not in happening.who})
+        self.model.observe_brokers(brokers)
+        for later in self._recent:
+            if later.number > happening.number:
+                later.shutting_down = later.shutting_down.difference(happening.who)
+        for i, waiting in list(self.waiting.items()):
+            if happening in waiting.happened:
+                waiting.happened.remove(happening)
+                self._rebase(i, waiting, waiting.base)
+                self._evaluate(i, now)
+        del self._by_number[happening.number]
+
+    # -- time
+
+    def hold(self, now: float) -> None:
+        """Nobody holds the role: nothing can be answered, so nothing is late."""
+        for waiting in self.waiting.values():
+            waiting.due_s = max(waiting.due_s, now + self.wait_s)
+
+    def expire(self, now: float, deleting: Collection[str] = ()) -> None:
+        """What waited too long is a difference, unless it is known why it cannot be compared."""
+        for happening in [h for h in self._recent if not h.confirmed and now >= h.at_s + self.wait_s]:
+            self._withdraw(happening, now)
+        busy = now - self._matched_s < self.wait_s
+        for i, waiting in list(self.waiting.items()):
+            if now >= waiting.due_s + (self.wait_s * (PATIENCE - 1) if busy and not waiting.seen else 0):
+                self._too_late(i, waiting, now, deleting)
+        held = {h.number for w in self.waiting.values() for h in w.happened} | {h.number for h in self._recent}
+        self._by_number = {number: h for number, h in self._by_number.items() if number in held}
+
+    def _too_late(self, i: int, waiting: Waiting, now: float, deleting: Collection[str]) -> None:
+        why = self._unclear(i, waiting, deleting)
+        theirs, steps = waiting.base, waiting.steps
+        if waiting.seen:
+            theirs = waiting.seen.pop(0).leadership
+            steps = steps[: judge(waiting.base, steps, theirs).steps or len(steps)]
+        if why is not None:
+            self.tally.uncomparable[why] += 1
+        else:
+            event = self._by_number[steps[-1].happening].what if steps else NO_EVENT
+            ours = compare.after(waiting.base, steps)
+            self.tally.differs(difference(self._path(i), waiting.base, ours, theirs, event, reasons(steps)))
+        answered = steps[-1].happening if steps else self._number
+        waiting.happened = [h for h in waiting.happened if h.number > answered]
+        waiting.due_s = now + self.wait_s
+        self._rebase(i, waiting, theirs)
+        self._evaluate(i, now)
+
+    def _unclear(self, i: int, waiting: Waiting, deleting: Collection[str]) -> str | None:
+        """Why the partition cannot be compared; None where it can."""
+        row = self.model.rows[i]
+        if self.model.name(i).topic in deleting:
+            return BEING_DELETED
+        if row.assignment.adding or row.assignment.removing:
+            return BEING_REASSIGNED
+        if waiting.blurred and not waiting.seen:
+            return ISR_UNSEEN
+        if not waiting.happened and waiting.due_s - self._began_s <= 2 * self.wait_s and self._was_unfinished(waiting):
+            return BEGUN_BEFORE
+        return None
+
+    def _was_unfinished(self, waiting: Waiting) -> bool:
+        """Whether a controller had something to do for the partition when the shadow began to read."""
+        base = waiting.base
+        return base is None or bool({base.leader, *base.isr} - self.model.brokers.keys())
+
+    # -- topics
+
+    def forget(self, rows: Iterable[int], why: str) -> None:
+        """Rows end; what waited there stays uncompared."""
+        for i in rows:
+            self._puzzling.discard(i)
+            if self.waiting.pop(i, None) is not None:
+                self.tally.uncomparable[why] += 1
+
+    def _path(self, i: int) -> str:
+        name = self.model.name(i)
+        return paths.state(name.topic, name.partition)

@@ -1,0 +1,67 @@
+"""Ends the process when the loop has not turned for too long.
+
+kazoo's own thread keeps the session of a frozen loop alive, so a stalled daemon would hold the role and do nothing.
+A plain thread watches; the loop's own tick watches too, because after SIGCONT it may wake before the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from controller.lease import boottime_s
+
+STALLED_EXIT = 75
+TICK_S = 0.05
+
+
+class StallGuard:
+    """``limit_s`` is the longest time between two turns of the loop (setting ``controller.loop_stall_ms_max``)."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = boottime_s) -> None:
+        self.limit_s = limit_s
+        self.longest_s = 0.0
+        self._clock = clock
+        self._ticked = clock()
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Starts the watching thread."""
+        threading.Thread(target=self._watch, name="stall-guard", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stop.set()
+
+    def stalled_s(self) -> float:
+        """Seconds since the loop last turned."""
+        return self._clock() - self._ticked
+
+    async def tick(self) -> None:
+        """Runs on the loop for ever."""
+        while True:
+            lag = self.stalled_s()
+            self.longest_s = max(self.longest_s, lag - TICK_S)
+            if lag > self.limit_s:
+                self._end(lag)
+            self._ticked = self._clock()
+            await asyncio.sleep(TICK_S)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.limit_s / 4):
+            lag = self.stalled_s()
+            if lag > self.limit_s:
+                self._end(lag)
+
+    def _end(self, lag: float) -> None:
+        sys.stderr.write(
+            f"the loop did not turn for {lag:.1f} s (limit {self.limit_s:.1f} s, controller.loop_stall_ms_max): "
+            "ending the process, so that another daemon or a broker can take the controller role\n"
+        )
+        faulthandler.dump_traceback(all_threads=True)
+        sys.stderr.flush()
+        os._exit(STALLED_EXIT)

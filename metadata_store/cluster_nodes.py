@@ -1,0 +1,232 @@
+"""Znodes of the cluster that are read and written one by one: role, features, ids, notifications, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.cluster import (
+    BLOCK_SIZE,
+    ProducerIdBlock,
+    decode_cluster_id,
+    decode_producer_ids,
+    encode_cluster_id,
+    encode_producer_ids,
+)
+from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.controller import Controller, Migration, decode_controller, decode_epoch, decode_migration
+from metadata_store.codecs.features import Features, decode_features, encode_features
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import Code, ZkError
+from metadata_store.fenced import WRITES_MAX, batches, require_open, submit
+from metadata_store.outcome import Fence
+from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
+from state_machines.types import Assignment
+
+T = TypeVar("T")
+
+CAS_ROUNDS_MAX: Final = 10
+"""How often a conditional write is tried against other writers before it is given up."""
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+class Found(Struct, Generic[T], frozen=True):
+    """A znode that exists: its value, or why that cannot be used, and its stat."""
+
+    value: T | Malformed
+    stat: Stat
+
+
+class Contended(RuntimeError):
+    """Other writers were faster every time; trying later helps."""
+
+
+class Exhausted(RuntimeError):
+    """A number space has come to its end."""
+
+
+# -- role
+
+
+async def read_epoch(zk: ZooKeeper) -> Found[int] | None:
+    """``/controller_epoch``; ``stat.version`` is what a fence checks."""
+    node = await zk.get(paths.CONTROLLER_EPOCH)
+    return Found(decode_epoch(paths.CONTROLLER_EPOCH, node.data), node.stat) if node is not None else None
+
+
+async def read_controller(zk: ZooKeeper) -> Found[Controller] | None:
+    """``/controller``; ``stat.ephemeral_owner`` is 0 where it is persistent."""
+    node = await zk.get(paths.CONTROLLER)
+    return Found(decode_controller(paths.CONTROLLER, node.data), node.stat) if node is not None else None
+
+
+async def read_migration(zk: ZooKeeper) -> Found[Migration] | None:
+    """``/migration``: whether, and how far, a migration to KRaft is."""
+    node = await zk.get(paths.MIGRATION)
+    return Found(decode_migration(paths.MIGRATION, node.data), node.stat) if node is not None else None
+
+
+# -- the cluster
+
+
+async def ensure_top_level_paths(zk: ZooKeeper) -> None:
+    """Creates what every broker creates at its start, with NULL data: child watches need existing parents.
+
+    ``/latest_producer_id_block`` must hold NULL, which brokers below IBP 3.0 tell from an empty string.
+    """
+    wanted: dict[str, None] = {}
+    for path in paths.PERSISTENT:
+        parts = path.strip("/").split("/")
+        wanted.update(dict.fromkeys("/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))))
+    ordered = list(wanted)
+    for path, found in zip(ordered, await zk.read_many(ordered), strict=True):
+        if found is Code.NO_NODE:
+            await _create_if_absent(zk, path, None)
+
+
+async def _create_if_absent(zk: ZooKeeper, path: str, data: bytes | None) -> bool:
+    try:
+        await zk.create(path, data)
+    except ZkError as error:
+        if error.code is not Code.NODE_EXISTS:
+            raise
+        return False
+    return True
+
+
+async def read_cluster_id(zk: ZooKeeper) -> str | Malformed | None:
+    """Id of the cluster; None before the first broker started."""
+    node = await zk.get(paths.CLUSTER_ID)
+    return decode_cluster_id(paths.CLUSTER_ID, node.data) if node is not None else None
+
+
+async def ensure_cluster_id(zk: ZooKeeper, cluster_id: str) -> str | Malformed:
+    """Writes the id as the first broker does; returns the one that holds."""
+    await _create_if_absent(zk, paths.CLUSTER, None)
+    await _create_if_absent(zk, paths.CLUSTER_ID, encode_cluster_id(cluster_id))
+    return await read_cluster_id(zk) or cluster_id
+
+
+async def read_features(zk: ZooKeeper) -> Found[Features] | None:
+    """``/feature``."""
+    node = await zk.get(paths.FEATURE)
+    return Found(decode_features(paths.FEATURE, node.data), node.stat) if node is not None else None
+
+
+async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fence) -> Malformed | None:
+    """Brings ``/feature`` to what the IBP asks for, as Kafka's controller does at the start of its term.
+
+    ``version`` is that of the JSON (2 from IBP 3.3), ``enabled`` holds from IBP 2.7. Finalised features are kept
+    where they stay enabled, and dropped where they do not. A znode that cannot be understood is left and returned.
+    """
+    for _ in range(CAS_ROUNDS_MAX):
+        found = await read_features(zk)
+        if found is not None and isinstance(found.value, Malformed):
+            return found.value
+        op = _features_op(found, version, enabled)
+        if op is None or await submit(zk, fence, [op]) is None:
+            return None
+    raise Contended(f"{paths.FEATURE} was changed by others {CAS_ROUNDS_MAX} times in a row")
+
+
+def _features_op(found: Found[Features] | None, version: int, enabled: bool) -> Op | None:
+    if found is None:
+        return Create(paths.FEATURE, encode_features(Features(version, enabled)))
+    assert isinstance(found.value, Features)
+    kept = found.value.features if enabled and found.value.enabled else {}
+    wanted = Features(version, enabled, kept, found.value.unknown)
+    if wanted == found.value:
+        return None
+    return SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
+
+
+async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:
+    """The next block of producer ids for a broker, by compare and set.
+
+    A block whose write had an unknown outcome is never handed out: the next call reads what holds and goes on behind
+    it. Raises :class:`Exhausted`, :class:`Contended`.
+    """
+    for _ in range(CAS_ROUNDS_MAX):
+        node = await zk.get(paths.PRODUCER_IDS)
+        last = decode_producer_ids(paths.PRODUCER_IDS, node.data if node is not None else None)
+        if isinstance(last, Malformed):
+            return last
+        start = last.end + 1 if last is not None else 0
+        if start > _INT64_MAX - BLOCK_SIZE:
+            raise Exhausted(f"producer ids are used up: {paths.PRODUCER_IDS} ends at {start - 1}")
+        block = ProducerIdBlock(broker, start, start + BLOCK_SIZE - 1)
+        if await submit(zk, fence, [_block_op(node, block)]) is None:
+            return block
+    raise Contended(f"{paths.PRODUCER_IDS} was changed by others {CAS_ROUNDS_MAX} times in a row")
+
+
+def _block_op(node: Node | None, block: ProducerIdBlock) -> Op:
+    data = encode_producer_ids(block)
+    if node is None:
+        return Create(paths.PRODUCER_IDS, data)
+    return SetData(paths.PRODUCER_IDS, data, node.stat.version)
+
+
+# -- notifications and topics
+
+
+async def delete_children(zk: ZooKeeper, children: Sequence[str], fence: Fence) -> None:
+    """Deletes znodes (notifications that were processed) as they are now; those that are gone are gone.
+
+    Raises :class:`Contended` where somebody writes to them all the time.
+    """
+    left: Sequence[str] = children
+    for round_ in range(CAS_ROUNDS_MAX):
+        found = await zk.read_many(left)
+        writes = [
+            (path, path, (Delete(path, node.stat.version),))
+            for path, node in zip(left, found, strict=True)
+            if isinstance(node, Node)
+        ]
+        left = []
+        for batch in batches(writes, [], WRITES_MAX if round_ == 0 else max(1, WRITES_MAX >> 3 * round_)):
+            if await submit(zk, fence, batch.ops) is not None:
+                left += batch.keys
+        if not left:
+            return
+    raise Contended(f"{len(left)} znodes such as {left[0]} could not be deleted")
+
+
+async def create_topic(
+    zk: ZooKeeper,
+    name: str,
+    assignment: Mapping[int, Sequence[int]],
+    topic_id: bytes | None = None,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the znodes of a new topic as a broker's auto-creation does; the controller starts it.
+
+    Raises ``ZkError`` with NODE_EXISTS where the topic exists.
+    """
+    data = encode_topic({p: Assignment(tuple(replicas)) for p, replicas in assignment.items()}, topic_id)
+    settings = encode_config(config or {})
+    stale = await zk.exists(paths.topic_config(name))
+    first: Op = (
+        Create(paths.topic_config(name), settings)
+        if stale is None
+        else SetData(paths.topic_config(name), settings, stale.version)
+    )
+    await zk.multi([first, Create(paths.topic(name), data)])
+
+
+async def delete_fresh_topic(zk: ZooKeeper, name: str, version: int, fence: Fence) -> bool:
+    """Deletes a topic of which nothing was started, with its configuration.
+
+    False, and nothing is done, where its znode has another version, has partitions, or is gone.
+    """
+    require_open(fence)
+    config = await zk.exists(paths.topic_config(name))
+    ops: list[Op] = [Delete(paths.topic(name), version)]
+    if config is not None:
+        ops.append(Delete(paths.topic_config(name), config.version))
+    return await submit(zk, fence, ops) is None

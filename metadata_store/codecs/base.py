@@ -1,0 +1,72 @@
+"""What the codecs of all znodes share: the value for bad data, strict JSON with known versions, unknown fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+T = TypeVar("T")
+
+INT32_MAX: Final = 2**31 - 1
+Int32 = Annotated[int, Meta(ge=-(2**31), le=INT32_MAX)]
+NonNegative = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+BAD_DATA: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What decoding foreign bytes may raise."""
+
+
+class Malformed(Struct, frozen=True):
+    """A znode whose data cannot be used, and why: a value, so that one bad znode never stops the rest."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def guarded(path: str, decode: Callable[[], T]) -> T | Malformed:
+    """The result of ``decode``, or :class:`Malformed` with what it raised."""
+    try:
+        return decode()
+    except BAD_DATA as error:
+        return Malformed(path, reason(error))
+
+
+def strict(kind: type[T]) -> Callable[[bytes | None], T]:
+    """A decoder of JSON into ``kind`` that refuses a znode without data."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decoded(data: bytes | None) -> T:
+        if data is None:
+            raise ValueError("holds no data")
+        return decode(data)
+
+    return decoded
+
+
+def reason(error: BaseException) -> str:
+    """Text for people of what was raised."""
+    return "holds no data" if isinstance(error, TypeError) else str(error) or type(error).__name__
+
+
+def require_version(version: object, known: Collection[object]) -> None:
+    """Raises ValueError for a version that this program does not know."""
+    if version not in known:
+        names = ", ".join(map(str, known))
+        raise ValueError(f"version {version!r} is unknown, this program knows {names}")
+
+
+def split_unknown(data: bytes | None, known: Collection[str]) -> dict[str, object]:
+    """Fields of a JSON object that are not ``known``, so that a rewrite can keep them."""
+    fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any]) if data is not None else {}
+    return {name: value for name, value in fields.items() if name not in known}
+
+
+def to_json(fields: Mapping[str, object], unknown: Mapping[str, object] | None = None) -> bytes:
+    """A JSON object of ``fields`` followed by the ``unknown`` ones."""
+    return msgspec.json.encode({**fields, **unknown} if unknown else fields)

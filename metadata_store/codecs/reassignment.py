@@ -1,0 +1,51 @@
+"""``/admin/reassign_partitions``: reassignments by tools of Kafka 2.8 and older, or by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
+from state_machines.types import TopicPartition
+
+
+class Reassignments(Struct, frozen=True):
+    """Targets by partition; ``unknown`` holds further fields."""
+
+    targets: dict[TopicPartition, tuple[int, ...]]
+    unknown: dict[str, object] = {}
+
+
+class _Target(Struct):
+    topic: str
+    partition: NonNegative
+    replicas: tuple[NonNegative, ...]
+
+
+class _Reassignments(Struct):
+    version: int
+    partitions: list[_Target]
+
+
+_decode = strict(_Reassignments)
+
+
+def decode_reassignments(path: str, data: bytes | None) -> Reassignments | Malformed:
+    """What was asked for; a partition named twice keeps its last target, as in Kafka."""
+    return guarded(path, lambda: _reassignments(data))
+
+
+def _reassignments(data: bytes | None) -> Reassignments:
+    found = _decode(data)
+    require_version(found.version, (1,))
+    targets = {TopicPartition(t.topic, t.partition): t.replicas for t in found.partitions}
+    return Reassignments(targets, split_unknown(data, ("version", "partitions")))
+
+
+def encode_reassignments(
+    targets: Mapping[TopicPartition, tuple[int, ...]], unknown: Mapping[str, object] | None = None
+) -> bytes:
+    """Data of the znode."""
+    partitions = [{"topic": t, "partition": p, "replicas": replicas} for (t, p), replicas in targets.items()]
+    return to_json({"version": 1, "partitions": partitions}, unknown)

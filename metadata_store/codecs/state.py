@@ -1,0 +1,74 @@
+"""``/brokers/topics/T/partitions/P/state``: the hot codec (a failover decodes one per partition).
+
+As Kafka's ``TopicPartitionStateZNode``: fields beyond the known ones are not kept, since brokers rewrite the whole
+znode too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from metadata_store.codecs.base import BAD_DATA, Int32, Malformed, NonNegative, reason, require_version
+from state_machines.types import Leadership
+
+Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+VERSION: Final = 1
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+ISR_TEXTS_MAX: Final = 65_536
+
+
+class _State(Struct, gc=False):
+    leader: Int32
+    leader_epoch: NonNegative
+    isr: tuple[NonNegative, ...]
+    controller_epoch: NonNegative
+    version: int
+    leader_recovery_state: int = RECOVERED
+
+
+_decode = msgspec.json.Decoder(_State).decode
+
+
+def decode_state(
+    data: bytes | None, version: int, intern: Intern | None = None, path: str = ""
+) -> Leadership | Malformed:
+    """Leadership of a partition; ``version`` is the znode's (the partition epoch), ``intern`` shares equal ISRs."""
+    try:
+        state = _decode(data)  # type: ignore[arg-type]  # None raises TypeError
+        if state.version != VERSION or state.leader_recovery_state not in (RECOVERED, RECOVERING):
+            _refuse(state)
+    except BAD_DATA as error:
+        return Malformed(path, reason(error))
+    isr = state.isr if intern is None else intern(state.isr)
+    recovering = state.leader_recovery_state == RECOVERING
+    return Leadership(state.leader, state.leader_epoch, isr, state.controller_epoch, version, recovering)
+
+
+def _refuse(state: _State) -> None:
+    require_version(state.version, (VERSION,))
+    raise ValueError(f"leader_recovery_state {state.leader_recovery_state} is neither 0 nor 1")
+
+
+@lru_cache(ISR_TEXTS_MAX)
+def _isr_text(isr: tuple[int, ...]) -> bytes:
+    return b",".join(b"%d" % broker for broker in isr)
+
+
+def encode_state(
+    leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovering: bool = False
+) -> bytes:
+    """Data of the znode; ``leader_recovery_state`` only while recovering, as brokers below IBP 3.2 know it not."""
+    return b'{"version":1,"leader":%d,"leader_epoch":%d,"controller_epoch":%d,"isr":[%b]%b}' % (
+        leader,
+        leader_epoch,
+        controller_epoch,
+        _isr_text(isr),
+        b',"leader_recovery_state":1' if recovering else b"",
+    )

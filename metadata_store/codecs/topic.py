@@ -1,0 +1,118 @@
+"""``/brokers/topics/T``: assignments, reassignments in progress (KIP-455) and the topic id (KIP-516)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
+from state_machines.types import Assignment, TopicAssignment
+
+VERSION: Final = 3
+VERSIONS: Final = (1, 2, 3)
+TOPIC_ID_CHARS: Final = 22
+_ZERO_ID: Final = bytes(16)
+
+Replicas = dict[NonNegative, tuple[NonNegative, ...]]
+
+
+class _Topic(Struct, forbid_unknown_fields=True, gc=False):
+    version: int
+    partitions: Replicas
+    adding_replicas: Replicas = {}
+    removing_replicas: Replicas = {}
+    topic_id: str | None = None
+
+
+class _TopicWithMore(Struct, gc=False):
+    version: int
+    partitions: Replicas
+    adding_replicas: Replicas = {}
+    removing_replicas: Replicas = {}
+    topic_id: str | None = None
+
+
+_decode_known = strict(_Topic)
+_decode_more = strict(_TopicWithMore)
+_FIELDS: Final = _Topic.__struct_fields__
+_NONE: Final[dict[str, object]] = {}
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """The 16 bytes of a topic id as Kafka writes them: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(topic_id)[:TOPIC_ID_CHARS].decode()
+
+
+def topic_id_bytes(text: str) -> bytes:
+    """The 16 bytes of a topic id; raises ValueError."""
+    raw = base64.urlsafe_b64decode(text + "==") if len(text) == TOPIC_ID_CHARS else b""
+    if len(raw) != len(_ZERO_ID) or topic_id_text(raw) != text:
+        raise ValueError(f"topic_id {text!r} is not {TOPIC_ID_CHARS} characters of URL-safe base64 for 16 bytes")
+    return raw
+
+
+class TopicDecoder:
+    """Decodes topic znodes; equal plain replica sets become one :class:`Assignment`."""
+
+    def __init__(self) -> None:
+        self._plain: dict[tuple[int, ...], Assignment] = {}
+
+    def decode(self, path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
+        """Content of a topic znode; ``version`` and ``czxid`` are of its stat."""
+        return guarded(path, lambda: self._decode(name, data, version, czxid))
+
+    def _decode(self, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment:
+        unknown = _NONE
+        topic: _Topic | _TopicWithMore
+        try:
+            topic = _decode_known(data)
+        except msgspec.ValidationError:
+            topic, unknown = _decode_more(data or b""), split_unknown(data, _FIELDS)
+        require_version(topic.version, VERSIONS)
+        topic_id = topic_id_bytes(topic.topic_id) if topic.topic_id is not None else None
+        partitions = self._assignments(topic)
+        return TopicAssignment(name, None if topic_id == _ZERO_ID else topic_id, partitions, version, czxid, unknown)
+
+    def _assignments(self, topic: _Topic | _TopicWithMore) -> dict[int, Assignment]:
+        found: dict[int, Assignment] = {}
+        adding, removing, plain = topic.adding_replicas, topic.removing_replicas, self._plain
+        for partition, replicas in topic.partitions.items():
+            shared = plain.get(replicas)
+            if shared is None:
+                shared = plain[replicas] = Assignment(_sound(partition, replicas))
+            if adding or removing:
+                added, removed = adding.get(partition, ()), removing.get(partition, ())
+                if added or removed:
+                    shared = Assignment(shared.replicas, added, removed)
+            found[partition] = shared
+        return found
+
+
+def _sound(partition: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    if not replicas or len(set(replicas)) != len(replicas):
+        raise ValueError(f"partition {partition} has the replicas {list(replicas)}: empty, or one twice")
+    return replicas
+
+
+def decode_topic(path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
+    """One topic znode."""
+    return TopicDecoder().decode(path, name, data, version, czxid)
+
+
+def encode_topic(
+    partitions: Mapping[int, Assignment], topic_id: bytes | None, unknown: Mapping[str, object] | None = None
+) -> bytes:
+    """Data of a topic znode in version 3; the id is left out where there is none (IBP below 2.8)."""
+    fields: dict[str, Any] = {
+        "version": VERSION,
+        "partitions": {p: a.replicas for p, a in partitions.items()},
+        "adding_replicas": {p: a.adding for p, a in partitions.items() if a.adding},
+        "removing_replicas": {p: a.removing for p, a in partitions.items() if a.removing},
+    }
+    if topic_id is not None:
+        fields["topic_id"] = topic_id_text(topic_id)
+    return to_json(fields, unknown)

@@ -1,0 +1,162 @@
+"""KafkaStore: a Kafka cluster's metadata in ZooKeeper, typed, on top of any ZooKeeper port.
+
+Reads are bulk reads; a znode that cannot be understood is a :class:`Malformed` value among the others. Writes are
+conditional on the version that was read and fenced by the version of ``/controller_epoch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import overload
+
+from metadata_store import cluster_nodes, reads
+from metadata_store.cluster_nodes import Contended, Exhausted, Found
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.cluster import ProducerIdBlock
+from metadata_store.codecs.config import Config
+from metadata_store.codecs.controller import Controller, Migration
+from metadata_store.codecs.features import Features
+from metadata_store.codecs.state import Intern
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.port import ZooKeeper
+from metadata_store.reads import Brokers
+from metadata_store.state_commit import Names, StateOutcome, commit_states
+from metadata_store.topic_commit import TopicOutcome, commit_topics
+from state_machines.decision import Change, TopicChange
+from state_machines.types import Leadership, TopicAssignment, TopicPartition
+
+__all__ = [
+    "Brokers",
+    "Contended",
+    "Exhausted",
+    "Fence",
+    "Fenced",
+    "Found",
+    "KafkaStore",
+    "Malformed",
+    "MultiOutcome",
+    "Names",
+    "StateOutcome",
+    "TopicOutcome",
+]
+
+
+class KafkaStore:
+    """One cluster. Every method raises ``NotConnected`` while the port is not connected."""
+
+    def __init__(self, zk: ZooKeeper) -> None:
+        self.zk = zk
+
+    # -- bulk reads
+
+    async def load_brokers(self) -> Brokers:
+        """Every registered broker."""
+        return await reads.read_brokers(self.zk)
+
+    @overload
+    async def load_topics(self) -> list[TopicAssignment | Malformed]: ...
+    @overload
+    async def load_topics(self, names: Sequence[str]) -> list[TopicAssignment | Malformed | None]: ...
+    async def load_topics(
+        self, names: Sequence[str] | None = None
+    ) -> list[TopicAssignment | Malformed] | list[TopicAssignment | Malformed | None]:
+        """Topics by name, in order, None where there is none; without names every topic that exists."""
+        if names is not None:
+            return await reads.read_topics(self.zk, names)
+        found = await reads.read_topics(self.zk, await reads.topic_names(self.zk))
+        return [topic for topic in found if topic is not None]
+
+    async def load_states(
+        self, partitions: Sequence[tuple[str, int]], intern: Intern | None = None
+    ) -> list[Leadership | Malformed | None]:
+        """Leaderships in order; None where a partition has no state znode. ``intern`` shares equal ISRs."""
+        return await reads.read_states(self.zk, partitions, intern)
+
+    async def load_isr_changes(self, names: Iterable[str]) -> list[list[TopicPartition] | Malformed]:
+        """What children of ``/isr_change_notification`` name (IBP below 2.7-IV2)."""
+        return await reads.read_isr_changes(self.zk, names)
+
+    async def load_topic_configs(self, names: Sequence[str]) -> dict[str, Config | Malformed]:
+        """Configurations of topics."""
+        return await reads.read_topic_configs(self.zk, names)
+
+    async def reread(self, entities: Sequence[int], names: Names) -> dict[int, Leadership | Malformed | None]:
+        """State znodes of row indexes, caught up with the ensemble's leader before."""
+        await self.zk.sync("/")
+        found = await self.load_states([names(entity) for entity in entities])
+        return dict(zip(entities, found, strict=True))
+
+    # -- commits
+
+    def commit(
+        self, changes: Sequence[Change], names: Names, fence: Fence, *, writes_max: int = WRITES_MAX
+    ) -> AsyncGenerator[StateOutcome, None]:
+        """Writes changes of partitions in fenced multis, at most four under way, and yields each outcome.
+
+        Every change is in exactly one outcome, unless ``Fenced`` or ``NotConnected`` is raised: that happens after
+        the last outcome, and what is in none of them was certainly not applied. ``writes_max=1`` sends singly.
+        """
+        return commit_states(self.zk, changes, names, fence, writes_max)
+
+    async def commit_topics(self, changes: Sequence[TopicChange], fence: Fence) -> TopicOutcome:
+        """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
+        return await commit_topics(self.zk, changes, fence)
+
+    # -- role
+
+    async def read_epoch(self) -> Found[int] | None:
+        """``/controller_epoch``."""
+        return await cluster_nodes.read_epoch(self.zk)
+
+    async def read_controller(self) -> Found[Controller] | None:
+        """``/controller``."""
+        return await cluster_nodes.read_controller(self.zk)
+
+    async def read_migration(self) -> Found[Migration] | None:
+        """``/migration``."""
+        return await cluster_nodes.read_migration(self.zk)
+
+    # -- the cluster
+
+    async def ensure_top_level_paths(self) -> None:
+        """Creates the parents that every broker creates."""
+        await cluster_nodes.ensure_top_level_paths(self.zk)
+
+    async def read_cluster_id(self) -> str | Malformed | None:
+        """Id of the cluster."""
+        return await cluster_nodes.read_cluster_id(self.zk)
+
+    async def ensure_cluster_id(self, cluster_id: str) -> str | Malformed:
+        """Writes the id where there is none; returns the one that holds."""
+        return await cluster_nodes.ensure_cluster_id(self.zk, cluster_id)
+
+    async def read_features(self) -> Found[Features] | None:
+        """``/feature``."""
+        return await cluster_nodes.read_features(self.zk)
+
+    async def set_up_features(self, version: int, enabled: bool, fence: Fence) -> Malformed | None:
+        """Brings ``/feature`` to what the IBP asks for."""
+        return await cluster_nodes.set_up_features(self.zk, version, enabled, fence)
+
+    async def allocate_producer_ids(self, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:
+        """The next block of producer ids for a broker."""
+        return await cluster_nodes.allocate_producer_ids(self.zk, broker, fence)
+
+    async def delete_children(self, children: Sequence[str], fence: Fence) -> None:
+        """Deletes notifications that were processed."""
+        await cluster_nodes.delete_children(self.zk, children, fence)
+
+    async def create_topic(
+        self,
+        name: str,
+        assignment: Mapping[int, Sequence[int]],
+        topic_id: bytes | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Writes the znodes of a new topic as a broker's auto-creation does."""
+        await cluster_nodes.create_topic(self.zk, name, assignment, topic_id, config)
+
+    async def delete_fresh_topic(self, name: str, version: int, fence: Fence) -> bool:
+        """Deletes a topic of which nothing was started."""
+        return await cluster_nodes.delete_fresh_topic(self.zk, name, version, fence)

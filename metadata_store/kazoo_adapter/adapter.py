@@ -1,0 +1,184 @@
+"""KazooZooKeeper: the ZooKeeper port on a real ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from metadata_store.acl import Acl
+from metadata_store.errors import Code, ZkError
+from metadata_store.hooks import surrounded
+from metadata_store.kazoo_adapter import jute
+from metadata_store.kazoo_adapter.bulk import answers, multi_reads, single_reads, watch_chunks
+from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.session import Session, checked
+from metadata_store.port import (
+    IN_FLIGHT_MAX,
+    READ_PATHS_MAX,
+    WRITE_BYTES_MAX,
+    Create,
+    Created,
+    Delete,
+    Node,
+    Op,
+    OpResult,
+    SetAcls,
+    SetData,
+    Stat,
+    Write,
+)
+
+T = TypeVar("T")
+
+SINGLE_READS_MAX: Final = 1_000
+"""Single reads in flight where the server has no MultiRead."""
+
+
+class KazooZooKeeper(Session):
+    """The operations; see :class:`metadata_store.port.ZooKeeper` for what each promises."""
+
+    # -- reads
+
+    async def _read(self, opcode: int, path: str) -> Reply | None:
+        """Answer of a read; None where the znode does not exist."""
+        reply = await self._open().send(opcode, jute.read(self._path(path)), writes=False)
+        return None if reply.err == Code.NO_NODE else checked(reply, path)
+
+    async def get(self, path: str) -> Node | None:
+        """Data and stat, or None."""
+        reply = await self._read(jute.GET_DATA, path)
+        return jute.node_at(reply.buffer, reply.offset) if reply is not None else None
+
+    async def exists(self, path: str) -> Stat | None:
+        """Stat, or None."""
+        reply = await self._read(jute.EXISTS, path)
+        return jute.stat_at(reply.buffer, reply.offset) if reply is not None else None
+
+    async def children(self, path: str) -> tuple[list[str], Stat] | None:
+        """Names of the children and the stat, or None."""
+        reply = await self._read(jute.GET_CHILDREN2, path)
+        return jute.children_at(reply.buffer, reply.offset) if reply is not None else None
+
+    async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
+        """Many znodes in order."""
+        found: list[Node | Code] = []
+        async for reply, count in self._replies(paths, paths_max):
+            jute.nodes_each(reply.buffer, reply.offset, count, found)
+        return found
+
+    async def read_decoded(
+        self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
+    ) -> list[T | Code]:
+        """Many znodes in order, each as ``decode(data, version)``."""
+        found: list[T | Code] = []
+        async for reply, count in self._replies(paths, paths_max):
+            jute.decode_each(reply.buffer, reply.offset, count, decode, found)
+        return found
+
+    async def _replies(self, paths: Sequence[str], paths_max: int) -> AsyncIterator[tuple[Reply, int]]:
+        """Answers in the form of MultiRead, in order, each with the number of paths that it covers."""
+        transport = self._open()
+        raw = [(self._path(path)).encode() for path in paths]
+        send = partial(transport.send, writes=False)
+        if await self._supports_multi_read(transport):
+            async for reply, count in answers(send, multi_reads(raw, paths_max), IN_FLIGHT_MAX):
+                yield checked(reply, paths[0]), count
+        else:
+            async for reply, count in answers(send, single_reads(raw), SINGLE_READS_MAX):
+                yield jute.as_multi_read(reply), count
+
+    # -- watches
+
+    async def watch(
+        self, data: Sequence[str] = (), exists: Sequence[str] = (), children: Sequence[str] = (), *, since_zxid: int
+    ) -> None:
+        """Arms one-shot watches in bulk."""
+        transport = self._open()
+        send = partial(transport.send, writes=False)
+        requests = (
+            (jute.SET_WATCHES, jute.set_watches(since_zxid, *chunk), 0)
+            for chunk in watch_chunks(*([self._path(p) for p in paths] for paths in (data, exists, children)))
+        )
+        async for reply, _ in answers(send, requests, IN_FLIGHT_MAX):
+            checked(reply, "watches")
+
+    # -- writes
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """All or nothing, with the result of each operation."""
+        reply = await self._multi(ops)
+        return jute.multi_results(reply.buffer, reply.offset, self.chroot)
+
+    async def apply(self, ops: Sequence[Op]) -> int:
+        """All or nothing, with the zxid."""
+        return (await self._multi(ops)).zxid
+
+    async def _multi(self, ops: Sequence[Op]) -> Reply:
+        body = jute.multi(ops, self.chroot)
+        if len(body) > WRITE_BYTES_MAX:
+            raise ZkError(Code.TOO_BIG, ops[0].path)
+
+        async def write() -> Reply:
+            reply = await self._send(jute.MULTI, body, ops[0].path, writes=True)
+            failed = jute.multi_failed(reply.buffer, reply.offset, ops)
+            if failed is not None:
+                raise failed
+            return reply
+
+        return await surrounded(self.hooks, ops, write)
+
+    async def _write(self, opcode: int, body: bytes, op: Write) -> Reply:
+        if len(body) > WRITE_BYTES_MAX:
+            raise ZkError(Code.TOO_BIG, op.path)
+
+        async def write() -> Reply:
+            return await self._send(opcode, body, op.path, writes=True)
+
+        return await surrounded(self.hooks, (op,), write)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        acl: Sequence[Acl] | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Created:
+        """Creates a znode."""
+        op = Create(path, data, ephemeral, sequential, tuple(acl) if acl is not None else None)
+        reply = await self._write(jute.CREATE2, jute.create(op, self._path(path)), op)
+        return jute.created_at(reply.buffer, reply.offset, self.chroot)[0]
+
+    async def set(self, path: str, data: bytes | None, version: int) -> Stat:
+        """Replaces the data."""
+        op = SetData(path, data, version)
+        reply = await self._write(jute.SET_DATA, jute.set_data(op, self._path(path)), op)
+        return jute.stat_at(reply.buffer, reply.offset)
+
+    async def delete(self, path: str, version: int) -> None:
+        """Deletes a znode."""
+        op = Delete(path, version)
+        await self._write(jute.DELETE, jute.versioned(op, self._path(path)), op)
+
+    async def set_acls(self, path: str, acls: Sequence[Acl], version: int) -> Stat:
+        """Replaces the ACL list."""
+        op = SetAcls(path, tuple(acls), version)
+        reply = await self._write(jute.SET_ACL, jute.set_acl(acls, self._path(path), version), op)
+        return jute.stat_at(reply.buffer, reply.offset)
+
+    # -- the rest
+
+    async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
+        """ACL list and stat."""
+        reply = await self._send(jute.GET_ACL, jute.text(self._path(path)), path)
+        return jute.acls_at(reply.buffer, reply.offset)
+
+    async def sync(self, path: str = "/") -> None:
+        """Catches up with the ensemble's leader."""
+        await self._send(jute.SYNC, jute.text(self._path(path)), path)
+
+    async def heartbeat(self) -> None:
+        """A sync: unlike a read it is answered by the leader, which ends sessions."""
+        await self.sync("/")

@@ -1,0 +1,239 @@
+"""kazoo as a transport: connection, session, pings and authentication. The only file that imports kazoo.
+
+Requests and answers are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` knows what is in them), so that
+MultiRead and SetWatches, which kazoo does not have, are requests like any other, and answers are decoded outside of
+kazoo's thread. Three methods of kazoo's connection are replaced; they are internals, so the version is pinned.
+
+Invariants: a request is queued only while CONNECTED and only on the connection that the loop has been told of, so
+nothing survives a blip in a queue; after LOST no new session is opened by itself; a watch event is never looked up in
+kazoo's tables, so none is lost between arming a watch and an older event of the same path.
+"""
+# ruff: noqa: SLF001 - kazoo's internals are what this file is about
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import kazoo
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Close, CloseInstance, Connect
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.version import __version__ as kazoo_version
+
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.port import ConnectionState
+
+SUPPORTED_KAZOO: Final = "2.11.0"
+if kazoo_version != SUPPORTED_KAZOO:
+    raise ImportError(
+        f"kazoo {kazoo_version} is installed ({kazoo.__file__}), but the ZooKeeper adapter replaces internals of "
+        f"kazoo {SUPPORTED_KAZOO}: install kazoo=={SUPPORTED_KAZOO}"
+    )
+
+RECONNECT_DELAY_S: Final = 0.1
+RECONNECT_DELAY_S_MAX: Final = 1.0
+
+_CLOSED: Final = (KeeperState.CLOSED, KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED)
+
+
+class Listener(Protocol):
+    """Who is told of answers, events and states; all of it on kazoo's thread."""
+
+    last_zxid: int
+
+    def hand_over(self, item: Callable[[], None]) -> None:
+        """Has ``item`` called on the loop, in order."""
+
+    def event(self, buffer: bytes, offset: int) -> None:
+        """A watch fired."""
+
+    def flag(self, state: ConnectionState) -> None:
+        """The connection is about to leave CONNECTED: whoever must stop at once is told first."""
+
+    def changed(self, state: ConnectionState) -> None:
+        """The state changed."""
+
+
+class Call:
+    """One request on its way: kazoo's request object and its result object in one."""
+
+    __slots__ = ("_listener", "body", "future", "sent", "type", "writes")
+
+    def __init__(self, listener: Listener, opcode: int, body: bytes, writes: bool) -> None:
+        self._listener = listener
+        self.type = opcode
+        self.body = body
+        self.writes = writes
+        self.sent = False
+        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<opcode {self.type}, {len(self.body)} bytes>"
+
+    def serialize(self) -> bytes:
+        """Called by kazoo when it writes the request: from here on the server may have seen it."""
+        self.sent = True
+        return self.body
+
+    def set_exception(self, _: Exception) -> None:
+        """Called by kazoo when the connection ends before the answer."""
+        self._listener.hand_over(self._fail)
+
+    def reply(self, reply: Reply) -> None:
+        """The answer came (kazoo's thread)."""
+        self._listener.hand_over(lambda: self._finish(reply))
+
+    def _finish(self, reply: Reply) -> None:
+        self._listener.last_zxid = max(self._listener.last_zxid, reply.zxid)
+        if not self.future.done():
+            self.future.set_result(reply)
+
+    def _fail(self) -> None:
+        if self.future.done():
+            return
+        if self.writes and self.sent:
+            self.future.set_exception(OutcomeUnknown(f"connection lost before the answer to {self!r}"))
+        else:
+            self.future.set_exception(NotConnected(f"connection lost before {self!r} was answered: nothing changed"))
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's connection with raw answers and events."""
+
+    client: Client
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        result = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            self.client.granted_ms = result[0].time_out
+        return result
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        self.client.listener.event(buffer, offset)
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        request, call, xid = self.client._pending.popleft()
+        if header.zxid > 0:
+            self.client.last_zxid = header.zxid
+        if header.xid != xid:
+            if call is not None:
+                call.set_exception(ConnectionDropped())
+            raise ConnectionDropped(f"answer {header.xid} came where {xid} was due")
+        if call is not None:
+            call.reply(Reply(header.err, header.zxid, buffer, offset))
+        return Close.type if isinstance(request, Close) else None
+
+
+class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's client with one connection policy: no queueing across connections, no second session."""
+
+    def __init__(self, listener: Listener, hosts: str, session_timeout_ms: int, credentials: str | None) -> None:
+        self.listener = listener
+        self.granted_ms = 0
+        self.connections = 0
+        self.gate = threading.Lock()
+        super().__init__(
+            hosts=hosts,
+            timeout=session_timeout_ms / 1000,
+            auth_data=[("digest", credentials)] if credentials else None,
+            handler=_Handler(),
+            logger=logging.getLogger("regent.metadata_store.kazoo"),
+            connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_S_MAX),
+        )
+        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger)
+
+    def _session_callback(self, state: str) -> None:
+        if state == self._state:
+            return
+        began = self._state in _CLOSED and state == KeeperState.CONNECTING
+        if not began and state != KeeperState.CONNECTED:
+            self.listener.flag(_port_state(state))
+        if state in _CLOSED:
+            self._stopped.set()
+        with self.gate:
+            super()._session_callback(state)
+            self.connections += state == KeeperState.CONNECTED
+        if not began:
+            self.listener.changed(_port_state(state))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection with a session that may write."""
+        return bool(self._state == KeeperState.CONNECTED)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection thread is done."""
+        return bool(self._state == KeeperState.CLOSED)
+
+    @property
+    def auth_failed(self) -> bool:
+        """Whether the server refused the credentials."""
+        return bool(self._state == KeeperState.AUTH_FAILED)
+
+    @property
+    def session(self) -> int:
+        """Id of the session, 0 without one."""
+        return self._session_id or 0
+
+    def send(self, call: Call, connection: int) -> None:
+        """Queues a request; raises NotConnected unless ``connection`` is the present one."""
+        with self.gate:
+            if not self.connected or self.connections != connection:
+                raise NotConnected("not connected to ZooKeeper: nothing was sent")
+            self._call(call, call)
+
+    def begin_close(self) -> None:
+        """Asks for the end of the session; the connection thread ends when it is answered."""
+        self._stopped.set()
+        self._queue.append((CloseInstance, None))
+        self._connection._write_sock.send(b"\0")
+
+    def cut(self) -> None:
+        """Ends the connection without waiting for an answer."""
+        open_socket = self._connection._socket
+        if open_socket is not None:
+            with contextlib.suppress(OSError):  # already gone
+                open_socket.shutdown(socket.SHUT_RDWR)
+
+    def release(self, timeout_s: float) -> None:
+        """Joins the ended connection thread and frees its sockets."""
+        self._connection.stop(timeout_s)
+        self.close()
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        """Address of the connected server."""
+        open_socket = self._connection._socket
+        try:
+            address = open_socket.getpeername() if open_socket is not None else None
+        except OSError:
+            return None
+        return (address[0], address[1]) if address else None
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Without kazoo's two callback threads: nothing is called back through kazoo."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def _port_state(state: str) -> ConnectionState:
+    if state == KeeperState.CONNECTED:
+        return ConnectionState.CONNECTED
+    return ConnectionState.LOST if state in _CLOSED else ConnectionState.SUSPENDED

@@ -1,0 +1,231 @@
+"""The session of :class:`metadata_store.kazoo_adapter.KazooZooKeeper`: connecting, ending, and its state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost, ZkError, ZxidWentBack
+from metadata_store.kazoo_adapter import jute
+from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.transport import Transport
+from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
+
+OLDEST_SERVER: Final = (3, 5)
+MULTI_READ_SINCE: Final = (3, 6)
+_KINDS: Final = {1: WatchKind.CREATED, 2: WatchKind.DELETED, 3: WatchKind.CHANGED, 4: WatchKind.CHILD}
+_SESSION_ERRORS: Final = (Code.SESSION_EXPIRED, Code.SESSION_MOVED)
+_log = logging.getLogger("regent.metadata_store")
+
+
+def split_chroot(connect_string: str) -> tuple[str, str]:
+    """``host:port,host:port/chroot`` as hosts and chroot (``""`` for none, else ``/a/b``)."""
+    hosts, slash, chroot = connect_string.partition("/")
+    chroot = chroot.strip("/")
+    if not hosts.strip() or "//" in chroot:
+        raise ValueError(
+            f"ZooKeeper connect string {connect_string!r} is not of the form host:port[,host:port...][/chroot]"
+        )
+    return hosts, slash + chroot if chroot else ""
+
+
+class Session:
+    """A session with a real ensemble, without the operations on znodes.
+
+    ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
+    ``credentials`` is ``user:password`` for the ``digest`` scheme. ``create_chroot`` creates a missing chroot as
+    Kafka does. ``multi_read`` None asks the server whether it has MultiRead; False reads singly.
+    """
+
+    def __init__(
+        self,
+        connect_string: str,
+        *,
+        session_timeout_ms: int,
+        credentials: str | None = None,
+        create_chroot: bool = False,
+        multi_read: bool | None = None,
+        hooks: WriteHooks | None = None,
+    ) -> None:
+        self.on_watch: Callable[[WatchEvent], None] | None = None
+        self.on_state: Callable[[ConnectionState], None] | None = None
+        self.on_state_thread: Callable[[ConnectionState], None] | None = None
+        self.hooks = hooks
+        self.hosts, self.chroot = split_chroot(connect_string)
+        self._session_timeout_ms = session_timeout_ms
+        self._credentials = credentials
+        self._create_chroot = create_chroot
+        self._multi_read = multi_read
+        self._multi_read_of: tuple[Transport, int, bool] | None = None
+        self._transport: Transport | None = None
+        self._first_state: asyncio.Future[ConnectionState] | None = None
+        self._zxid_seen = 0
+
+    # -- session
+
+    async def connect(self, timeout_s: float) -> None:
+        """A new session; raises :class:`ConnectFailed` with the remedy."""
+        if self._transport is not None:
+            if self._transport.state is not ConnectionState.LOST:
+                return
+            await self.close()
+        self._first_state = asyncio.get_running_loop().create_future()
+        self._transport = Transport(
+            self.hosts, self._session_timeout_ms, self._credentials, self._event, self._state, self._state_thread
+        )
+        try:
+            self._transport.start()
+            async with asyncio.timeout(timeout_s):
+                await self._first_connection()
+                await self._inspect(self._transport)
+        except TimeoutError:
+            await self.close()
+            raise ConnectFailed(
+                f"no ZooKeeper of {self.hosts} gave a session within {timeout_s:g} s: is it running, and reachable?"
+            ) from None
+        except NotConnected as error:
+            await self.close()
+            raise ConnectFailed(f"ZooKeeper {self.hosts} dropped the connection at once: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _first_connection(self) -> None:
+        assert self._first_state is not None
+        assert self._transport is not None
+        if await self._first_state is not ConnectionState.CONNECTED:
+            why = "it refused the credentials" if self._transport.auth_failed else "it ended the session at once"
+            raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}")
+
+    async def _inspect(self, transport: Transport) -> None:
+        """What must hold before a session is used: release, chroot, and that no data was lost."""
+        await self._supports_multi_read(transport)
+        if self.chroot:
+            await self._find_chroot()
+        await self._send(jute.SYNC, jute.text(self._path("/")), "/")
+        if transport.last_zxid < self._zxid_seen:
+            raise ZxidWentBack(self._zxid_seen, transport.last_zxid)
+
+    async def _find_chroot(self) -> None:
+        """Makes sure that the chroot exists, or says what to do."""
+        reply = await self._open().send(jute.EXISTS, jute.read(self.chroot), writes=False)
+        if reply.err != Code.NO_NODE:
+            checked(reply, self.chroot)
+        elif not self._create_chroot:
+            raise ConnectFailed(
+                f"the chroot {self.chroot} does not exist in ZooKeeper {self.hosts}: correct the connect string, or "
+                "start a broker with it once"
+            )
+        else:
+            await self._make_chroot()
+
+    async def _make_chroot(self) -> None:
+        parts = self.chroot.strip("/").split("/")
+        for depth in range(len(parts)):
+            path = "/" + "/".join(parts[: depth + 1])
+            reply = await self._open().send(jute.CREATE2, jute.create(Create(path, None), path), writes=True)
+            if reply.err not in (Code.OK, Code.NODE_EXISTS):
+                raise ConnectFailed(f"the chroot {path} cannot be created: {Code(reply.err).name}")
+
+    async def close(self) -> None:
+        """Ends the session; a few seconds at most, also where ZooKeeper does not answer."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._zxid_seen = max(self._zxid_seen, transport.last_zxid)
+            await transport.close()
+
+    @property
+    def state(self) -> ConnectionState:
+        """CONNECTED only while a call would be sent."""
+        transport = self._transport
+        if transport is None:
+            return ConnectionState.LOST
+        if transport.state is ConnectionState.CONNECTED and not transport.connected:
+            return ConnectionState.SUSPENDED
+        return transport.state
+
+    @property
+    def session_id(self) -> int:
+        """Id of the session, 0 without one."""
+        return self._transport.session_id if self._transport is not None else 0
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As granted by the server; what was asked for without a session."""
+        return (self._transport.session_timeout_ms if self._transport else 0) or self._session_timeout_ms
+
+    @property
+    def last_zxid(self) -> int:
+        """Highest zxid of an answer of this session."""
+        return self._transport.last_zxid if self._transport is not None else 0
+
+    def _event(self, buffer: bytes, offset: int) -> None:
+        kind, path = jute.event_at(buffer, offset)
+        known = _KINDS.get(kind)
+        if known is None:
+            _log.warning("ZooKeeper sent a watch event of the unknown type %d for %s: ignored", kind, path)
+        elif self.on_watch is not None:
+            self.on_watch(WatchEvent(path[len(self.chroot) :] or "/", known))
+
+    def _state(self, state: ConnectionState) -> None:
+        first = self._first_state
+        if first is not None and not first.done():
+            first.set_result(state)
+        if self.on_state is not None:
+            self.on_state(state)
+
+    def _state_thread(self, state: ConnectionState) -> None:
+        if self.on_state_thread is not None:
+            self.on_state_thread(state)
+
+    # -- requests
+
+    def _open(self) -> Transport:
+        if self._transport is None:
+            raise SessionLost("no ZooKeeper session: connect first")
+        return self._transport
+
+    def _path(self, path: str) -> str:
+        if not path.startswith("/"):
+            raise ValueError(f"the path {path!r} does not begin with a slash")
+        return (self.chroot + path if path != "/" else self.chroot) or "/"
+
+    async def _send(self, opcode: int, body: bytes, path: str, *, writes: bool = False) -> Reply:
+        """One request and its answer; raises :class:`ZkError` where it is an error."""
+        return checked(await self._open().send(opcode, body, writes=writes), path)
+
+    async def _supports_multi_read(self, transport: Transport) -> bool:
+        """Whether the connected server has MultiRead; asked once per connection."""
+        if self._multi_read is not None:
+            return self._multi_read
+        known = self._multi_read_of
+        if known is not None and known[0] is transport and known[1] == transport.connection:
+            return known[2]
+        connection = transport.connection
+        supported = _has_multi_read(await server_version(*transport.peer) if transport.peer else None)
+        self._multi_read_of = transport, connection, supported
+        return supported
+
+
+def checked(reply: Reply, path: str) -> Reply:
+    """The answer, unless it is an error: then raises :class:`ZkError`, or NotConnected where it is the session's."""
+    if reply.err in _SESSION_ERRORS:
+        raise NotConnected(f"ZooKeeper refused the session ({Code(reply.err).name}): nothing was changed")
+    if reply.err:
+        raise ZkError(Code(reply.err), path)
+    return reply
+
+
+def _has_multi_read(version: tuple[int, int] | None) -> bool:
+    if version is None:
+        _log.warning(
+            "ZooKeeper does not tell its version, so znodes are read one by one, which is slow: "
+            "allow the command with 4lw.commands.whitelist=srvr in its configuration"
+        )
+        return False
+    if version < OLDEST_SERVER:
+        raise ConnectFailed("ZooKeeper {}.{} is too old: {}.{} or newer is needed".format(*version, *OLDEST_SERVER))
+    return version >= MULTI_READ_SINCE

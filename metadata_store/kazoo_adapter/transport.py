@@ -1,0 +1,156 @@
+"""One session on kazoo's thread, seen from the event loop.
+
+kazoo's connection thread hands everything over through one deque, in the order of the wire: answers, watch events and
+states reach the loop in that order, with one wake-up for many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from metadata_store.errors import SessionLost
+from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.kazoo_client import Call, Client
+from metadata_store.port import ConnectionState
+
+CLOSE_S_MAX: Final = 2.0
+"""How long a close waits for ZooKeeper's answer before it cuts the connection."""
+
+_log = logging.getLogger("regent.metadata_store")
+
+
+class Transport:
+    """One session. Everything but ``hand_over``, ``event``, ``flag`` and ``changed`` is called on the event loop.
+
+    ``on_event`` gets the raw body of a watch event, ``on_state`` the state; both are called on the loop.
+    ``on_state_thread`` is called at once on kazoo's thread whenever the connection is not CONNECTED any more.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        credentials: str | None,
+        on_event: Callable[[bytes, int], None],
+        on_state: Callable[[ConnectionState], None],
+        on_state_thread: Callable[[ConnectionState], None],
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.state = ConnectionState.LOST
+        self.session_id = 0
+        self.last_zxid = 0
+        self.connection = 0
+        self.auth_failed = False
+        self.ended = asyncio.Event()
+        self._closing = False
+        self._waking = False
+        self._items: deque[Callable[[], None]] = deque()
+        self._on_event, self._on_state, self._on_state_thread = on_event, on_state, on_state_thread
+        self._client = Client(self, hosts, session_timeout_ms, credentials)
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As granted by the server."""
+        return self._client.granted_ms
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        """Address of the connected server."""
+        return self._client.peer
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request would be sent: the loop knows of the connection and it still stands."""
+        client = self._client
+        return self.state is ConnectionState.CONNECTED and client.connections == self.connection and client.connected
+
+    def start(self) -> None:
+        """Begins to connect; ``on_state`` tells how it goes."""
+        self._client.start_async()
+
+    def send(self, opcode: int, body: bytes, *, writes: bool) -> asyncio.Future[Reply]:
+        """Sends a request; raises NotConnected or SessionLost at once where there is no connection."""
+        if self.state is ConnectionState.LOST:
+            raise SessionLost("no ZooKeeper session: nothing was sent")
+        call = Call(self, opcode, body, writes)
+        self._client.send(call, self.connection)
+        return call.future
+
+    async def close(self) -> None:
+        """Ends the session within about twice ``CLOSE_S_MAX``; afterwards nothing is called back any more."""
+        self._closing = True
+        if not self.ended.is_set():
+            self._client.begin_close()
+            try:
+                await self._ends_within(CLOSE_S_MAX)
+            finally:
+                self._client.cut()
+            await self._ends_within(CLOSE_S_MAX)
+        if self.ended.is_set():
+            self._client.release(CLOSE_S_MAX)
+        else:
+            _log.warning("the ZooKeeper connection thread is stuck in a connect; it ends by itself at its time-out")
+        self.state = ConnectionState.LOST
+        self._drain()
+
+    async def _ends_within(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), timeout_s)
+
+    # -- called on kazoo's thread
+
+    def hand_over(self, item: Callable[[], None]) -> None:
+        """Has ``item`` called on the loop, in order."""
+        self._items.append(item)
+        if self._waking:
+            return
+        self._waking = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self.loop.call_soon_threadsafe(self._drain)
+
+    def event(self, buffer: bytes, offset: int) -> None:
+        """A watch fired."""
+        self.hand_over(lambda: self._deliver(buffer, offset))
+
+    def flag(self, state: ConnectionState) -> None:
+        """The connection is about to leave CONNECTED: whoever must stop at once is told first."""
+        if self._closing:
+            return
+        try:
+            self._on_state_thread(state)
+        except Exception:
+            _log.exception("on_state_thread failed at %s", state)
+
+    def changed(self, state: ConnectionState) -> None:
+        """The state changed."""
+        client = self._client
+        connection, session_id, auth_failed = client.connections, client.session, client.auth_failed
+        self.hand_over(lambda: self._enter(state, connection, session_id, auth_failed))
+
+    # -- called on the loop
+
+    def _drain(self) -> None:
+        self._waking = False
+        items = self._items
+        while items:
+            items.popleft()()
+
+    def _deliver(self, buffer: bytes, offset: int) -> None:
+        if not self._closing:
+            self._on_event(buffer, offset)
+
+    def _enter(self, state: ConnectionState, connection: int, session_id: int, auth_failed: bool) -> None:
+        ended = state is ConnectionState.LOST
+        told = self.state
+        self.state, self.connection = state, connection
+        self.session_id = session_id or self.session_id
+        self.auth_failed |= auth_failed
+        if ended and self._client.ended:
+            self.ended.set()
+        if state is not told and not self._closing:
+            self._on_state(state)

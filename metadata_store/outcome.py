@@ -1,0 +1,56 @@
+"""What becomes of fenced writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
+
+from metadata_store.errors import Code, ZooKeeperError
+
+C = TypeVar("C")
+K = TypeVar("K")
+
+
+class Fenced(ZooKeeperError):
+    """``/controller_epoch`` is no longer what the term knows: somebody else is controller. Resign."""
+
+
+class Fence(NamedTuple):
+    """What every write of a term is checked against.
+
+    ``epoch_version`` is the version that ``/controller_epoch`` got by our claim. ``open`` is asked before every
+    submit (term, connection and lease hold); where it says no, nothing is sent.
+    """
+
+    epoch_version: int
+    open: Callable[[], bool] = lambda: True
+
+
+class MultiOutcome(Struct, Generic[C, K]):
+    """Outcome of one multi, or of several put together.
+
+    ``applied`` holds changes; the rest names entities: ``conflicts`` (something of the multi was not as expected, and
+    nothing of it was written: read again, decide again), ``gone`` (the znode or its topic does not exist),
+    ``refused`` (no permission, too big: with the code) and ``unknown`` (sent, but the answer was lost).
+    """
+
+    applied: list[C] = field(default_factory=list)
+    conflicts: list[K] = field(default_factory=list)
+    gone: list[K] = field(default_factory=list)
+    refused: list[tuple[K, Code]] = field(default_factory=list)
+    unknown: list[K] = field(default_factory=list)
+
+    @property
+    def unsettled(self) -> set[K]:
+        """Entities to read again and decide again."""
+        return {*self.conflicts, *self.unknown}
+
+    def add(self, other: MultiOutcome[C, K]) -> None:
+        """Adds another multi's outcome."""
+        self.applied += other.applied
+        self.conflicts += other.conflicts
+        self.gone += other.gone
+        self.refused += other.refused
+        self.unknown += other.unknown

@@ -1,0 +1,82 @@
+"""Paths of the znodes of a Kafka cluster, relative to its chroot (Kafka's ``ZkData``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+MIGRATION: Final = "/migration"
+FEATURE: Final = "/feature"
+CLUSTER: Final = "/cluster"
+CLUSTER_ID: Final = "/cluster/id"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+BROKERS: Final = "/brokers"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+TOPICS: Final = "/brokers/topics"
+ADMIN: Final = "/admin"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+CONFIG_KINDS: Final = ("topics", "clients", "users", "brokers", "ips")
+CONSUMERS: Final = "/consumers"
+
+PERSISTENT: Final = (
+    CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_IDS,
+    LOG_DIR_EVENTS,
+    *(f"{CONFIG}/{kind}" for kind in CONFIG_KINDS),
+)
+"""What every broker creates when it starts (``ZkData.PersistentZkPaths``), all of it with NULL data."""
+
+
+def broker(broker_id: int) -> str:
+    """Registration of a broker."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    """Assignments of a topic."""
+    return f"{TOPICS}/{name}"
+
+
+def partitions(name: str) -> str:
+    """Parent of a topic's partitions."""
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(name: str, number: int) -> str:
+    """Parent of a partition's state."""
+    return f"{TOPICS}/{name}/partitions/{number}"
+
+
+def state(name: str, number: int) -> str:
+    """Leader, ISR and epochs of a partition."""
+    return f"{TOPICS}/{name}/partitions/{number}/state"
+
+
+def config(kind: str, name: str) -> str:
+    """Configuration of an entity; ``kind`` is one of ``CONFIG_KINDS``."""
+    return f"{CONFIG}/{kind}/{name}"
+
+
+def topic_config(name: str) -> str:
+    """Configuration of a topic."""
+    return f"{CONFIG}/topics/{name}"
+
+
+def deletion(name: str) -> str:
+    """Marker that a topic is to be deleted."""
+    return f"{DELETE_TOPICS}/{name}"

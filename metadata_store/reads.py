@@ -1,0 +1,129 @@
+"""Reading a cluster's znodes in bulk, each as a value or as :class:`Malformed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.broker import decode_broker
+from metadata_store.codecs.config import Config, decode_config
+from metadata_store.codecs.notifications import decode_partitions
+from metadata_store.codecs.state import Intern, decode_state
+from metadata_store.codecs.topic import TopicDecoder
+from metadata_store.errors import Code
+from metadata_store.port import Node, ZooKeeper
+from state_machines.types import Broker, Leadership, TopicAssignment, TopicPartition
+
+T = TypeVar("T")
+
+TOPICS_PER_READ: Final = 100
+"""Topic znodes of one MultiRead: a large topic has hundreds of kilobytes."""
+
+
+class Brokers(Struct, frozen=True):
+    """Registered brokers by id, and the registrations that could not be used."""
+
+    brokers: dict[int, Broker]
+    malformed: list[Malformed]
+
+
+def unreadable(path: str, code: Code) -> Malformed | None:
+    """What a code in a bulk read means: None for an absent znode."""
+    if code is Code.NO_NODE:
+        return None
+    return Malformed(path, f"cannot be read ({code.name}): check its ACL and the daemon's credentials")
+
+
+async def read_brokers(zk: ZooKeeper) -> Brokers:
+    """Every registration below ``/brokers/ids``."""
+    listed = await zk.children(paths.BROKER_IDS)
+    names = sorted(listed[0]) if listed is not None else []
+    found = await zk.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
+    brokers: dict[int, Broker] = {}
+    malformed: list[Malformed] = []
+    for name, node in zip(names, found, strict=True):
+        broker = _broker(name, node)
+        if isinstance(broker, Broker):
+            brokers[broker.id] = broker
+        elif broker is not None:
+            malformed.append(broker)
+    return Brokers(brokers, malformed)
+
+
+def _broker(name: str, node: Node | Code) -> Broker | Malformed | None:
+    path = f"{paths.BROKER_IDS}/{name}"
+    if not isinstance(node, Node):
+        return unreadable(path, node)
+    if not (name.isascii() and name.isdigit()):
+        return Malformed(path, f"{name!r} is not a broker id")
+    return decode_broker(path, int(name), node.data, node.stat.czxid, node.stat.version)
+
+
+async def topic_names(zk: ZooKeeper) -> list[str]:
+    """Names of all topics, sorted."""
+    listed = await zk.children(paths.TOPICS)
+    return sorted(listed[0]) if listed is not None else []
+
+
+async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignment | Malformed | None]:
+    """Topic znodes in order; None where there is none."""
+    decoder = TopicDecoder()
+    wanted = [paths.topic(name) for name in names]
+    found = await zk.read_many(wanted, paths_max=TOPICS_PER_READ)
+    return [
+        decoder.decode(path, name, node.data, node.stat.version, node.stat.czxid)
+        if isinstance(node, Node)
+        else unreadable(path, node)
+        for name, path, node in zip(names, wanted, found, strict=True)
+    ]
+
+
+async def read_states(
+    zk: ZooKeeper, partitions: Sequence[tuple[str, int]], intern: Intern | None = None
+) -> list[Leadership | Malformed | None]:
+    """State znodes in order; None where there is none. ``intern`` shares equal ISRs (by default within the call)."""
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+    share = intern or (lambda isr: shared.setdefault(isr, isr))
+    wanted = [paths.state(topic, partition) for topic, partition in partitions]
+    found = await zk.read_decoded(wanted, lambda data, version: decode_state(data, version, share))
+    return [
+        state if type(state) is Leadership else _no_leadership(path, state)
+        for path, state in zip(wanted, found, strict=True)
+    ]
+
+
+def _no_leadership(path: str, found: Leadership | Malformed | Code) -> Malformed | None:
+    if isinstance(found, Malformed):
+        return Malformed(path, found.why)
+    assert isinstance(found, Code)
+    return unreadable(path, found)
+
+
+async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[list[TopicPartition] | Malformed]:
+    """The partitions that each notification names; those that are gone are left out."""
+    return await _read_values(zk, [f"{paths.ISR_CHANGES}/{name}" for name in names], decode_partitions)
+
+
+async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, Config | Malformed]:
+    """Configurations of topics; one without a znode is empty."""
+    wanted = [paths.topic_config(name) for name in names]
+    found = await zk.read_many(wanted)
+    return {
+        name: decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
+        for name, path, node in zip(names, wanted, found, strict=True)
+    }
+
+
+async def _read_values(
+    zk: ZooKeeper, wanted: Sequence[str], decode: Callable[[str, bytes | None], T]
+) -> list[T | Malformed]:
+    values: list[T | Malformed] = []
+    for path, node in zip(wanted, await zk.read_many(wanted), strict=True):
+        value = decode(path, node.data) if isinstance(node, Node) else unreadable(path, node)
+        if value is not None:
+            values.append(value)
+    return values

@@ -1,0 +1,166 @@
+"""Committing changes of partitions: conditional writes of state znodes, and the creation of those of new partitions.
+
+A partition is in one multi at a time: the writes of a call are disjoint, those of one large topic that is being
+created follow each other, and whatever fails is given back instead of being sent again. Only parents of state znodes
+(``.../partitions`` and ``.../partitions/P``), which nobody else cares about, are settled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from metadata_store import paths
+from metadata_store.codecs.state import encode_state
+from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
+from metadata_store.fenced import WRITES_MAX, Batch, Write, batches, judged, submit, write
+from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.port import IN_FLIGHT_MAX, Create, Op, SetData, ZooKeeper
+from metadata_store.window import Emit, Job, in_flight
+from state_machines.decision import Change
+
+Names = Callable[[int], tuple[str, int]]
+"""Topic and partition of a row index."""
+
+StateOutcome = MultiOutcome[Change, int]
+
+OPS_PER_CREATION: Final = 3
+PARENT_ROUNDS_MAX: Final = 3
+"""How often the creation of a state znode is tried while somebody else creates or deletes its parents."""
+
+
+def state_data(change: Change) -> bytes:
+    """Data of the state znode after a change."""
+    row = change.after
+    return encode_state(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.recovering)
+
+
+async def commit_states(
+    zk: ZooKeeper, changes: Sequence[Change], names: Names, fence: Fence, writes_max: int = WRITES_MAX
+) -> AsyncGenerator[StateOutcome, None]:
+    """Writes changes in multis and yields each outcome; raises ``Fenced`` or ``NotConnected`` after the last one."""
+    refused: list[tuple[int, Code]] = []
+    jobs = _jobs(zk, changes, names, fence, writes_max, refused)
+    async with aclosing(in_flight(jobs, IN_FLIGHT_MAX)) as outcomes:
+        async for outcome in outcomes:
+            yield outcome
+    if refused:
+        yield MultiOutcome(refused=refused)
+
+
+def _jobs(
+    zk: ZooKeeper,
+    changes: Sequence[Change],
+    names: Names,
+    fence: Fence,
+    writes_max: int,
+    refused: list[tuple[int, Code]],
+) -> Iterator[Job[StateOutcome]]:
+    """Lazily: a multi is encoded when its turn comes, while the server works on those before it."""
+    updates = (_update(change, names) for change in changes if not change.creates)
+    for batch in batches(updates, refused, writes_max):
+        yield partial(_write, zk, fence, batch)
+    creations = [change for change in changes if change.creates]
+    for chain in _chains(creations, names, max(1, writes_max // OPS_PER_CREATION)):
+        yield partial(_create, zk, fence, names, chain)
+
+
+def _update(change: Change, names: Names) -> Write[int, Change]:
+    topic, partition = names(change.entity)
+    op = SetData(paths.state(topic, partition), state_data(change), change.before.version)
+    return change.entity, change, (op,)
+
+
+async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[Change, int], emit: Emit[StateOutcome]) -> None:
+    emit(await write(zk, fence, batch))
+
+
+def _chains(changes: Iterable[Change], names: Names, size: int) -> Iterator[list[list[Change]]]:
+    """Small topics share a multi; a topic larger than one is a chain of multis, one after the other."""
+    topics: dict[str, list[Change]] = {}
+    for change in changes:
+        topics.setdefault(names(change.entity)[0], []).append(change)
+    shared: list[Change] = []
+    for members in topics.values():
+        if len(members) > size:
+            yield [members[at : at + size] for at in range(0, len(members), size)]
+            continue
+        if len(shared) + len(members) > size:
+            yield [shared]
+            shared = []
+        shared += members
+    if shared:
+        yield [shared]
+
+
+async def _create(
+    zk: ZooKeeper, fence: Fence, names: Names, chain: list[list[Change]], emit: Emit[StateOutcome]
+) -> None:
+    for changes in chain:
+        emit(await _create_together(zk, fence, names, changes))
+
+
+async def _create_together(zk: ZooKeeper, fence: Fence, names: Names, changes: list[Change]) -> StateOutcome:
+    """Creates state znodes, with the parents that are missing, in one multi."""
+    for _ in range(PARENT_ROUNDS_MAX):
+        batch = _creation(changes, names, await _missing_parents(zk, changes, names))
+        try:
+            failed = await submit(zk, fence, batch.ops)
+        except OutcomeUnknown:
+            return MultiOutcome(unknown=batch.keys)
+        except MultiFailed:
+            raise
+        except ZkError as error:
+            return MultiOutcome(refused=[(key, error.code) for key in batch.keys])
+        if failed is None:
+            return MultiOutcome(applied=batch.changes)
+        if not _parents_moved(failed):
+            return _judged_creation(batch, failed, names)
+    return MultiOutcome(conflicts=[change.entity for change in changes])
+
+
+async def _missing_parents(zk: ZooKeeper, changes: Iterable[Change], names: Names) -> set[str]:
+    wanted: dict[str, None] = {}
+    for change in changes:
+        topic, partition = names(change.entity)
+        wanted[paths.partitions(topic)] = None
+        wanted[paths.partition(topic, partition)] = None
+    ordered = list(wanted)
+    found = await zk.read_decoded(ordered, lambda _data, _version: None)
+    return {path for path, code in zip(ordered, found, strict=True) if code is Code.NO_NODE}
+
+
+def _creation(changes: Iterable[Change], names: Names, missing: set[str]) -> Batch[Change, int]:
+    batch = Batch[Change, int]([], [], [], [])
+    for change in changes:
+        topic, partition = names(change.entity)
+        ops: list[Op] = []
+        for parent in (paths.partitions(topic), paths.partition(topic, partition)):
+            if parent in missing:
+                missing.discard(parent)
+                ops.append(Create(parent, None))
+        ops.append(Create(paths.state(topic, partition), state_data(change)))
+        batch.owners += [len(batch.keys)] * len(ops)
+        batch.keys.append(change.entity)
+        batch.changes.append(change)
+        batch.ops += ops
+    return batch
+
+
+def _parents_moved(failed: MultiFailed) -> bool:
+    """Whether somebody created or deleted a parent after it was looked up: then looking again settles it."""
+    is_state = failed.path.endswith("/state")
+    if failed.code is Code.NODE_EXISTS:
+        return not is_state
+    return failed.code is Code.NO_NODE and not failed.path.endswith("/partitions")
+
+
+def _judged_creation(batch: Batch[Change, int], failed: MultiFailed, names: Names) -> StateOutcome:
+    """A missing topic znode takes all its partitions with it."""
+    if failed.code is not Code.NO_NODE:
+        return judged(batch, failed)
+    lost = names(batch.keys[batch.owners[failed.index - 1]])[0]
+    gone = [key for key in batch.keys if names(key)[0] == lost]
+    return MultiOutcome(gone=gone, conflicts=[key for key in batch.keys if names(key)[0] != lost])

@@ -1,0 +1,71 @@
+"""Committing changes of topic znodes: fenced, conditional rewrites that keep what they do not understand.
+
+Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost;
+here the version that the change was decided on must still hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import Code, NotConnected
+from metadata_store.fenced import Batch, Write, batches, write
+from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.port import IN_FLIGHT_MAX, SetData, ZooKeeper
+from metadata_store.reads import read_topics
+from metadata_store.window import Emit, Job, in_flight
+from state_machines.decision import TopicChange
+from state_machines.types import TopicAssignment
+
+TopicOutcome = MultiOutcome[TopicChange, str]
+
+
+async def commit_topics(zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence) -> TopicOutcome:
+    """Rewrites topic znodes; what was not sent because the connection went away counts as a conflict."""
+    total: TopicOutcome = MultiOutcome()
+    found = await read_topics(zk, [change.topic for change in changes])
+    writes = list(_writes(changes, found, total))
+    waiting = {change.topic for _, change, _ in writes}
+    jobs = _jobs(zk, fence, writes, total)
+    try:
+        async for outcome in in_flight(jobs, IN_FLIGHT_MAX):
+            total.add(outcome)
+    except NotConnected:
+        settled = {change.topic for change in total.applied} | {topic for topic, _ in total.refused}
+        total.conflicts += sorted(waiting - settled - {*total.conflicts, *total.gone, *total.unknown})
+    return total
+
+
+def _jobs(
+    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome
+) -> Iterator[Job[TopicOutcome]]:
+    for batch in batches(writes, total.refused):
+        yield partial(_write, zk, fence, batch)
+
+
+async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[TopicChange, str], emit: Emit[TopicOutcome]) -> None:
+    emit(await write(zk, fence, batch))
+
+
+def _writes(
+    changes: Iterable[TopicChange], found: Iterable[TopicAssignment | Malformed | None], total: TopicOutcome
+) -> Iterator[Write[str, TopicChange]]:
+    """The writes of what is as it was decided on; the rest goes into ``total``."""
+    for change, topic in zip(changes, found, strict=True):
+        if topic is None:
+            total.gone.append(change.topic)
+        elif isinstance(topic, Malformed):
+            total.refused.append((change.topic, Code.DATA_INCONSISTENCY))
+        elif topic.version != change.version:
+            total.conflicts.append(change.topic)
+        else:
+            yield change.topic, change, (SetData(paths.topic(change.topic), _data(topic, change), change.version),)
+
+
+def _data(topic: TopicAssignment, change: TopicChange) -> bytes:
+    topic_id = change.topic_id if change.topic_id is not None else topic.topic_id
+    return encode_topic({**topic.partitions, **change.partitions}, topic_id, topic.unknown)

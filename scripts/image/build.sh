@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs regent from these sources below ROOT: a virtual environment of its own in ROOT/opt/regent, and the folders
+# that the daemon writes to. The Dockerfile runs it with ROOT empty, the tests with a folder of theirs.
+#   scripts/image/build.sh [ROOT]        PYTHON names another interpreter
+set -eu
+root=${1:-}
+prefix=$root/opt/regent
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# What the daemon needs is the lock's first section; every package is checked against its hashes.
+sed -n '/^# section: runtime,/,/^# section: embedded,/p' "$source/requirements.lock" >"$work/runtime.txt"
+grep -q -- --hash "$work/runtime.txt" || { echo "build.sh: no section 'runtime' in requirements.lock" >&2; exit 1; }
+
+"${PYTHON:-python3}" -m venv "$prefix"
+pip() { "$prefix/bin/python" -m pip "$@" --quiet --no-input --disable-pip-version-check; }
+pip install --require-hashes --only-binary :all: --no-compile -r "$work/runtime.txt"
+pip install --no-deps --no-build-isolation --no-index --no-compile "$source"
+pip uninstall --yes hatchling pip
+
+# The image's user cannot write bytecode later; a start would compile everything each time.
+"$prefix/bin/python" -m compileall -q -j 0 "$prefix/lib"
+mkdir -p -m 0750 "$root/run/regent" "$root/var/lib/regent" "$root/etc/regent"
+"$prefix/bin/regent" version >&2

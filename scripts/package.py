@@ -1,0 +1,76 @@
+"""Builds sdist and wheel into dist/ and proves the wheel: installed alone, every module of it imports from there.
+
+The wheel is built from the unpacked sdist, so what the sdist lacks shows. Nothing is downloaded: dependencies come
+from the environment that runs this script.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import venv
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+IMPORT_ALL = """
+import importlib, pathlib, sys
+home = pathlib.Path(sys.prefix).resolve()
+names = sys.stdin.read().split()
+for name in names:
+    module = importlib.import_module(name)
+    assert home in pathlib.Path(module.__file__).resolve().parents, f"{name} came from {module.__file__}"
+print(f"package: {len(names)} modules imported from the installed wheel")
+"""
+
+
+def main() -> None:
+    shutil.rmtree(DIST, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(DIST), cwd=ROOT)
+        with tarfile.open(only(DIST.glob("*.tar.gz"))) as archive:
+            archive.extractall(folder, filter="data")
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(DIST), cwd=only(folder.iterdir()))
+        prove(only(DIST.glob("*.whl")), folder / "venv")
+    print(f"package: {', '.join(sorted(file.name for file in DIST.iterdir()))}")
+
+
+def prove(wheel: Path, home: Path) -> None:
+    """Installs the wheel into an environment that sees this one's dependencies, but not the work tree."""
+    venv.create(home, symlinks=True)
+    python, bin_folder = home / "bin" / "python", home / "bin"
+    run(sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel))
+    site = only((home / "lib").glob("python*/site-packages"))
+    # A plain path entry: .pth files over there, such as that of the editable install, are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(str(python), "-I", "-c", IMPORT_ALL, cwd=home, given="\n".join(modules(wheel)))
+    run(str(bin_folder / "regent"), "--help", cwd=home, quiet=True)
+
+
+def modules(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        files = [name for name in archive.namelist() if name.endswith(".py")]
+    return [file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files]
+
+
+def only(found: Iterable[Path]) -> Path:
+    (path,) = found
+    return path
+
+
+def run(*command: str, cwd: Path = ROOT, given: str = "", quiet: bool = False) -> None:
+    out = subprocess.DEVNULL if quiet else None
+    ran = subprocess.run(command, cwd=cwd, input=given, text=True, check=False, stdout=out)
+    if ran.returncode != 0:
+        raise SystemExit(f"package: {Path(command[0]).name} {' '.join(command[1:3])} failed, its message stands above")
+
+
+if __name__ == "__main__":
+    main()

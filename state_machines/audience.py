@@ -1,0 +1,271 @@
+"""What each broker must hear: one feed of metadata for all, and an outbox per broker incarnation.
+
+Only row indexes are kept, never requests: what is sent is encoded from the model at that moment, so a broker is
+never told a lower (leader epoch, partition epoch) after a higher one, and entries that meet in an outbox merge.
+A metadata map per broker would cost partitions x brokers; the feed costs one entry per changed row.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from state_machines.decision import Change, ReplicaMove
+from state_machines.types import NO_VERSION, Broker, PartitionRow, PartitionState, Topic
+
+BLOCK_ROWS: Final = 4096
+"""Granularity, in rows, at which :meth:`Feed.last_change` tells whether encoded rows are still current."""
+RECIPIENT_SETS_MAX: Final = 65_536
+"""Distinct assignments whose recipients are remembered."""
+
+_ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
+
+
+class ClusterView(Protocol):
+    """What telling needs to know of the model (:class:`state_machines.cluster.Cluster`).
+
+    A replica is ``stopped`` only where its row is not Online or one of the row's replicas is not live; so the
+    question is not asked for ordinary rows.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """Controller epoch of the term."""
+
+    @property
+    def rows(self) -> Sequence[PartitionRow]:
+        """All partition rows; only appended to, an index is never reused."""
+
+    @property
+    def topics(self) -> Sequence[Topic]:
+        """Topic incarnations by :attr:`PartitionRow.topic`."""
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """Registered brokers, live or shutting down."""
+
+    @property
+    def live(self) -> frozenset[int]:
+        """Registered and not shutting down."""
+
+    def offline_replicas(self, i: int) -> tuple[int, ...]:
+        """Replicas of a row that are not live."""
+
+    def stopped(self, i: int, broker: int) -> bool:
+        """Whether the replica was told StopReplica and must not be told LeaderAndIsr."""
+
+
+def is_told(row: PartitionRow) -> bool:
+    """Whether brokers hear of a row at all: it exists and has a leadership."""
+    return row.version != NO_VERSION and row.state is not _NON_EXISTENT
+
+
+def replicas_hear(change: Change) -> bool:
+    """Whether replicas must hear LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
+
+    All others hear of the change by UpdateMetadata alone (ISR changes of a leader, replicas gone offline).
+    """
+    before, after = change.before, change.after
+    return after.leader_epoch != before.leader_epoch or before.version == NO_VERSION or change.is_new
+
+
+class Feed:
+    """Rows by the number of their last change, oldest first. A reader keeps the number up to which it has read."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._last: OrderedDict[int, int] = OrderedDict()
+        self._blocks: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def changed(self, rows: Iterable[int]) -> None:
+        """Numbers the rows anew: each gets the next number."""
+        last, number = self._last, self.number
+        for i in rows:
+            number += 1
+            last[i] = number
+            last.move_to_end(i)
+            self._blocks[i // BLOCK_ROWS] = number
+        self.number = number
+
+    def since(self, position: int, limit: int) -> tuple[list[int], int]:
+        """The ``limit`` oldest rows changed after ``position``, and the position that a reader of them has then."""
+        found = self._after(position)
+        if len(found) <= limit:
+            return found, self.number
+        return found[:limit], self._last[found[limit - 1]]
+
+    def backlog(self, position: int) -> int:
+        """How many rows changed after ``position``."""
+        return len(self._after(position))
+
+    def _after(self, position: int) -> list[int]:
+        found: list[int] = []
+        if position < self.number:
+            for i, number in reversed(self._last.items()):
+                if number <= position:
+                    break
+                found.append(i)
+            found.reverse()
+        return found
+
+    def last_change(self, first: int, last: int) -> int:
+        """No row in ``range(first, last)`` changed after this number (exact to a block of rows)."""
+        blocks = range(first // BLOCK_ROWS, (last - 1) // BLOCK_ROWS + 1)
+        return max((self._blocks.get(block, 0) for block in blocks), default=0)
+
+    def forget(self, position: int) -> None:
+        """Drops what every reader has read."""
+        last = self._last
+        while last and next(iter(last.values())) <= position:
+            last.popitem(last=False)
+
+
+class Outbox:
+    """What one broker incarnation has still to hear.
+
+    ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
+    sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
+    waits in ``after`` until it was taken. ``position`` and ``live_version`` are what the broker was sent of the feed
+    and of the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come.
+    """
+
+    __slots__ = ("after", "lead", "live_version", "position", "stop", "turn", "turn_end")
+
+    def __init__(self, position: int) -> None:
+        self.lead: dict[int, bool] = {}
+        self.stop: dict[int, bool] = {}
+        self.after: dict[int, bool] = {}
+        self.position = position
+        self.live_version = 0
+        self.turn = 0
+        self.turn_end = 0
+
+    def add_lead(self, i: int, *, is_new: bool) -> None:
+        """The replica of row ``i`` must hear LeaderAndIsr."""
+        entries = self.after if i in self.stop else self.lead
+        if is_new or i not in entries:
+            entries[i] = is_new
+
+    def add_stop(self, i: int, *, delete: bool) -> None:
+        """The replica of row ``i`` must hear StopReplica, whatever it was to hear before."""
+        self.lead.pop(i, None)
+        self.after.pop(i, None)
+        self.stop[i] = delete or self.stop.get(i, False)
+
+    def take_lead(self, limit: int) -> dict[int, bool]:
+        """Removes and returns the first ``limit`` LeaderAndIsr entries."""
+        taken, self.lead = _split(self.lead, limit)
+        return taken
+
+    def take_stop(self, limit: int) -> dict[int, bool]:
+        """Removes and returns the first ``limit`` StopReplica entries; what waited for them may go out next."""
+        taken, self.stop = _split(self.stop, limit)
+        if self.after:
+            freed = [i for i in self.after if i in taken]
+            self.lead.update((i, self.after.pop(i)) for i in freed)
+        return taken
+
+    @property
+    def size(self) -> int:
+        """LeaderAndIsr and StopReplica entries that wait."""
+        return len(self.lead) + len(self.stop) + len(self.after)
+
+
+def _split(entries: dict[int, bool], limit: int) -> tuple[dict[int, bool], dict[int, bool]]:
+    if len(entries) <= limit:
+        return entries, {}
+    items = list(entries.items())
+    return dict(items[:limit]), dict(items[limit:])
+
+
+class Audience:
+    """All outboxes, the feed and the version of the live list. The controller is not a broker and has no outbox."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.feed = Feed()
+        self.outboxes: dict[int, Outbox] = {}
+        self.live_version = 1
+        self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
+
+    def add(self, broker: int) -> Outbox:
+        """A new incarnation: an empty outbox that reads the feed from here on (what was before: the snapshot)."""
+        self.live_list_changed()
+        self._recipients.clear()
+        outbox = self.outboxes[broker] = Outbox(self.feed.number)
+        return outbox
+
+    def remove(self, broker: int) -> None:
+        """The incarnation is gone: so is what it had to hear."""
+        self.live_list_changed()
+        self._recipients.clear()
+        self.outboxes.pop(broker, None)
+
+    def live_list_changed(self) -> None:
+        """Registrations, endpoints or racks changed: every broker must hear the whole list again (KAFKA-13225)."""
+        self.live_version += 1
+
+    def snapshot(self, broker: int) -> None:
+        """The broker must hear everything that the model holds now."""
+        outbox = self.outboxes[broker]
+        outbox.turn, outbox.turn_end = 0, len(self.view.rows)
+
+    def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
+        """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas, StopReplica by moves."""
+        told: list[int] = []
+        for change in changes:
+            if is_told(change.after):
+                told.append(change.entity)
+                if replicas_hear(change):
+                    self._lead(change)
+        self.feed.changed(told)
+        for move in moves:
+            if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:
+                outbox.add_stop(move.entity, delete=move.delete)
+
+    def _lead(self, change: Change) -> None:
+        i, row, view = change.entity, change.after, self.view
+        replicas, is_new = row.assignment.replicas, change.is_new or change.creates
+        recipients = self._recipients.get(replicas) or self._recipients_of(replicas)
+        ordinary = row.state is _ONLINE and not view.offline_replicas(i)
+        for broker, outbox in recipients:
+            if ordinary or not view.stopped(i, broker):
+                outbox.add_lead(i, is_new=is_new)
+
+    def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, Outbox], ...]:
+        if len(self._recipients) >= RECIPIENT_SETS_MAX:
+            self._recipients.clear()
+        found = tuple((b, self.outboxes[b]) for b in replicas if b in self.outboxes)
+        self._recipients[replicas] = found
+        return found
+
+    def metadata_changed(self, rows: Iterable[int]) -> None:
+        """Rows whose metadata every broker must hear without a new leadership (ISR, offline replicas)."""
+        self.feed.changed(rows)
+
+    def leader_and_isr_to(self, broker: int, rows: Iterable[int], *, is_new: bool = False) -> None:
+        """One broker must hear the current leadership of rows (a replica that came online, or was added)."""
+        outbox = self.outboxes.get(broker)
+        if outbox is not None:
+            for i in rows:
+                outbox.add_lead(i, is_new=is_new)
+
+    def behind(self, outbox: Outbox) -> bool:
+        """Whether something waits for the incarnation, the snapshot included."""
+        return self.dirty(outbox) or outbox.turn < outbox.turn_end
+
+    def dirty(self, outbox: Outbox) -> bool:
+        """Whether changes wait for the incarnation."""
+        return (
+            bool(outbox.lead or outbox.stop)
+            or outbox.position < self.feed.number
+            or outbox.live_version != self.live_version
+        )
+
+    def prune(self) -> None:
+        """Drops what every incarnation was sent of the feed."""
+        self.feed.forget(min((outbox.position for outbox in self.outboxes.values()), default=self.feed.number))

@@ -1,0 +1,275 @@
+"""The model of the cluster: what ZooKeeper holds and which brokers are registered.
+
+Invariants: the only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions);
+the model is never ahead of ZooKeeper; a row index names one incarnation of a topic's partition and is never reused.
+There is no index of replicas by broker and no object per replica: a replica's state is implied by its broker's
+registration, ``replica_states`` holds the exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from state_machines.decision import Change, ReplicaMove
+from state_machines.types import (
+    Assignment,
+    Broker,
+    Leadership,
+    PartitionRow,
+    PartitionState,
+    ReplicaState,
+    Topic,
+    TopicAssignment,
+    TopicPartition,
+)
+
+_ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
+
+
+READ = "read from ZooKeeper"
+
+
+def leadership_of(row: PartitionRow) -> Leadership | None:
+    """The content of the row's state znode, or None where it has none."""
+    if not row.has_leadership:
+        return None
+    return Leadership(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.version, row.recovering)
+
+
+class StaleChange(RuntimeError):
+    """A change was applied to a row that is no longer what the decision saw: the model may be wrong, so resign."""
+
+
+class Cluster:
+    """Brokers, topics and partition rows of one controller term."""
+
+    def __init__(self, epoch: int = 0, *, recovery_state: bool = True) -> None:
+        self.epoch = epoch
+        self.recovery_state = recovery_state
+        self.rows: list[PartitionRow] = []
+        self.topics: list[Topic] = []
+        self.topic_index: dict[str, int] = {}
+        self.topic_ids: dict[bytes, int] = {}
+        self.brokers: dict[int, Broker] = {}
+        self.shutting_down: frozenset[int] = frozenset()
+        self.live: frozenset[int] = frozenset()
+        self.replica_states: dict[tuple[int, int], ReplicaState] = {}
+        self.leaderless: set[int] = set()
+        self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._interned: dict[object, object] = {}
+
+    # -- reading
+
+    def name(self, i: int) -> TopicPartition:
+        """Topic and partition of a row."""
+        row = self.rows[i]
+        return TopicPartition(self.topics[row.topic].name, row.partition)
+
+    def topic(self, name: str) -> Topic | None:
+        """The present incarnation of a topic."""
+        index = self.topic_index.get(name)
+        return None if index is None else self.topics[index]
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with an id (16 bytes), or None."""
+        index = self.topic_ids.get(topic_id)
+        return None if index is None else self.topics[index]
+
+    def find(self, topic: str, partition: int) -> int | None:
+        """Row index of a partition, or None."""
+        known = self.topic(topic)
+        return None if known is None else self.row_in(known, partition)
+
+    def row_in(self, topic: Topic, partition: int) -> int | None:
+        """Row index of a partition of ``topic``; constant time where partitions are numbered without holes."""
+        if 0 <= partition < len(topic.rows) and self.rows[topic.rows[partition]].partition == partition:
+            return topic.rows[partition]
+        return next((i for i in topic.rows if self.rows[i].partition == partition), None)
+
+    def hosted(self, broker: int) -> list[int]:
+        """Rows with a replica on ``broker``: a scan, once per distinct assignment."""
+        hosts: dict[tuple[int, ...], bool] = {}
+        found: list[int] = []
+        for i, row in enumerate(self.rows):
+            replicas = row.assignment.replicas
+            here = hosts.get(replicas)
+            if here is None:
+                here = hosts[replicas] = broker in replicas
+            if here and row.state is not _NON_EXISTENT:
+                found.append(i)
+        return found
+
+    def offline_replicas(self, i: int) -> tuple[int, ...]:
+        """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
+        replicas = self.rows[i].assignment.replicas
+        offline = self._offline.get(replicas)
+        if offline is None:
+            offline = self._offline[replicas] = tuple(r for r in replicas if r not in self.live)
+        return offline
+
+    def replica_state(self, i: int, broker: int) -> ReplicaState:
+        """State of a replica: the exception where there is one, else implied."""
+        state = self.replica_states.get((i, broker))
+        if state is not None:
+            return state
+        row = self.rows[i]
+        if row.state is _NON_EXISTENT or broker not in row.assignment.replicas:
+            return ReplicaState.NON_EXISTENT
+        return ReplicaState.ONLINE if broker in self.brokers else ReplicaState.OFFLINE
+
+    def stopped(self, i: int, broker: int) -> bool:
+        """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
+        return bool(self.replica_states) and self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
+
+    def preferred_imbalance(self) -> int:
+        """Partitions not led by their first replica (Kafka's PreferredReplicaImbalanceCount)."""
+        return sum(
+            1
+            for row in self.rows
+            if row.state is not _NON_EXISTENT and row.has_leadership and row.assignment.replicas[:1] != (row.leader,)
+        )
+
+    # -- facts
+
+    def observe_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """The registrations as read; exceptions of absent or returned replicas end, shutting down ends with them."""
+        fresh = {b for b, known in self.brokers.items() if b not in brokers or brokers[b].epoch != known.epoch}
+        self.brokers = dict(brokers)
+        if fresh:
+            self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh}
+        self._set_live(self.shutting_down - fresh)
+
+    def observe_shutting_down(self, broker: int) -> None:
+        """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
+        self._set_live(self.shutting_down | {broker})
+
+    def _set_live(self, shutting_down: frozenset[int]) -> None:
+        self.shutting_down = shutting_down
+        self.live = frozenset(self.brokers) - shutting_down
+        self._offline.clear()
+
+    def observe_topic(self, found: TopicAssignment) -> list[int]:
+        """A topic as read, and partitions that were added to a known one; returns the rows that are new.
+
+        Assignments of known partitions are not changed here: only a reassignment does that.
+        """
+        index = self.topic_index.get(found.name)
+        if index is None:
+            index = self.topic_index[found.name] = len(self.topics)
+            old: Sequence[int] = ()
+        else:
+            old = self.topics[index].rows
+        known = {self.rows[i].partition for i in old}
+        added = [p for p in sorted(found.partitions) if p not in known]
+        start = len(self.rows)
+        self.rows.extend(PartitionRow(index, p, self.intern(found.partitions[p]), _NON_EXISTENT) for p in added)
+        fresh = range(start, len(self.rows))
+        rows = fresh if not old else tuple(sorted((*old, *fresh), key=lambda i: self.rows[i].partition))
+        topic = Topic(index, found.name, found.topic_id, rows, found.version, found.czxid)
+        if found.topic_id is not None:
+            self.topic_ids[found.topic_id] = index
+        if index == len(self.topics):
+            self.topics.append(topic)
+        else:
+            self.topics[index] = topic
+        return list(fresh)
+
+    def observe_topic_gone(self, name: str) -> list[int]:
+        """A topic znode vanished: its rows end; returns them."""
+        index = self.topic_index.pop(name, None)
+        if index is None:
+            return []
+        self.topic_ids.pop(self.topics[index].topic_id or b"", None)
+        rows = list(self.topics[index].rows)
+        gone = set(rows)
+        for i in rows:
+            row = self.rows[i]
+            self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
+        self.leaderless.difference_update(gone)
+        self.replica_states = {k: s for k, s in self.replica_states.items() if k[0] not in gone}
+        return rows
+
+    def load_leadership(self, rows: Iterable[int], found: Iterable[Leadership | None]) -> None:
+        """Initial states of rows (S4-67): New without a state znode, Online with a registered leader, else Offline."""
+        for i, leadership in zip(rows, found, strict=True):
+            self._place(i, leadership)
+
+    def observe_leadership(self, i: int, found: Leadership | None) -> Change | None:
+        """A state znode as read again; the change that everybody must be told, or None where nothing is new.
+
+        A first state znode is told as new: it may be our own, its write applied while the reply was lost.
+        """
+        before = self.rows[i]
+        if found == leadership_of(before):
+            return None
+        self._place(i, found)
+        return Change(i, before, self.rows[i], READ, is_new=not before.has_leadership)
+
+    def observe_undecided(self, rows: Iterable[int]) -> None:
+        """Rows whose write was given up: the states that need no write are entered all the same.
+
+        Without it a partition would stay Online under a dead leader, or NonExistent with an assignment, and no later
+        event would try it again. As at loading: New without a state znode, Online with a registered leader, else
+        Offline.
+        """
+        for i in rows:
+            topic = self.topics[self.rows[i].topic]
+            if self.topic_index.get(topic.name) == topic.index:
+                self._place(i, leadership_of(self.rows[i]))
+
+    def _place(self, i: int, found: Leadership | None) -> None:
+        row = self.rows[i]
+        if found is None:
+            self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, PartitionState.NEW)
+            self.leaderless.add(i)
+            return
+        online = found.leader in self.brokers
+        self.rows[i] = PartitionRow(
+            row.topic,
+            row.partition,
+            row.assignment,
+            _ONLINE if online else PartitionState.OFFLINE,
+            found.leader,
+            found.leader_epoch,
+            self.intern_isr(found.isr),
+            found.controller_epoch,
+            found.version,
+            found.recovering,
+        )
+        (self.leaderless.discard if online else self.leaderless.add)(i)
+
+    # -- committed decisions
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Enters committed changes and moves; raises :class:`StaleChange` where a row is not what was decided on."""
+        rows, leaderless = self.rows, self.leaderless
+        for change in changes:
+            i = change.entity
+            if rows[i] is not change.before:
+                raise StaleChange(f"{self.name(i)} changed between decision and commit")
+            rows[i] = change.after
+            if change.after.state is _ONLINE or change.after.state is _NON_EXISTENT:
+                leaderless.discard(i)
+            else:
+                leaderless.add(i)
+
+    def apply_replicas(self, moves: Iterable[ReplicaMove]) -> None:
+        """Enters replica moves; a state that is implied anyway is not kept, and Online always is implied."""
+        for move in moves:
+            key = (move.entity, move.broker)
+            self.replica_states.pop(key, None)
+            if move.state is ReplicaState.ONLINE or move.broker not in self.brokers:
+                continue
+            if self.replica_state(*key) is not move.state:
+                self.replica_states[key] = move.state
+
+    # -- interning
+
+    def intern(self, assignment: Assignment) -> Assignment:
+        """One object per distinct assignment, so that equal ones are identical and memory is shared."""
+        key = (assignment.replicas, assignment.adding, assignment.removing)
+        return self._interned.setdefault(key, assignment)  # type: ignore[return-value]
+
+    def intern_isr(self, isr: tuple[int, ...]) -> tuple[int, ...]:
+        """One tuple per distinct ISR."""
+        return self._interned.setdefault(isr, isr)  # type: ignore[return-value]

@@ -1,0 +1,37 @@
+"""Controlled shutdown of a broker (S4-72..S4-74; Kafka ``doControlledShutdown``). Decided after it was observed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.draft import Draft
+from state_machines.partition import PartitionStateMachine
+from state_machines.replica import ReplicaStateMachine
+
+LEAVES = "its broker shuts down"
+
+
+def controlled_shutdown(draft: Draft, broker: int) -> None:
+    """Moves what it leads to other ISR members, stops what it follows; single-replica partitions are left alone."""
+    cluster = draft.cluster
+    rows = [
+        i for i in cluster.hosted(broker) if len(draft.rows[i].assignment.replicas) > 1 and draft.rows[i].has_leadership
+    ]
+    led = [i for i in rows if draft.rows[i].leader == broker]
+    followed = [i for i in rows if draft.rows[i].leader != broker]
+    select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
+    PartitionStateMachine(draft).elect(led, select)
+    ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
+
+
+def remaining(cluster: Cluster, broker: int) -> list[int]:
+    """What it still leads and could be led elsewhere: the answer of the ControlledShutdown request."""
+    return [
+        i
+        for i in cluster.hosted(broker)
+        if cluster.rows[i].leader == broker
+        and len(cluster.rows[i].assignment.replicas) > 1
+        and cluster.rows[i].has_leadership
+    ]

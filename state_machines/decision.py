@@ -1,0 +1,99 @@
+"""What a decision is made of: changes, moves and refusals. Values only; see :mod:`state_machines.draft`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from state_machines.types import Assignment, PartitionRow, ReplicaState
+
+
+class Change(Struct, frozen=True, gc=False):
+    """A row before and after, with the constant reason of the rule that changed it.
+
+    It serves as the conditional write (where ``writes``), as the move that is applied to the model and as what the
+    brokers are told. ``after`` carries the partition epoch that the znode has once the write is applied.
+    """
+
+    entity: int
+    before: PartitionRow
+    after: PartitionRow
+    why: str
+    is_new: bool = False
+
+    @property
+    def creates(self) -> bool:
+        """Whether the write creates the state znode (NewPartition -> OnlinePartition)."""
+        return not self.before.has_leadership and self.after.has_leadership
+
+    @property
+    def writes(self) -> bool:
+        """Whether the change needs a write: the partition epoch moves exactly when the znode is written."""
+        return self.after.version != self.before.version
+
+    @property
+    def orders(self) -> bool:
+        """Whether replicas must be told by LeaderAndIsr: brokers ignore one whose leader epoch they already know."""
+        return self.after.has_leadership and (
+            not self.before.has_leadership or self.after.leader_epoch != self.before.leader_epoch
+        )
+
+
+class ReplicaMove(Struct, frozen=True, gc=False):
+    """A replica's transition. ``stop``: its broker is told StopReplica (with ``delete`` or without); ``order``: its
+    broker is told the present leadership by LeaderAndIsr (as new where the state is New) and everybody the metadata.
+    """
+
+    entity: int
+    broker: int
+    state: ReplicaState
+    why: str
+    stop: bool = False
+    delete: bool = False
+    order: bool = False
+
+
+class TopicChange(Struct, frozen=True, gc=False):
+    """A conditional rewrite of a topic znode: new assignments by partition number and, if given, a topic id."""
+
+    topic: str
+    version: int
+    partitions: dict[int, Assignment]
+    topic_id: bytes | None
+    why: str
+
+
+class Transition(NamedTuple):
+    """A transition that a machine was asked for and that its table allows; ``broker`` is None for a partition."""
+
+    entity: int
+    broker: int | None
+    state: str
+    target: str
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    """Something that was not done: which row, what it was to become, why, and so what would make it succeed."""
+
+    entity: int
+    target: str
+    why: str
+
+
+class Decision(Struct, frozen=True):
+    """The result of a decide function: at most one write per znode.
+
+    ``metadata`` lists rows that did not change themselves but whose offline replicas did: brokers are told.
+    """
+
+    writes: list[Change]
+    moves: list[Change]
+    replica_moves: list[ReplicaMove]
+    metadata: list[int]
+    refusals: list[Refusal]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write, to move or to tell."""
+        return not (self.writes or self.moves or self.replica_moves or self.metadata)

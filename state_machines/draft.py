@@ -1,0 +1,163 @@
+"""Draft: a read-through overlay of the model that a decision is drawn on.
+
+Invariants: the model itself is never touched; each drawing of a leadership is one leader epoch, as in Kafka; all
+drawings of a row become one write, whose partition epoch is one above the model's; with ``only``, rows outside of
+it are neither drawn nor refused (a decision is taken again only for what a conflict left unsettled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from state_machines.decision import Change, Decision, Refusal, ReplicaMove, Transition
+from state_machines.types import (
+    INITIAL_LEADER_EPOCH,
+    INITIAL_PARTITION_EPOCH,
+    PartitionRow,
+    PartitionState,
+    ReplicaState,
+)
+
+if TYPE_CHECKING:
+    from state_machines.cluster import Cluster
+
+Decide = Callable[["Draft"], None]
+"""A decision: draws on the draft. Time, liveness and randomness are arguments bound beforehand."""
+
+_ONLINE = PartitionState.ONLINE
+
+
+class Draft:
+    """What a decide function draws on; :meth:`finish` turns the drawings into a :class:`Decision`."""
+
+    def __init__(self, cluster: Cluster, only: Collection[int] | None = None) -> None:
+        self.cluster = cluster
+        self.rows = cluster.rows
+        self.live = cluster.live
+        self.only = frozenset(only) if only is not None else None
+        self.trace: list[Transition] | None = None
+        """Set to a list before deciding, it takes the transitions in their order (golden stories, explanations)."""
+        self._epoch = cluster.epoch
+        self._drawn: dict[int, PartitionRow] = {}
+        self._why: dict[int, str] = {}
+        self._new: set[int] = set()
+        self._replicas: dict[tuple[int, int], ReplicaMove] = {}
+        self._metadata: dict[int, None] = {}
+        self._refusals: list[Refusal] = []
+
+    def covers(self, i: int) -> bool:
+        """Whether row ``i`` may be drawn."""
+        return self.only is None or i in self.only
+
+    def row(self, i: int) -> PartitionRow:
+        """The row as drawn so far."""
+        return self._drawn.get(i) or self.rows[i]
+
+    def rewritten(self, i: int) -> bool:
+        """Whether the row's state znode is written by what was drawn so far."""
+        return self.row(i).version != self.rows[i].version
+
+    def lead(
+        self,
+        i: int,
+        leader: int,
+        isr: tuple[int, ...],
+        why: str,
+        *,
+        state: PartitionState = _ONLINE,
+        recovering: bool | None = None,
+    ) -> None:
+        """Draws a new leadership: leader epoch + 1, or the initial one where there was none."""
+        if self.only is not None and i not in self.only:
+            return
+        row = self.row(i)
+        created = not self.rows[i].has_leadership
+        self._drawn[i] = PartitionRow(
+            row.topic,
+            row.partition,
+            row.assignment,
+            state,
+            leader,
+            row.leader_epoch + 1 if row.has_leadership else INITIAL_LEADER_EPOCH,
+            isr,
+            self._epoch,
+            INITIAL_PARTITION_EPOCH if created else self.rows[i].version + 1,
+            row.recovering if recovering is None else recovering,
+        )
+        self._why[i] = why
+        if created:
+            self._new.add(i)
+
+    def change_isr(self, i: int, isr: tuple[int, ...], recovering: bool, why: str) -> None:
+        """Draws an ISR that the leader asked for: the leader epoch stays (AlterPartition)."""
+        if not self.covers(i):
+            return
+        row = self.row(i)
+        self._drawn[i] = PartitionRow(
+            row.topic,
+            row.partition,
+            row.assignment,
+            row.state,
+            row.leader,
+            row.leader_epoch,
+            isr,
+            self._epoch,
+            self.rows[i].version + 1,
+            recovering,
+        )
+        self._why[i] = why
+
+    def move(self, i: int, state: PartitionState, why: str) -> None:
+        """Draws a state that needs no write."""
+        row = self.row(i)
+        if self.covers(i) and row.state is not state:
+            self._drawn[i] = PartitionRow(
+                row.topic,
+                row.partition,
+                row.assignment,
+                state,
+                row.leader,
+                row.leader_epoch,
+                row.isr,
+                row.controller_epoch,
+                row.version,
+                row.recovering,
+            )
+            self._why.setdefault(i, why)
+
+    def replica(self, i: int, broker: int) -> ReplicaState:
+        """State of a replica as drawn so far."""
+        drawn = self._replicas.get((i, broker))
+        return drawn.state if drawn is not None else self.cluster.replica_state(i, broker)
+
+    def move_replica(self, move: ReplicaMove) -> None:
+        """Draws a replica's state; a later one of the same replica replaces it, what it is to be told stays."""
+        if not self.covers(move.entity):
+            return
+        key = (move.entity, move.broker)
+        earlier = self._replicas.get(key)
+        if earlier is not None and (earlier.stop or earlier.order):
+            stop, delete, order = earlier.stop or move.stop, earlier.delete or move.delete, earlier.order or move.order
+            move = ReplicaMove(move.entity, move.broker, move.state, move.why, stop, delete, order)
+        self._replicas[key] = move
+
+    def tell_metadata(self, rows: Iterable[int]) -> None:
+        """Rows whose offline replicas changed: every broker hears of them although nothing is written."""
+        self._metadata.update(dict.fromkeys(rows if self.only is None else self.only.intersection(rows)))
+
+    def refuse(self, entity: int, target: str, why: str) -> None:
+        """Something that is not done, with the reason."""
+        self._refusals.append(Refusal(entity, target, why))
+
+    def finish(self) -> Decision:
+        """The decision: one write per row whose partition epoch moved, moves for the rest."""
+        writes: list[Change] = []
+        moves: list[Change] = []
+        rows, why, new = self.rows, self._why, self._new
+        for i, after in self._drawn.items():
+            before = rows[i]
+            change = Change(i, before, after, why[i], i in new)
+            (writes if after.version != before.version else moves).append(change)
+        metadata = [i for i in self._metadata if i not in self._drawn]
+        return Decision(writes, moves, list(self._replicas.values()), metadata, self._refusals)

@@ -1,0 +1,104 @@
+"""The partition state machine (S4-1..S4-26; Kafka ``PartitionStateMachine``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from state_machines import selectors
+from state_machines.selectors import Election, NoLeader, Selector
+from state_machines.table import StateMachine
+from state_machines.types import PartitionState
+
+NEW, ONLINE, OFFLINE, NON_EXISTENT = (
+    PartitionState.NEW,
+    PartitionState.ONLINE,
+    PartitionState.OFFLINE,
+    PartitionState.NON_EXISTENT,
+)
+
+Unclean = Callable[[int], bool]
+"""Whether a topic (by index) allows unclean elections."""
+
+
+def never_unclean(_topic: int) -> bool:
+    """The default: no topic allows an unclean election."""
+    return False
+
+
+class PartitionStateMachine(StateMachine[PartitionState, int]):
+    """Life of a partition. Entities are row indexes."""
+
+    ENTITY = "partition"
+    VALID_PREVIOUS = {
+        NEW: frozenset({NON_EXISTENT}),
+        ONLINE: frozenset({NEW, ONLINE, OFFLINE}),
+        OFFLINE: frozenset({NEW, ONLINE, OFFLINE}),
+        NON_EXISTENT: frozenset({OFFLINE}),
+    }
+
+    def state(self, entity: int) -> PartitionState:
+        """State on the draft."""
+        return self.draft.row(entity).state
+
+    def row_of(self, entity: int) -> int:
+        """A partition is its row."""
+        return entity
+
+    def create(self, entities: Iterable[int], why: str) -> None:
+        """NonExistent -> New: the assignment is known, nothing is written (S4-5)."""
+        self._mark(entities, NEW, why)
+
+    def take_offline(self, entities: Iterable[int], why: str) -> None:
+        """New, Online, Offline -> Offline: only marked (S4-24)."""
+        self._mark(entities, OFFLINE, why)
+
+    def remove(self, entities: Iterable[int], why: str) -> None:
+        """Offline -> NonExistent: only marked (S4-25)."""
+        self._mark(entities, NON_EXISTENT, why)
+
+    def _mark(self, entities: Iterable[int], target: PartitionState, why: str) -> None:
+        for i in self.movable(entities, target):
+            self.draft.move(i, target, why)
+
+    def elect(self, entities: Iterable[int], selector: Selector) -> list[int]:
+        """New, Online, Offline -> Online with ``selector``; returns those that stay without a leader (S4-9).
+
+        The selector is asked once per distinct (replicas, ISR).
+        """
+        draft = self.draft
+        seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Election | NoLeader] = {}
+        failed: list[int] = []
+        for i in self.movable(entities, ONLINE):
+            row = draft.row(i)
+            key = row.assignment.replicas, row.isr
+            found = seen.get(key)
+            if found is None:
+                found = seen[key] = selector(*key)
+            if isinstance(found, NoLeader):
+                draft.refuse(i, "ONLINE", found.why)
+                failed.append(i)
+            else:
+                draft.lead(i, found.leader, found.isr, found.why, recovering=self._recovering(found))
+        return failed
+
+    def elect_leaderless(self, entities: Iterable[int], unclean: Unclean = never_unclean) -> list[int]:
+        """triggerOnline (S4-45, S4-49, S4-68): New by the initial rule, Offline by the offline selector.
+
+        Those that are Online have what they need and are passed over.
+        """
+        new: list[int] = []
+        clean: list[int] = []
+        dirty: list[int] = []
+        for i in entities:
+            row = self.draft.row(i)
+            if row.state is not ONLINE:
+                (new if row.state is NEW else dirty if unclean(row.topic) else clean).append(i)
+        live = self.draft.live
+        failed = self.elect(new, partial(selectors.initial, live=live))
+        failed += self.elect(clean, partial(selectors.offline, live=live))
+        return failed + self.elect(dirty, partial(selectors.offline, live=live, unclean=True))
+
+    def _recovering(self, found: Election) -> bool | None:
+        """RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""
+        return True if found.unclean and self.draft.cluster.recovery_state else None

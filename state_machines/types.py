@@ -1,0 +1,148 @@
+"""Values that every layer shares: brokers, topics, assignments and partition rows.
+
+All structs are frozen. Tuples of broker ids are interned by :class:`state_machines.cluster.Cluster`, so equality
+of two assignments is mostly identity. ``gc=False`` is safe because none of them can be part of a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+NO_LEADER: Final = -1
+"""Leader id in a state znode and on the wire while a partition has no leader (Kafka ``LeaderAndIsr.NoLeader``)."""
+
+LEADER_DURING_DELETE: Final = -2
+"""Leader id in UpdateMetadata that tells brokers to forget the partition (``LeaderAndIsr.LeaderDuringDelete``)."""
+
+NO_VERSION: Final = -1
+"""Partition epoch of a row whose state znode does not exist yet."""
+
+INITIAL_LEADER_EPOCH: Final = 0
+INITIAL_PARTITION_EPOCH: Final = 0
+
+
+class PartitionState(IntEnum):
+    """States of a partition (S4-1..S4-4; Kafka ``PartitionStateMachine``)."""
+
+    NEW = 0
+    ONLINE = 1
+    OFFLINE = 2
+    NON_EXISTENT = 3
+
+
+class ReplicaState(IntEnum):
+    """States of a replica (S4-27..S4-30 and Kafka 3.9's deletion states; Kafka ``ReplicaStateMachine``)."""
+
+    NEW = 1
+    ONLINE = 2
+    OFFLINE = 3
+    DELETION_STARTED = 4
+    DELETION_SUCCESSFUL = 5
+    DELETION_INELIGIBLE = 6
+    NON_EXISTENT = 7
+
+
+class Endpoint(Struct, frozen=True, gc=False):
+    """One listener of a broker. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class Broker(Struct, frozen=True, gc=False):
+    """A registered broker. ``epoch`` is the czxid of ``/brokers/ids/N`` (KIP-380); ``version`` the znode's version."""
+
+    id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    version: int = 0
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint named ``listener``, or None where the broker does not have it."""
+        return next((e for e in self.endpoints if e.listener == listener), None)
+
+
+class Assignment(Struct, frozen=True, gc=False):
+    """Replica set of a partition in preference order, with what a reassignment adds and removes (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class TopicAssignment(Struct, frozen=True, gc=False):
+    """Content of ``/brokers/topics/T``.
+
+    ``topic_id`` is the raw 16 bytes or None; ``partitions`` maps partition number to :class:`Assignment`;
+    ``version`` and ``czxid`` come from the znode's stat; ``unknown`` holds JSON fields that are carried unchanged.
+    """
+
+    name: str
+    topic_id: bytes | None
+    partitions: dict[int, Assignment]
+    version: int
+    czxid: int
+    unknown: dict[str, object] = {}
+
+
+class Leadership(Struct, frozen=True, gc=False):
+    """Content of ``.../partitions/P/state`` with the znode's version (= partition epoch)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    version: int
+    recovering: bool = False
+
+
+class PartitionRow(Struct, frozen=True, gc=False):
+    """One partition in the model.
+
+    ``topic`` is the index of the topic's incarnation in ``Cluster.topics``; ``version`` is the partition epoch, or
+    :data:`NO_VERSION` while no state znode exists (then leader, epochs and ISR mean nothing).
+    """
+
+    topic: int
+    partition: int
+    assignment: Assignment
+    state: PartitionState
+    leader: int = NO_LEADER
+    leader_epoch: int = INITIAL_LEADER_EPOCH
+    isr: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    version: int = NO_VERSION
+    recovering: bool = False
+
+    @property
+    def has_leadership(self) -> bool:
+        """Whether a state znode is known: only then is the partition told to anybody."""
+        return self.version != NO_VERSION
+
+
+class Topic(Struct, frozen=True, gc=False):
+    """One incarnation of a topic. ``rows`` are row indexes sorted by partition number (a range where possible)."""
+
+    index: int
+    name: str
+    topic_id: bytes | None
+    rows: Sequence[int]
+    version: int
+    czxid: int
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name, for people and for requests."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,114 @@
+"""A real cluster with daemons, seen from outside: ZooKeeper is read directly, so Kafka's own controller fits too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokers.embedded.cluster import EmbeddedCluster
+from cli.demo.process import RegentProcess
+from controller.office import ControllerRecord, Office
+from controller.own_znodes import this_process
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from state_machines.types import Leadership, TopicAssignment
+from tests.polling import eventually
+
+OBSERVER = 1_999_999
+
+
+@dataclass
+class World:
+    """One embedded cluster, an observer's session and any number of daemons."""
+
+    cluster: EmbeddedCluster
+    zk: KazooZooKeeper
+    daemons: list[RegentProcess] = field(default_factory=list)
+
+    @property
+    def store(self) -> KafkaStore:
+        return KafkaStore(self.zk)
+
+    def daemon(self, **options: Any) -> RegentProcess:
+        """A daemon that is not started yet; ids count up."""
+        number = len(self.daemons) + 1
+        made = RegentProcess(
+            self.cluster.folder / f"regent-{number}",
+            self.cluster.connect,
+            controller_id=options.pop("controller_id", 1_000_000 + number),
+            **options,
+        )
+        self.daemons.append(made)
+        return made
+
+    async def controller(self) -> int | None:
+        """Id in ``/controller``."""
+        found: ControllerRecord | None
+        found, _ = await Office(self.zk, this_process(OBSERVER), hold=False, digest=None).controller()
+        return found.brokerid if found is not None else None
+
+    async def epoch(self) -> int:
+        """The controller epoch."""
+        node = await self.zk.get("/controller_epoch")
+        return int(node.data or b"0") if node is not None else 0
+
+    async def states(self) -> dict[tuple[str, int], tuple[tuple[int, ...], Leadership | None]]:
+        """Replicas and leadership of every partition, read from ZooKeeper."""
+        topics = [t for t in await self.store.load_topics() if isinstance(t, TopicAssignment)]
+        pairs = [(t.name, p, a.replicas) for t in topics for p, a in t.partitions.items()]
+        states = await self.store.load_states([(name, p) for name, p, _ in pairs])
+        return {
+            (name, p): (replicas, state if isinstance(state, Leadership) else None)
+            for (name, p, replicas), state in zip(pairs, states, strict=True)
+        }
+
+    async def healed(self, within_s: float = 60.0) -> None:
+        """Waits until every partition has a leader and all its replicas in sync."""
+
+        async def whole() -> bool:
+            states = await self.states()
+            return bool(states) and all(
+                state is not None and state.leader >= 0 and set(state.isr) == set(replicas)
+                for replicas, state in states.values()
+            )
+
+        await eventually(whole, within_s)
+
+    async def leads_nothing(self, broker: int, within_s: float = 60.0) -> None:
+        """Waits until ``broker`` leads no partition, and every one has a leader."""
+
+        async def moved() -> bool:
+            return all(s is not None and s.leader not in {broker, -1} for _, s in (await self.states()).values())
+
+        await eventually(moved, within_s)
+
+    async def broker_controls(self, within_s: float = 30.0) -> int:
+        """Waits until one of the brokers is the controller; returns its id."""
+
+        async def one() -> int | None:
+            holder = await self.controller()
+            return holder if holder in self.cluster.brokers else None
+
+        return int(await eventually(one, within_s) or 0)
+
+
+@asynccontextmanager
+async def world(
+    brokers: int = 3, *, racks: Sequence[str | None] | None = None, partitions: int = 6, **options: Any
+) -> AsyncIterator[World]:
+    """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker."""
+    cluster = EmbeddedCluster(
+        brokers, racks=racks, broker_options={"auto_create_partitions": partitions, **options}
+    )
+    async with cluster:
+        zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000)
+        await zk.connect(20.0)
+        made = World(cluster, zk)
+        try:
+            yield made
+        finally:
+            for daemon in made.daemons:
+                await daemon.kill()
+            await zk.close()

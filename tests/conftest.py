@@ -1,0 +1,90 @@
+"""Fixtures and hooks of all tests: the seed marks and their results, and one real ZooKeeper for who asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from tests import seed_results
+
+SUPER_PASSWORD = "super-secret"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "seed(*rows): the rows of docs/checklist.csv that the test covers")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line
+    config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+
+
+@dataclass
+class ZooKeeperProcess:
+    """The session's ZooKeeper, for tests that only use it; those that stop or pause one start their own.
+
+    ``super_password`` is that of the digest user ``super``, who passes every ACL.
+    """
+
+    server: EmbeddedZooKeeper
+    super_password: str = SUPER_PASSWORD
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def address(self) -> str:
+        """host:port without a chroot."""
+        return self.server.connect
+
+    def new_chroot(self) -> str:
+        """A path that no other test uses; whoever connects there creates it."""
+        return f"/test-{next(self._numbers)}"
+
+
+@pytest.fixture(scope="session")
+def zookeeper_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """A real ZooKeeper for the whole run, on a loop of its own in a thread that lives as long as it does."""
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with LoopThread() as loop:
+        server = loop.run(make_zookeeper(folder))
+        try:
+            yield ZooKeeperProcess(server)
+        finally:
+            loop.run(server.kill())
+
+
+async def make_zookeeper(folder: Path) -> EmbeddedZooKeeper:
+    server = EmbeddedZooKeeper(folder, tick_ms=500, super_password=SUPER_PASSWORD, session_ms_max=60_000)
+    await server.boot()
+    return server
+
+
+@pytest.fixture
+def zookeeper_chroot(zookeeper_process: ZooKeeperProcess) -> str:
+    """A connect string of the session's ZooKeeper with a chroot for this test alone; the chroot does not exist yet."""
+    return zookeeper_process.address + zookeeper_process.new_chroot()
+
+
+class LoopThread:
+    """An event loop in a thread, for what outlives a test: a child process must be kept by a thread that stays."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="session-loop")
+
+    def __enter__(self) -> LoopThread:
+        self._thread.start()
+        return self
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

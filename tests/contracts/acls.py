@@ -1,0 +1,127 @@
+"""Contract of the port: permissions and chroots."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store.acl import ALL, READ, Acl, digest_acl
+from metadata_store.errors import (
+    Code,
+    ConnectFailed,
+    MultiFailed,
+)
+from metadata_store.port import (
+    Check,
+    Create,
+    Created,
+    SetData,
+)
+from tests.contracts.support import (
+    CHANGED,
+    CHILD,
+    CONNECT_S,
+    CONNECTED,
+    SUSPENDED,
+    Backend,
+    refused,
+    session,
+)
+
+
+class AclContract:
+    """Permissions as Kafka's controller and the lock-out of brokers meet them."""
+
+    DAEMON = "regent:secret"
+
+    async def test_brokers_locked_out_of_the_epoch_never_win(self, backend: Backend) -> None:
+        lock = (digest_acl("regent", "secret"), Acl(READ, "world", "anyone"))
+        async with session(backend, credentials=self.DAEMON) as daemon, session(backend) as broker:
+            await daemon.zk.create("/controller_epoch", b"5", acl=lock)
+            for version in (0, 3):  # NO_AUTH comes before BAD_VERSION
+                with pytest.raises(MultiFailed) as failed:
+                    await broker.zk.multi(
+                        [Create("/controller", b"{}", ephemeral=True), SetData("/controller_epoch", b"6", version)]
+                    )
+                assert (failed.value.index, failed.value.code) == (1, Code.NO_AUTH)
+                assert failed.value.codes == [Code.OK, Code.NO_AUTH]
+            assert await broker.zk.exists("/controller") is None
+            node = await broker.zk.get("/controller_epoch")
+            assert node is not None
+            assert node.data == b"5"
+            await broker.zk.multi([Check("/controller_epoch", 0)])
+            await refused(broker.zk.set_acls("/controller_epoch", [Acl(ALL, "world", "anyone")], 0), *self._no_auth())
+            await daemon.zk.multi([SetData("/controller_epoch", b"6", 0), Create("/controller", b"{}")])
+
+    @staticmethod
+    def _no_auth() -> tuple[Code, str]:
+        return Code.NO_AUTH, "/controller_epoch"
+
+    async def test_a_locked_child_keeps_the_parent(self, backend: Backend) -> None:
+        async with session(backend, credentials=self.DAEMON) as daemon, session(backend) as broker:
+            lock = [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]
+            await daemon.zk.create("/epoch", b"", acl=lock)
+            await daemon.zk.create("/epoch/lock", b"", acl=lock)
+            await refused(broker.zk.delete("/epoch", 0), Code.NOT_EMPTY, "/epoch")
+            await refused(broker.zk.delete("/epoch/lock", 0), Code.NO_AUTH, "/epoch/lock")
+            await refused(broker.zk.create("/epoch/lock", b""), Code.NO_AUTH, "/epoch/lock")
+
+    async def test_acl_lists_have_versions_of_their_own(self, backend: Backend) -> None:
+        async with session(backend, credentials=self.DAEMON) as daemon:
+            await daemon.zk.create("/a", b"")
+            acls, stat = await daemon.zk.get_acls("/a")
+            assert (acls, stat.acl_version) == ([Acl(ALL, "world", "anyone")], 0)
+            lock = [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]
+            after = await daemon.zk.set_acls("/a", lock, 0)
+            assert (after.acl_version, after.version) == (1, 0)
+            assert (await daemon.zk.get_acls("/a"))[0] == lock
+            await refused(daemon.zk.set_acls("/a", acls, 0), Code.BAD_VERSION, "/a")
+            await refused(daemon.zk.set_acls("/a", [], 1), Code.INVALID_ACL, "/a")
+
+    async def test_the_scheme_auth_stands_for_oneself(self, backend: Backend) -> None:
+        async with session(backend, credentials=self.DAEMON) as daemon, session(backend) as broker:
+            await daemon.zk.create("/a", b"", acl=[Acl(ALL, "auth", "")])
+            assert (await daemon.zk.get_acls("/a"))[0] == [digest_acl("regent", "secret")]
+            await refused(broker.zk.get("/a"), Code.NO_AUTH, "/a")
+            await refused(broker.zk.children("/a"), Code.NO_AUTH, "/a")
+            await refused(broker.zk.get_acls("/a"), Code.NO_AUTH, "/a")
+            await refused(broker.zk.exists("/a"), Code.NO_AUTH, "/a")
+            await broker.zk.watch(data=["/a"], since_zxid=broker.zk.last_zxid)
+            await daemon.zk.set("/a", b"x", 0)
+            await broker.quiet()
+            await refused(broker.zk.create("/b", b"", acl=[Acl(ALL, "auth", "")]), Code.INVALID_ACL, "/b")
+
+    async def test_the_credentials_hold_after_a_blip(self, backend: Backend) -> None:
+        async with session(backend, credentials=self.DAEMON) as daemon:
+            await daemon.zk.create("/a", b"", acl=[digest_acl("regent", "secret")])
+            backend.suspend(daemon.zk)
+            backend.resume(daemon.zk)
+            await daemon.reaches(SUSPENDED, CONNECTED)
+            await daemon.zk.set("/a", b"x", 0)
+
+
+class ChrootContract:
+    """A cluster below a chroot: the daemon sees its own paths only."""
+
+    async def test_paths_are_relative_to_the_chroot(self, backend: Backend) -> None:
+        async with session(backend, chroot="/kafka/one", create_chroot=True) as s, session(backend) as outside:
+            assert (await s.zk.create("/a", b"x")).path == "/a"
+            made = await s.zk.multi([Create("/a/b", b""), SetData("/a", b"y", 0)])
+            assert isinstance(made[0], Created)
+            assert made[0].path == "/a/b"
+            await outside.zk.sync()
+            assert await outside.zk.get("/kafka/one/a") == await s.zk.get("/a")
+            root = await s.zk.children("/")
+            assert root is not None
+            assert root[0] == ["a"]
+            await refused(s.zk.create("/none/b", b""), Code.NO_NODE, "/none/b")
+            with pytest.raises(MultiFailed) as failed:
+                await s.zk.multi([Check("/a", 9)])
+            assert failed.value.path == "/a"
+            await s.zk.watch(data=["/a"], children=["/"], since_zxid=s.zk.last_zxid)
+            await outside.zk.create("/kafka/one/c", b"")
+            await outside.zk.set("/kafka/one/a", b"z", 1)
+            await s.saw(("/a", CHANGED), ("/", CHILD))
+
+    async def test_a_missing_chroot_is_an_error_that_says_so(self, backend: Backend) -> None:
+        with pytest.raises(ConnectFailed, match=r"the chroot .*/typo does not exist"):
+            await backend.client(chroot="/typo").connect(CONNECT_S)

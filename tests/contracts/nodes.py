@@ -1,0 +1,204 @@
+"""Contract of the port: znodes, versions and multis."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store.acl import digest_acl
+from metadata_store.errors import (
+    Code,
+    MultiFailed,
+)
+from metadata_store.port import (
+    ANY_VERSION,
+    WRITE_BYTES_MAX,
+    Check,
+    Create,
+    Created,
+    Delete,
+    Node,
+    SetData,
+    Stat,
+)
+from tests.contracts.support import (
+    CONNECTED,
+    Backend,
+    refused,
+    session,
+)
+
+
+class NodeContract:
+    """Znodes, versions and multis."""
+
+    async def test_null_and_empty_data_are_two_things(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            made = await s.zk.create("/null", None)
+            await s.zk.create("/empty", b"")
+            null, empty = await s.zk.get("/null"), await s.zk.get("/empty")
+            assert null is not None
+            assert empty is not None
+            assert (null.data, empty.data) == (None, b"")
+            assert made == Created("/null", null.stat)
+            assert await s.zk.set("/empty", None, 0) == (await s.zk.exists("/empty"))
+            assert (await s.zk.get("/empty")) == Node(None, await s.zk.exists("/empty") or null.stat)
+
+    async def test_what_does_not_exist_is_none(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            assert await s.zk.get("/none") is None
+            assert await s.zk.exists("/none") is None
+            assert await s.zk.children("/none") is None
+
+    async def test_stat_tells_of_every_change(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            first = (await s.zk.create("/a", b"1")).stat
+            assert (first.version, first.czxid, first.ephemeral_owner) == (0, first.mzxid, 0)
+            second = await s.zk.set("/a", b"2", 0)
+            assert (second.version, second.czxid, second.mzxid > first.mzxid) == (1, first.czxid, True)
+            child = (await s.zk.create("/a/b", None)).stat
+            found = await s.zk.children("/a")
+            assert found is not None
+            names, third = found
+            assert (names, third.num_children, third.pzxid) == (["b"], 1, child.czxid)
+            assert (third.version, third.mzxid) == (1, second.mzxid)
+
+    async def test_a_wrong_version_changes_nothing(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/a", b"1")
+            await refused(s.zk.set("/a", b"2", 1), Code.BAD_VERSION, "/a")
+            await refused(s.zk.delete("/a", 1), Code.BAD_VERSION, "/a")
+            node = await s.zk.get("/a")
+            assert node is not None
+            assert (node.data, node.stat.version) == (b"1", 0)
+            await s.zk.set("/a", b"3", ANY_VERSION)
+            await s.zk.delete("/a", ANY_VERSION)
+            assert await s.zk.exists("/a") is None
+
+    async def test_refusals_name_code_and_path(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/a", b"")
+            await s.zk.create("/a/b", b"")
+            await s.zk.create("/e", b"", ephemeral=True)
+            await refused(s.zk.create("/a", b""), Code.NODE_EXISTS, "/a")
+            await refused(s.zk.create("/none/b", b""), Code.NO_NODE, "/none/b")
+            await refused(s.zk.create("/e/b", b""), Code.NO_CHILDREN_FOR_EPHEMERALS, "/e/b")
+            await refused(s.zk.delete("/a", 0), Code.NOT_EMPTY, "/a")
+            await refused(s.zk.delete("/none", 0), Code.NO_NODE, "/none")
+            await refused(s.zk.set("/none", b"", 0), Code.NO_NODE, "/none")
+            await refused(s.zk.get_acls("/none"), Code.NO_NODE, "/none")
+            with pytest.raises(ValueError, match="begin with a slash"):
+                await s.zk.get("a")
+
+    async def test_a_multi_gives_each_its_result_in_one_transaction(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/old", b"1")
+            results = await s.zk.multi(
+                [
+                    Check("/old", 0),
+                    Create("/new", None),
+                    Create("/new/child", b"x", ephemeral=True),
+                    SetData("/old", b"2", 0),
+                    SetData("/old", b"3", 1),
+                    Check("/old", 2),
+                    Delete("/old", 2),
+                ]
+            )
+            check, new, child, second, third, later, deleted = results
+            assert (check, later, deleted) == (None, None, None)
+            assert isinstance(new, Created)
+            assert isinstance(child, Created)
+            assert isinstance(second, Stat)
+            assert isinstance(third, Stat)
+            assert (new.path, child.path) == ("/new", "/new/child")
+            assert child.stat.ephemeral_owner == s.zk.session_id
+            assert {new.stat.czxid, child.stat.czxid, second.mzxid, third.mzxid} == {new.stat.czxid}
+            assert (second.version, third.version) == (1, 2)
+            assert await s.zk.apply([Delete("/new/child", 0)]) > new.stat.czxid
+
+    async def test_a_failed_multi_names_the_first_failure_and_leaves_no_trace(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/a", b"1")
+            await s.zk.create("/b", b"1")
+            before = await s.zk.read_many(["/a", "/b"])
+            with pytest.raises(MultiFailed) as failed:
+                await s.zk.multi(
+                    [
+                        Check("/a", 0),
+                        SetData("/a", b"2", 0),
+                        Create("/c", b""),
+                        Create("/c/d", b""),
+                        Delete("/b", 0),
+                        SetData("/a", b"3", 0),
+                        SetData("/none", b"", 0),
+                    ]
+                )
+            error = failed.value
+            assert (error.index, error.code, error.path) == (5, Code.BAD_VERSION, "/a")
+            assert error.codes == [Code.OK] * 5 + [Code.BAD_VERSION, Code.RUNTIME_INCONSISTENCY]
+            assert await s.zk.read_many(["/a", "/b"]) == before
+            assert await s.zk.exists("/c") is None
+            root = await s.zk.children("/")
+            assert root is not None
+            assert sorted(root[0]) == ["a", "b"]
+
+    @pytest.mark.seed("S4-86")
+    async def test_a_stale_epoch_check_stops_the_whole_multi(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/controller_epoch", b"1")
+            await s.zk.create("/state", b"old")
+            await s.zk.set("/controller_epoch", b"2", 0)
+            with pytest.raises(MultiFailed) as failed:
+                await s.zk.apply([Check("/controller_epoch", 0), SetData("/state", b"new", 0)])
+            assert (failed.value.index, failed.value.code) == (0, Code.BAD_VERSION)
+            with pytest.raises(MultiFailed) as failed:
+                await s.zk.apply([Check("/none", 0), SetData("/state", b"new", 0)])
+            assert (failed.value.index, failed.value.code) == (0, Code.NO_NODE)
+            node = await s.zk.get("/state")
+            assert node is not None
+            assert node.data == b"old"
+
+    async def test_sequential_numbers_count_creations(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/q", None)
+            first = await s.zk.create("/q/n_", b"", sequential=True)
+            await s.zk.create("/q/other", b"")
+            await s.zk.delete(first.path, 0)
+            second = await s.zk.create("/q/n_", b"", sequential=True, ephemeral=True)
+            [third] = await s.zk.multi([Create("/q/n_", None, sequential=True)])
+            assert isinstance(third, Created)
+            assert [first.path, second.path, third.path] == ["/q/n_0000000000", "/q/n_0000000002", "/q/n_0000000003"]
+
+    async def test_many_znodes_in_one_go_with_what_cannot_be_read(self, backend: Backend) -> None:
+        async with session(backend, credentials="me:secret") as s:
+            await s.zk.create("/mine", b"x", acl=[digest_acl("me", "secret")])
+            await s.zk.create("/null", None)
+            await s.zk.apply([Create(f"/n{i}", str(i).encode()) for i in range(25)])
+            await s.zk.set("/n7", b"seven", 0)
+            async with session(backend) as other:
+                paths = ["/none", "/null", "/mine", *(f"/n{i}" for i in range(25))]
+                found = await other.zk.read_many(paths, paths_max=10)
+                assert found[0] is Code.NO_NODE
+                assert found[2] is Code.NO_AUTH
+                assert found[1] == await other.zk.get("/null")
+                assert found[3 + 7] == await other.zk.get("/n7")
+                decoded = await other.zk.read_decoded(paths, lambda data, version: (data, version), paths_max=10)
+                assert decoded[:3] == [Code.NO_NODE, (None, 0), Code.NO_AUTH]
+                assert decoded[3:] == [(b"seven", 1) if i == 7 else (str(i).encode(), 0) for i in range(25)]
+                assert await other.zk.read_many([]) == []
+                await refused(other.zk.get("/mine"), Code.NO_AUTH, "/mine")
+
+    async def test_what_is_too_big_is_refused_and_the_session_lives(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/a", b"")
+            await refused(s.zk.set("/a", bytes(WRITE_BYTES_MAX), 0), Code.TOO_BIG, "/a")
+            await refused(s.zk.multi([SetData("/a", bytes(WRITE_BYTES_MAX), 0)]), Code.TOO_BIG, "/a")
+            await s.zk.set("/a", bytes(WRITE_BYTES_MAX - 1_000), 0)
+            assert s.states == [CONNECTED]
+
+    async def test_last_zxid_never_falls_behind_an_answer(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            made = await s.zk.create("/a", b"")
+            assert s.zk.last_zxid >= made.stat.czxid
+            await s.zk.sync("/")
+            await s.zk.heartbeat()
+            assert s.zk.last_zxid >= made.stat.czxid

@@ -1,0 +1,16 @@
+"""What every adapter of the ZooKeeper port must do: the same tests for memory and for kazoo with a real server.
+
+A subclass needs a ``backend`` fixture.
+"""
+
+from __future__ import annotations
+
+from tests.contracts.acls import AclContract, ChrootContract
+from tests.contracts.hooks import HookContract
+from tests.contracts.nodes import NodeContract
+from tests.contracts.sessions import SessionContract
+from tests.contracts.watches import WatchContract
+
+
+class PortContract(NodeContract, WatchContract, SessionContract, AclContract, HookContract, ChrootContract):
+    """Everything."""

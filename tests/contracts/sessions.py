@@ -1,0 +1,143 @@
+"""Contract of the port: connections, sessions and ephemerals."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store.acl import ALL, Acl
+from metadata_store.errors import (
+    ConnectFailed,
+    NotConnected,
+    OutcomeUnknown,
+    SessionLost,
+)
+from metadata_store.port import (
+    ANY_VERSION,
+    SetData,
+)
+from tests.contracts.support import (
+    CHILD,
+    CONNECT_S,
+    CONNECTED,
+    DELETED,
+    LOST,
+    SUSPENDED,
+    Backend,
+    Session,
+    session,
+)
+
+
+class SessionContract:
+    """Connections, sessions and ephemerals."""
+
+    async def test_connect_and_close(self, backend: Backend) -> None:
+        s = Session(backend.client())
+        assert (s.zk.state, s.zk.session_id) == (LOST, 0)
+        with pytest.raises(SessionLost):
+            await s.zk.get("/")
+        await s.zk.connect(CONNECT_S)
+        first = s.zk.session_id
+        assert (s.zk.state, s.states, first != 0) == (CONNECTED, [CONNECTED], True)
+        assert s.zk.session_timeout_ms > 0
+        await s.zk.connect(CONNECT_S)
+        assert s.zk.session_id == first
+        await s.zk.close()
+        await s.zk.close()
+        assert (s.zk.state, s.states) == (LOST, [CONNECTED])
+        with pytest.raises(SessionLost):
+            await s.zk.set("/", b"", ANY_VERSION)
+        await s.zk.connect(CONNECT_S)
+        assert s.zk.session_id not in (0, first)
+        await s.zk.close()
+
+    async def test_ephemerals_have_an_owner_and_end_with_its_session(self, backend: Backend) -> None:
+        async with session(backend) as watcher:
+            async with session(backend) as s:
+                made = await s.zk.create("/e", b"", ephemeral=True)
+                assert made.stat.ephemeral_owner == s.zk.session_id
+                await watcher.zk.sync()
+                await watcher.zk.watch(data=["/e"], children=["/"], since_zxid=watcher.zk.last_zxid)
+            await watcher.saw(("/e", DELETED), ("/", CHILD))
+
+    async def test_while_suspended_every_call_is_refused_and_nothing_is_queued(self, backend: Backend) -> None:
+        async with session(backend) as s, session(backend) as other:
+            await s.zk.create("/a", b"old")
+            backend.suspend(s.zk)
+            await s.reaches(SUSPENDED)
+            assert s.zk.state is SUSPENDED
+            calls = [
+                s.zk.get("/a"),
+                s.zk.read_many(["/a"]),
+                s.zk.set("/a", b"new", 0),
+                s.zk.multi([SetData("/a", b"new", 0)]),
+                s.zk.watch(data=["/a"], since_zxid=0),
+                s.zk.sync(),
+                s.zk.heartbeat(),
+                s.zk.set_acls("/a", [Acl(ALL, "world", "anyone")], 0),
+            ]
+            for call in calls:
+                with pytest.raises(NotConnected):
+                    await call
+            backend.resume(s.zk)
+            await s.reaches(CONNECTED)
+            await s.zk.sync()
+            node = await other.zk.get("/a")
+            assert node is not None
+            assert (node.data, node.stat.acl_version) == (b"old", 0)
+
+    async def test_a_blip_keeps_session_and_ephemerals(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/e", b"", ephemeral=True)
+            before = s.zk.session_id
+            backend.suspend(s.zk)
+            backend.resume(s.zk)
+            await s.reaches(SUSPENDED, CONNECTED)
+            assert (s.zk.session_id, s.zk.state) == (before, CONNECTED)
+            stat = await s.zk.exists("/e")
+            assert stat is not None
+            assert stat.ephemeral_owner == before
+
+    async def test_whoever_must_stop_at_once_is_told_first(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            s.told.clear()
+            backend.suspend(s.zk)
+            await s.reaches(SUSPENDED)
+            assert s.told[:2] == [("thread", SUSPENDED), ("loop", SUSPENDED)]
+            backend.resume(s.zk)
+            await s.reaches(CONNECTED)
+
+    async def test_an_expired_session_is_lost_for_good(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/e", b"", ephemeral=True)
+            first = s.zk.session_id
+            await backend.expire(s.zk)
+            await s.reaches(SUSPENDED, LOST)
+            assert s.zk.state is LOST
+            with pytest.raises(SessionLost):
+                await s.zk.exists("/e")
+            with pytest.raises(SessionLost):
+                await s.zk.create("/f", b"")
+            await s.zk.connect(CONNECT_S)
+            assert (s.zk.state, s.states[-1]) == (CONNECTED, CONNECTED)
+            assert s.zk.session_id != first
+            assert await s.zk.exists("/e") is None
+
+    async def test_a_lost_reply_is_an_unknown_outcome(self, backend: Backend) -> None:
+        async with session(backend) as s, session(backend) as other:
+            await s.zk.create("/a", b"old")
+            backend.lose_reply(s.zk)
+            with pytest.raises(OutcomeUnknown):
+                await s.zk.multi([SetData("/a", b"new", 0)])
+            await s.reaches(SUSPENDED, CONNECTED)
+            await s.zk.sync()
+            for reader in (s, other):
+                node = await reader.zk.get("/a")
+                assert node is not None
+                assert (node.data, node.stat.version) == (b"new", 1)
+
+    async def test_no_server_no_session(self, backend: Backend) -> None:
+        zk = backend.client(down=True)
+        with pytest.raises(ConnectFailed, match="no ZooKeeper"):
+            await zk.connect(1.0)
+        assert zk.state is LOST

@@ -1,0 +1,145 @@
+"""A broker's socket: takes what the channel sends, reads it with kio, keeps it, and answers as told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+from kio.schema.errors import ErrorCode
+from msgspec import Struct
+
+from state_machines.types import Broker, Endpoint
+from tests.core.wire_kit import read_request, write_response
+
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
+LISTENER = "INTERNAL"
+
+Respond = Callable[[int, Any], dict[str, Any]]
+"""API key and kio's request -> fields of the response; whatever is left out is error 0 and no partition errors."""
+
+
+class Heard(Struct):
+    """One request: its API key, version, kio's entity, and the time at which it came."""
+
+    api: int
+    version: int
+    entity: Any
+    at_s: float
+
+    def partitions(self) -> list[tuple[str, int]]:
+        return [(t.topic_name, p.partition_index) for t in self.entity.topic_states for p in t.partition_states]
+
+    def epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """(leader epoch, partition epoch) by partition."""
+        field = "zk_version" if self.api == UPDATE_METADATA else "partition_epoch"
+        return {
+            (t.topic_name, p.partition_index): (p.leader_epoch, getattr(p, field))
+            for t in self.entity.topic_states
+            for p in t.partition_states
+        }
+
+
+class FakeBroker:
+    """``async with FakeBroker(1) as broker``. ``hold`` keeps answers back; ``mute`` reads on without answering."""
+
+    def __init__(self, broker_id: int, epoch: int = 100, rack: str | None = None) -> None:
+        self.id = broker_id
+        self.epoch = epoch
+        self.rack = rack
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self.respond: Respond = lambda api, entity: {}
+        self.raw_answer: bytes | None = None
+        self.let_go = asyncio.Event()
+        self.let_go.set()
+        self.mute = False
+        self.in_flight_max = 0
+        self._in_flight = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.let_go.set()
+        await self.stop_listening()
+
+    async def listen(self) -> None:
+        """Accepts connections, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop_listening(self) -> None:
+        """Refuses connections and cuts those that are open."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        self._server = None
+
+    def cut(self) -> None:
+        """Cuts every open connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def hold(self) -> None:
+        """Answers wait until ``let_go`` is set."""
+        self.let_go.clear()
+
+    def registration(self) -> Broker:
+        """What it would register."""
+        endpoints = (Endpoint("CLIENT", "127.0.0.1", 1), Endpoint(LISTENER, "127.0.0.1", self.port))
+        return Broker(self.id, self.epoch, endpoints, self.rack)
+
+    def of(self, api: int) -> list[Heard]:
+        """Requests of one API so far."""
+        return [heard for heard in self.heard if heard.api == api]
+
+    def apis(self) -> str:
+        """The order of what came: U (live list), u (partitions), L, S."""
+        letters = {LEADER_AND_ISR: "L", STOP_REPLICA: "S"}
+        return "".join(letters.get(h.api) or ("u" if h.entity.topic_states else "U") for h in self.heard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                await self._take(await reader.readexactly(size), writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _take(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
+        header, entity = read_request(frame)
+        api, version = header.request_api_key, header.request_api_version
+        self.heard.append(Heard(api, version, entity, asyncio.get_running_loop().time()))
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        await self.let_go.wait()
+        self._in_flight -= 1
+        if not self.mute:
+            answer = self.raw_answer
+            if answer is None:
+                answer = self._answer(api, version, header.correlation_id, entity)
+            writer.write(len(answer).to_bytes(4, "big") + answer)
+
+    def _answer(self, api: int, version: int, correlation: int, entity: Any) -> bytes:
+        fields: dict[str, Any] = {"error_code": ErrorCode.none}
+        if api == LEADER_AND_ISR:
+            fields["topics" if version >= 5 else "partition_errors"] = ()
+        elif api == STOP_REPLICA:
+            fields["partition_errors"] = ()
+        return write_response(api, version, correlation, **(fields | self.respond(api, entity)))

@@ -1,0 +1,193 @@
+"""A daemon's HTTP surface on a real unix socket, with a double of the daemon behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx
+import uvloop
+
+from configs.sections import HttpSettings
+from controller.counters import Counters
+from controller.gauges import Gauges, Mode
+from controller.http.app import create_app
+from controller.http.models import (
+    Broker,
+    Cluster,
+    Difference,
+    Explanation,
+    Health,
+    Listener,
+    Operation,
+    OperationRequest,
+    Partition,
+    Status,
+    Topic,
+    Verification,
+)
+from controller.http.server import serving
+from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
+from controller.metrics import About, DaemonCollector, registry
+
+
+@dataclass
+class DaemonDouble:
+    """Three brokers, two topics of five partitions; tests change its fields."""
+
+    mode: Mode = Mode.ACTIVE
+    ready: bool = True
+    differences: list[Difference] = field(default_factory=list)
+    requests: list[OperationRequest] = field(default_factory=list)
+    current: Operation | None = None
+    refuse: str = ""
+    verification_may_end: asyncio.Event | None = None
+    broken: bool = False
+
+    def liveness(self) -> Health:
+        return Health(ok=self.mode is not Mode.STOPPING, mode=self.mode, why="the loop turns")
+
+    def readiness(self) -> Health:
+        return Health(ok=self.ready, mode=self.mode, why="holds the role" if self.ready else "waits for ZooKeeper")
+
+    def gauges(self) -> Gauges:
+        if self.broken:
+            raise RuntimeError("no model yet")
+        return Gauges(mode=self.mode)
+
+    def status(self) -> Status:
+        if self.broken:
+            raise RuntimeError("no model yet")
+        return Status(
+            mode=self.mode, why="nobody else held the role", version="0.1.0", controller_id=1_000_001,
+            controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0", brokers=3,
+            topics=2, partitions=10, offline_partitions=2, session_timeout_ms=18_000, zookeeper_connected=True,
+        )  # fmt: skip
+
+    def describe_cluster(self) -> Cluster:
+        self._active()
+        return Cluster(
+            cluster_id="abc", controller_id=1_000_001, controller_epoch=7, ibp="3.9-IV0", on_absence="brokers",
+            role_flag="regent", brokers=[1, 2, 3],
+        )  # fmt: skip
+
+    def list_brokers(self) -> list[Broker]:
+        self._active()
+        listener = Listener(name="INTERNAL", host="b", port=9093)
+        return [Broker(id=i, epoch=100 + i, rack=None, listeners=[listener], leads=3, hosts=9) for i in (1, 2, 3)]
+
+    def describe_broker(self, broker: int) -> Broker:
+        for found in self.list_brokers():
+            if found.id == broker:
+                return found
+        raise NotFound(f"broker {broker} is not registered", "see `regent list brokers`")
+
+    def list_topics(self, limit: int, after: str | None) -> TopicPage:
+        names = [name for name in ("orders", "payments") if name > (after or "")]
+        more = names[limit - 1] if len(names) > limit else None
+        return TopicPage([self.describe_topic(name) for name in names[:limit]], more)
+
+    def describe_topic(self, topic: str) -> Topic:
+        self._active()
+        if topic not in ("orders", "payments"):
+            raise NotFound(f"topic {topic} does not exist", "see `regent list topics`")
+        return Topic(name=topic, partitions=5, replication_factor=3, offline=1)
+
+    def list_partitions(self, query: PartitionQuery) -> PartitionPage:
+        self._active()
+        rows = [(topic, number) for topic in ("orders", "payments") for number in range(5)]
+        first = int(query.after or 0)
+        taken = rows[first : first + query.limit]
+        following = str(first + query.limit) if first + query.limit < len(rows) else None
+        items = [self.describe_partition(*row) for row in taken if query.topic in (None, row[0])]
+        return PartitionPage([item for item in items if _matches(item, query.only)], following)
+
+    def describe_partition(self, topic: str, partition: int) -> Partition:
+        self.describe_topic(topic)
+        if partition not in range(5):
+            raise NotFound(f"{topic} has no partition {partition}", f"see `regent describe topic {topic}`")
+        offline = partition == 4
+        return Partition(
+            topic=topic, partition=partition, state="OFFLINE" if offline else "ONLINE", leader=None if offline else 1,
+            leader_epoch=3, replicas=[1, 2, 3], isr=[1] if offline else [1, 2, 3], under_replicated=offline,
+        )  # fmt: skip
+
+    async def explain(self, topic: str, partition: int) -> Explanation:
+        return Explanation(
+            partition=self.describe_partition(topic, partition), state_because="its leader lives",
+            leader_because="first replica in the ISR", isr_because="all have caught up", would_change=["broker 1 dies"],
+        )  # fmt: skip
+
+    async def verify(self) -> Verification:
+        if self.verification_may_end:
+            await self.verification_may_end.wait()
+        return Verification(
+            partitions=10, brokers=[1, 2, 3], differences=self.differences, differences_total=len(self.differences)
+        )
+
+    async def takeover(self, request: OperationRequest) -> Operation:
+        return self._begin("takeover", request)
+
+    async def handback(self, request: OperationRequest) -> Operation:
+        return self._begin("handback", request)
+
+    def operation(self) -> Operation | None:
+        return self.current
+
+    def _begin(self, kind: str, request: OperationRequest) -> Operation:
+        self.requests.append(request)
+        if self.refuse:
+            raise Refused(self.refuse, "finish the reassignment first")
+        state = "planned" if request.dry_run else "running"
+        found = Operation.model_validate(
+            {"kind": kind, "state": state, "message": f"{kind} {state}", "steps": ["set the flag", "drain"]}
+        )
+        self.current = self.current or found
+        return found
+
+    def _active(self) -> None:
+        if self.mode is not Mode.ACTIVE:
+            raise NotActive(f"this daemon is {self.mode}", "ask daemon 1000002 on host b")
+
+
+def _matches(partition: Partition, only: frozenset[Only]) -> bool:
+    return not only or (Only.OFFLINE in only and partition.leader is None)
+
+
+def app_settings(folder: Path) -> HttpSettings:
+    return HttpSettings(socket=folder / "run" / "regent.sock", stop_timeout_ms=500)
+
+
+@asynccontextmanager
+async def http_world(folder: Path, view: DaemonDouble, owner: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    """Serves the double; gives a client that is connected to its socket."""
+    settings = app_settings(folder)
+    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view))
+    async with serving(create_app(view, metrics, owner), settings):
+        transport = httpx.AsyncHTTPTransport(uds=str(settings.socket))
+        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=10) as client:
+            yield client
+
+
+@contextmanager
+def daemon_in_thread(folder: Path, view: DaemonDouble) -> Iterator[Path]:
+    """The same in a thread of its own, for the blocking ``regent`` command; gives the socket's path."""
+    serves, over = Event(), Event()
+
+    async def serve() -> None:
+        async with http_world(folder, view):
+            serves.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = Thread(target=lambda: uvloop.run(serve()))
+    thread.start()
+    try:
+        assert serves.wait(10)
+        yield app_settings(folder).socket
+    finally:
+        over.set()
+        thread.join(10)

@@ -1,0 +1,342 @@
+"""What each broker must hear: merged entries end in the same state of the broker as one request per event."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import Struct
+
+from state_machines.audience import BLOCK_ROWS, Audience, Feed, Outbox, is_told, replicas_hear
+from state_machines.cluster import Cluster
+from state_machines.decision import Change, ReplicaMove
+from state_machines.types import NO_VERSION, Assignment, PartitionRow, PartitionState, ReplicaState
+from tests.core.model import P, die, make_cluster
+from tests.core.wire_kit import quickly
+
+MANY = 1_000_000
+
+
+def row(leader_epoch: int, version: int, *, leader: int = 1, replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionRow:
+    return PartitionRow(0, 0, Assignment(replicas), PartitionState.ONLINE, leader, leader_epoch, replicas, 1, version)
+
+
+NEW = PartitionRow(0, 0, Assignment((1, 2, 3)), PartitionState.NEW, version=NO_VERSION)
+
+
+# -- the feed
+
+
+@quickly
+@given(
+    batches=st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=12),
+    limit=st.integers(1, 10),
+    start=st.integers(0, 12),
+)
+def test_a_reader_of_the_feed_sees_every_row_changed_since_its_position_and_no_other(
+    batches: list[list[int]], limit: int, start: int
+) -> None:
+    feed, position = Feed(), 0
+    wanted: set[int] = set()
+    for number, batch in enumerate(batches):
+        if number == start:
+            position, wanted = feed.number, set()
+        feed.changed(batch)
+        wanted |= set(batch)
+    if start >= len(batches):
+        position, wanted = feed.number, set()
+    assert feed.backlog(position) == len(wanted)
+    seen: list[int] = []
+    while feed.backlog(position):
+        rows, position = feed.since(position, limit)
+        assert 0 < len(rows) <= limit
+        seen += rows
+    assert sorted(seen) == sorted(wanted)
+    assert feed.since(position, limit) == ([], feed.number)
+
+
+def test_a_row_that_changes_again_is_read_once_at_its_last_place() -> None:
+    feed = Feed()
+    feed.changed([1, 2, 3])
+    feed.changed([1])
+    assert feed.since(0, MANY) == ([2, 3, 1], 4)
+    assert feed.since(3, MANY) == ([1], 4)
+
+
+@quickly
+@given(changes=st.lists(st.integers(0, 4 * BLOCK_ROWS), max_size=8), first=st.integers(0, 4 * BLOCK_ROWS))
+def test_last_change_never_misses_a_change_within_the_rows(changes: list[int], first: int) -> None:
+    feed = Feed()
+    exact = 0
+    for i in changes:
+        feed.changed([i])
+        if first <= i < first + BLOCK_ROWS:
+            exact = feed.number
+    assert feed.last_change(first, first + BLOCK_ROWS) >= exact
+    assert feed.last_change(first, first) <= feed.number
+
+
+def test_changes_far_away_leave_encoded_rows_valid() -> None:
+    feed = Feed()
+    feed.changed([5 * BLOCK_ROWS])
+    assert feed.last_change(0, 5 * BLOCK_ROWS) == 0
+
+
+def test_what_every_reader_has_read_is_dropped_and_the_rest_is_not() -> None:
+    feed = Feed()
+    feed.changed(range(10))
+    feed.forget(6)
+    assert len(feed) == 4
+    assert feed.since(6, MANY) == ([6, 7, 8, 9], 10)
+
+
+# -- one outbox against the requests that were merged in it
+
+
+class Replica(Struct):
+    """What a broker knows of a replica: the highest epoch told, whether it runs, whether its log was deleted."""
+
+    epoch: int = -1
+    runs: bool = False
+    deleted: int = 0
+
+
+class Merging(RuleBasedStateMachine):
+    """Tells one broker about three rows, at once and through an outbox, and compares at quiet moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox = Outbox(0)
+        self.epochs = dict.fromkeys(range(3), 0)
+        self.plain = {i: Replica() for i in range(3)}
+        self.merged = {i: Replica() for i in range(3)}
+        self.owed_new: set[int] = set()
+        self.owed_delete: set[int] = set()
+
+    @rule(i=st.integers(0, 2), is_new=st.booleans(), bump=st.booleans())
+    def lead(self, i: int, is_new: bool, bump: bool) -> None:
+        self.epochs[i] += bump
+        self.outbox.add_lead(i, is_new=is_new)
+        self.plain[i] = Replica(self.epochs[i], True, self.plain[i].deleted)
+        if is_new:
+            self.owed_new.add(i)
+
+    @rule(i=st.integers(0, 2), delete=st.booleans())
+    def stop(self, i: int, delete: bool) -> None:
+        self.outbox.add_stop(i, delete=delete)
+        self.plain[i].runs = False
+        self.owed_new.discard(i)
+        if delete:
+            self.owed_delete.add(i)
+
+    @rule(limit=st.integers(1, 3))
+    def seal(self, limit: int) -> None:
+        for i, is_new in self.outbox.take_lead(limit).items():
+            assert is_new or i not in self.owed_new, "is-new got lost"
+            self.merged[i].epoch = self.epochs[i]
+            self.merged[i].runs = True
+            self.owed_new.discard(i)
+        for i, delete in self.outbox.take_stop(limit).items():
+            assert delete or i not in self.owed_delete, "delete got lost"
+            self.merged[i].runs = False
+            self.owed_delete.discard(i)
+
+    @rule()
+    def drain(self) -> None:
+        while self.outbox.size:
+            self.seal(limit=2)
+        for i in range(3):
+            assert self.merged[i].runs == self.plain[i].runs
+            if self.plain[i].runs:
+                assert self.merged[i].epoch == self.epochs[i]
+        assert not self.owed_new
+        assert not self.owed_delete
+
+    @invariant()
+    def no_row_is_led_while_its_stop_waits(self) -> None:
+        assert not self.outbox.lead.keys() & self.outbox.stop.keys()
+        assert self.outbox.after.keys() <= self.outbox.stop.keys()
+
+
+TestMerging = Merging.TestCase
+
+
+def test_leader_and_isr_after_a_stop_waits_for_the_seal_after_it() -> None:
+    outbox = Outbox(0)
+    outbox.add_lead(4, is_new=True)
+    outbox.add_stop(4, delete=True)
+    outbox.add_lead(4, is_new=False)
+    assert outbox.take_lead(MANY) == {}
+    assert outbox.take_stop(MANY) == {4: True}
+    assert outbox.take_lead(MANY) == {4: False}
+    assert outbox.size == 0
+
+
+# -- who hears what
+
+
+def audience_of(cluster: Cluster, *brokers: int) -> Audience:
+    audience = Audience(cluster)
+    for broker in brokers or sorted(cluster.brokers):
+        audience.add(broker)
+    return audience
+
+
+def elect(cluster: Cluster, i: int, leader: int, isr: tuple[int, ...]) -> Change:
+    """A committed election, in the model."""
+    before = cluster.rows[i]
+    after = PartitionRow(
+        before.topic,
+        before.partition,
+        before.assignment,
+        PartitionState.ONLINE,
+        leader,
+        before.leader_epoch + 1,
+        isr,
+        cluster.epoch,
+        before.version + 1,
+    )
+    change = Change(i, before, after, "test")
+    cluster.apply([change])
+    return change
+
+
+@pytest.mark.seed("S4-22", "S4-23")
+def test_an_election_is_told_to_registered_replicas_and_its_metadata_to_all() -> None:
+    cluster = make_cluster(P((1, 2, 9), 1), P((2, 3), 2), brokers=(1, 2, 3))
+    audience = audience_of(cluster)
+    audience.tell([elect(cluster, 0, 2, (2,))], ())
+    assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {0: False}, 2: {0: False}, 3: {}}
+    assert audience.feed.since(0, MANY)[0] == [0]
+    assert all(audience.dirty(box) for box in audience.outboxes.values())
+
+
+@pytest.mark.seed("S4-7", "S4-8")
+def test_a_new_partition_is_told_as_new_even_where_its_creation_was_only_read_back() -> None:
+    cluster = make_cluster(P((1, 2)), brokers=(1, 2, 3))
+    audience = audience_of(cluster)
+    created = PartitionRow(0, 0, cluster.rows[0].assignment, PartitionState.ONLINE, 1, 0, (1, 2), cluster.epoch, 0)
+    change = Change(0, cluster.rows[0], created, "read back")
+    cluster.apply([change])
+    audience.tell([change], ())
+    assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {0: True}, 2: {0: True}, 3: {}}
+
+
+@pytest.mark.seed("S4-36")
+def test_an_isr_change_by_the_leader_is_metadata_only() -> None:
+    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2))
+    audience = audience_of(cluster)
+    before = cluster.rows[0]
+    after = PartitionRow(
+        0, 0, before.assignment, PartitionState.ONLINE, 1, before.leader_epoch, (1,), 7, before.version + 1
+    )
+    change = Change(0, before, after, "read")
+    cluster.apply([change])
+    audience.tell([change], ())
+    assert all(not box.lead for box in audience.outboxes.values())
+    assert audience.feed.since(0, MANY)[0] == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_new", "hear"),
+    [
+        (row(3, 5), row(4, 6), False, True),
+        (row(3, 5), row(3, 6), False, False),
+        (row(3, 5), row(3, 5), True, True),
+        (NEW, row(0, 0), False, True),
+    ],
+)
+def test_replicas_hear_what_they_would_not_ignore(
+    before: PartitionRow, after: PartitionRow, is_new: bool, hear: bool
+) -> None:
+    assert replicas_hear(Change(0, before, after, "test", is_new)) is hear
+
+
+@pytest.mark.seed("S4-73", "S4-34")
+def test_a_replica_that_was_stopped_hears_stop_replica_and_no_leadership() -> None:
+    cluster = make_cluster(P((2, 1), 2), brokers=(1, 2))
+    audience = audience_of(cluster)
+    cluster.observe_shutting_down(1)
+    change = elect(cluster, 0, 2, (2,))
+    move = ReplicaMove(0, 1, ReplicaState.OFFLINE, "shutdown", stop=True)
+    cluster.apply_replicas([move])
+    audience.tell([change], [move])
+    assert (audience.outboxes[1].lead, audience.outboxes[1].stop) == ({}, {0: False})
+    assert (audience.outboxes[2].lead, audience.outboxes[2].stop) == ({0: False}, {})
+
+
+def test_moves_without_a_stop_or_to_absent_brokers_say_nothing() -> None:
+    cluster = make_cluster(P((1, 2), 1), brokers=(1,))
+    audience = audience_of(cluster)
+    audience.tell(
+        (),
+        [ReplicaMove(0, 1, ReplicaState.ONLINE, "x"), ReplicaMove(0, 2, ReplicaState.OFFLINE, "x", stop=True)],
+    )
+    assert audience.outboxes[1].size == 0
+
+
+def test_partitions_without_leadership_and_ended_ones_are_not_told() -> None:
+    ended = PartitionRow(0, 0, Assignment((1,)), PartitionState.NON_EXISTENT, 1, 3, (1,), 1, 4)
+    assert not is_told(NEW)
+    assert not is_told(ended)
+    assert is_told(row(0, 0))
+    cluster = make_cluster(P((1,)), brokers=(1,))
+    audience = audience_of(cluster)
+    audience.tell([Change(0, NEW, NEW, "x")], ())
+    assert (audience.outboxes[1].size, len(audience.feed)) == (0, 0)
+
+
+@pytest.mark.seed("S4-33", "S4-48")
+def test_one_broker_is_told_what_it_must_lead_or_follow() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), brokers=(1, 2))
+    audience = audience_of(cluster)
+    audience.leader_and_isr_to(1, [0, 1])
+    audience.leader_and_isr_to(1, [1], is_new=True)
+    audience.leader_and_isr_to(77, [0])
+    assert audience.outboxes[1].lead == {0: False, 1: True}
+    assert audience.outboxes[2].lead == {}
+
+
+def test_registrations_change_the_live_list_for_everybody_and_the_recipients() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1), brokers=(1, 2))
+    audience = audience_of(cluster)
+    for box in audience.outboxes.values():
+        box.live_version = audience.live_version
+    assert not any(audience.dirty(box) for box in audience.outboxes.values())
+    audience.tell([elect(cluster, 0, 2, (2,))], ())
+    die(cluster, 1)
+    audience.remove(1)
+    assert audience.dirty(audience.outboxes[2])
+    audience.tell([elect(cluster, 1, 2, (2,))], ())
+    assert audience.outboxes.keys() == {2}
+    assert audience.outboxes[2].lead == {0: False, 1: False}
+    fresh = audience.add(1)
+    assert (fresh.size, fresh.position) == (0, audience.feed.number)
+    audience.tell([elect(cluster, 0, 2, (2,))], ())
+    assert fresh.lead == {0: False}
+
+
+@pytest.mark.seed("S4-47", "S4-66")
+def test_a_snapshot_is_behind_until_its_last_turn() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), brokers=(1, 2))
+    audience = audience_of(cluster, 1)
+    box = audience.outboxes[1]
+    box.live_version = audience.live_version
+    audience.snapshot(1)
+    assert audience.behind(box)
+    assert not audience.dirty(box)
+    box.turn = box.turn_end
+    assert not audience.behind(box)
+
+
+def test_pruning_keeps_what_the_slowest_broker_has_not_read() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), brokers=(1, 2))
+    audience = audience_of(cluster)
+    audience.metadata_changed([0, 1])
+    audience.outboxes[1].position = audience.feed.number
+    audience.prune()
+    assert audience.feed.since(audience.outboxes[2].position, MANY)[0] == [0, 1]
+    audience.outboxes[2].position = audience.feed.number
+    audience.prune()
+    assert len(audience.feed) == 0

@@ -1,0 +1,193 @@
+"""Commands that need no daemon: settings, and those that work on ZooKeeper through the controller's entry points."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.exit_codes import Exit
+from cli.main import app
+from configs.sections import LogSettings
+from configs.settings import Settings
+from controller.http.models import Check, Operation, OperationRequest
+from controller.logs import logging_to
+from tests.polling import eventually
+
+SETTINGS = '[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127.0.0.1"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "regent.toml"
+    path.write_text(SETTINGS)
+    monkeypatch.setenv("REGENT_CONFIG", str(path))
+    return path
+
+
+def regent(*arguments: str, code: Exit = Exit.DONE) -> Result:
+    result = CliRunner().invoke(app, list(arguments), prog_name="regent")
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_config_check(file: Path) -> None:
+    result = regent("config", "check")
+    assert result.stdout == ""
+    assert str(file) in result.stderr.replace("\n", "")
+
+
+def test_config_check_names_every_problem(file: Path) -> None:
+    file.write_text("[controller]\nid = 5\n[log]\nlevel = 3\n")
+    result = regent("config", "check", code=Exit.USAGE)
+    assert "4 problem(s)" in result.stderr
+    for key in ("zookeeper.connect", "listener.advertised_host", "controller.id", "log.level"):
+        assert key in result.stderr
+
+
+def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGENT_ZOOKEEPER__DIGEST", "regent:s3cret")
+    result = regent("config", "show", "-o", "json")
+    rows = {item["key"]: item for item in json.loads(result.stdout)["items"]}
+    assert rows["zookeeper.connect"] == {"key": "zookeeper.connect", "value": '"zk:2181"', "origin": str(file)}
+    assert rows["zookeeper.digest"]["origin"] == "environment REGENT_ZOOKEEPER__DIGEST"
+    assert rows["http.socket"]["origin"] == "default"
+    assert "s3cret" not in result.output
+    assert "s3cret" not in regent("config", "show").output
+
+
+def test_config_example_is_the_file_that_is_shipped() -> None:
+    shipped = Path(__file__).parents[2] / "configs" / "example.toml"
+    assert regent("config", "example").stdout == shipped.read_text()
+
+
+def test_run_hands_settings_and_modes_to_the_daemon(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    async def run(settings: Settings, *, shadow: bool, takeover: bool) -> int:
+        seen.update(settings=settings, shadow=shadow, takeover=takeover)
+        seen["loop"] = type(asyncio.get_running_loop()).__module__
+        return 75
+
+    monkeypatch.setattr("controller.main.run", run)
+    result = CliRunner().invoke(app, ["run", "--shadow"], prog_name="regent")
+    assert result.exit_code == 75
+    assert (seen["shadow"], seen["takeover"]) == (True, False)
+    assert seen["settings"].zookeeper.connect == "zk:2181"
+    assert seen["loop"].startswith("uvloop")
+
+
+def test_run_with_wrong_settings_starts_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> int:
+        raise AssertionError("started")
+
+    monkeypatch.setattr("controller.main.run", run)
+    file.write_text(SETTINGS + "[controller]\nloop_stall_ms_max = 20000\n")
+    assert "zookeeper.session_timeout_ms" in regent("run", code=Exit.USAGE).stderr
+
+
+def test_a_hangup_reads_the_settings_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level changes at once, what needs a restart is named, and a broken file changes nothing."""
+    stream = io.StringIO()
+
+    async def run(settings: Settings, *, shadow: bool, takeover: bool) -> int:
+        async def hang_up(text: str, sentence: str) -> None:
+            await asyncio.to_thread(file.write_text, SETTINGS + text)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await eventually(lambda: sentence in stream.getvalue())
+
+        with logging_to(LogSettings(format="console"), stream):
+            await eventually(lambda: signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL)
+            await hang_up('[log]\nlevel = "error"\n[controller]\nid = 1000007\n', "controller.id stays 1000001")
+            assert logging.getLogger("regent").level == logging.ERROR
+            await hang_up('[log]\nlevel = "loud"\n', "nothing was reloaded")
+            assert 'log.level = "loud"' in stream.getvalue()
+            assert logging.getLogger("regent").level == logging.ERROR
+            await hang_up("", "nothing was reloaded")
+        return 0
+
+    monkeypatch.setattr("controller.main.run", run)
+    before = logging.getLogger("regent").level
+    try:
+        regent("run")
+    finally:
+        logging.getLogger("regent").setLevel(before)
+
+
+@pytest.mark.parametrize(("result", "code"), [("ok", Exit.DONE), ("warning", Exit.DONE), ("refused", Exit.REFUSED)])
+def test_preflight(file: Path, monkeypatch: pytest.MonkeyPatch, result: Any, code: Exit) -> None:
+    async def preflight(settings: Settings) -> list[Check]:
+        return [
+            Check(name="cluster id", result="ok", found="abc"),
+            Check(name="ibp", result=result, found="broker 1 has 3.8-IV0", remedy="upgrade broker 1"),
+        ]
+
+    monkeypatch.setattr("cli.offline.preflight", preflight)
+    said = regent("preflight", code=code)
+    assert "upgrade broker 1" in said.stdout
+    assert ("1 of 2" in said.stderr) == (result == "refused")
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("done", Exit.DONE), ("planned", Exit.DONE), ("running", Exit.UNFINISHED), ("refused", Exit.REFUSED),
+        ("failed", Exit.FAILED),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["takeover", "handback --offline"])
+def test_changes_of_the_role_on_zookeeper_alone(
+    file: Path, monkeypatch: pytest.MonkeyPatch, state: Any, code: Exit, command: str
+) -> None:
+    seen: list[tuple[OperationRequest, float | None]] = []
+
+    async def change(
+        settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Callable[[str], None]
+    ) -> Operation:
+        seen.append((request, wait_s))
+        tell("saved the roll-back file")
+        return Operation(kind="takeover", state=state, message=f"it is {state}", remedy="do so")
+
+    monkeypatch.setattr("cli.offline.takeover", change)
+    monkeypatch.setattr("cli.offline.handback", change)
+    arguments = [*command.split(), "--yes", "--wait", "--timeout", "5", "--reason", "because"]
+    result = regent(*arguments, "-o", "json", code=code)
+    assert seen == [(OperationRequest(reason="because"), 5.0)]
+    assert "saved the roll-back file" in result.stderr
+    assert json.loads(result.stdout)["items"][0]["message"] == f"it is {state}"
+
+
+def test_a_change_without_yes_and_without_a_terminal_is_not_begun(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(*_: object, **__: object) -> Operation:
+        raise AssertionError("begun")
+
+    monkeypatch.setattr("cli.offline.takeover", change)
+    monkeypatch.setattr("cli.offline.handback", change)
+    regent("takeover", code=Exit.USAGE)
+    regent("handback", "--offline", code=Exit.USAGE)
+
+
+def test_a_zookeeper_that_does_not_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGENT_ZOOKEEPER__CONNECT", "127.0.0.1:1/kafka")
+    monkeypatch.setenv("REGENT_ZOOKEEPER__CONNECT_TIMEOUT_MS", "300")
+    result = regent("preflight", code=Exit.UNREACHABLE)
+    assert "127.0.0.1:1/kafka" in result.stderr
+    assert "zookeeper.connect" in result.stderr
+
+
+def test_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(console: object, *, keep: bool) -> int:
+        return 1 if keep else 0
+
+    monkeypatch.setattr("cli.demo.run.run", run)
+    regent("demo")
+    regent("demo", "--keep", code=Exit.FAILED)

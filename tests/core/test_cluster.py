@@ -1,0 +1,188 @@
+"""The model: what is observed, what is applied, and what is implied by neither."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from state_machines.broker_change import broker_death
+from state_machines.cluster import Cluster, StaleChange, leadership_of
+from state_machines.controlled_shutdown import controlled_shutdown
+from state_machines.decision import ReplicaMove
+from state_machines.partition import PartitionStateMachine
+from state_machines.topic_change import new_partitions
+from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
+from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
+
+
+def test_equal_assignments_and_isrs_are_one_object() -> None:
+    cluster = make_cluster(*[P((1, 2, 3), 1, (2, 3))] * 4, P((2, 1, 3), 2))
+    first = cluster.rows[0]
+    assert all(row.assignment is first.assignment and row.isr is first.isr for row in cluster.rows[:4])
+    assert cluster.rows[4].assignment is not first.assignment
+    assert cluster.intern(Assignment((1, 2, 3))) is first.assignment
+    assert cluster.intern(Assignment((1, 2, 3), adding=(3,))) is not first.assignment
+
+
+@pytest.mark.seed("S4-1")
+def test_a_recreated_topic_gets_rows_of_its_own() -> None:
+    """A row index names one incarnation: what is still under way for the old one cannot hit the new one."""
+    cluster = make_cluster(P((1, 2), 1))
+    stale = decided(cluster, partial(broker_death, dead=[1]))
+    assert cluster.observe_topic_gone("t") == [0]
+    assert cluster.topic("t") is None
+    assert cluster.observe_topic_gone("t") == []
+    assert cluster.observe_topic(topic("t", [(2, 3)], czxid=90)) == [1]
+    again = cluster.topic("t")
+    assert again is not None
+    assert (again.index, again.czxid, list(again.rows)) == (1, 90, [1])
+    assert (cluster.find("t", 0), cluster.name(0), cluster.name(1)) == (1, ("t", 0), ("t", 0))
+    with pytest.raises(StaleChange, match="t-0 changed between decision and commit"):
+        cluster.apply(stale.writes)
+    assert cluster.rows[0].state is PartitionState.NON_EXISTENT
+
+
+@pytest.mark.seed("S4-67")
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (None, PartitionState.NEW),
+        (Leadership(1, 3, (1, 2), 5, 7), PartitionState.ONLINE),
+        (Leadership(4, 3, (4, 2), 5, 7), PartitionState.OFFLINE),
+        (Leadership(NO_LEADER, 3, (4,), 5, 7, recovering=True), PartitionState.OFFLINE),
+    ],
+)
+def test_initial_state(found: Leadership | None, state: PartitionState) -> None:
+    cluster = make_cluster()
+    [row] = cluster.observe_topic(topic("t", [(1, 2, 4)]))
+    cluster.load_leadership([row], [found])
+    assert cluster.rows[row].state is state
+    assert leadership_of(cluster.rows[row]) == found
+    assert (row in cluster.leaderless) == (state is not PartitionState.ONLINE)
+
+
+@pytest.mark.seed("S4-80")
+def test_an_isr_that_its_leader_wrote_is_observed() -> None:
+    cluster = make_cluster(P((1, 2), 1, (1,), epoch=3, version=4))
+    assert cluster.observe_leadership(0, leadership_of(cluster.rows[0])) is None, "nothing new, nothing to tell"
+    change = cluster.observe_leadership(0, Leadership(1, 3, (1, 2), EPOCH - 1, 5))
+    assert change is not None
+    assert (change.after.isr, change.after.version, change.after.state) == ((1, 2), 5, PartitionState.ONLINE)
+    assert not change.orders
+    assert not change.is_new
+    assert change.after is cluster.rows[0]
+
+
+def test_a_znode_that_was_removed_and_written_again_with_the_same_version_is_seen() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    change = cluster.observe_leadership(0, Leadership(2, 0, (2,), 9, 0))
+    assert change is not None
+    assert cluster.rows[0].leader == 2
+    gone = cluster.observe_leadership(0, None)
+    assert gone is not None
+    assert (cluster.rows[0].state, cluster.leaderless) == (PartitionState.NEW, {0})
+
+
+def test_apply_takes_a_change_once() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    die(cluster, 1)
+    decision = decided(cluster, partial(broker_death, dead=[1]))
+    enter(cluster, decision)
+    with pytest.raises(StaleChange):
+        cluster.apply(decision.writes)
+
+
+@pytest.mark.seed("S4-44", "S4-45")
+def test_a_write_that_was_given_up_is_tried_at_the_next_event() -> None:
+    """ZooKeeper refused the write, or it stayed contended: the model must not call a dead leader Online."""
+    cluster = make_cluster(P((1, 2), 1), P((2, 3), 2))
+    die(cluster, 1)
+    assert 0 in writes_of(decided(cluster, partial(broker_death, dead=[1])))
+    cluster.observe_undecided([0, 1])
+    assert [row.state.name for row in cluster.rows] == ["OFFLINE", "ONLINE"]
+    assert cluster.leaderless == {0}
+    die(cluster, 3)
+    assert writes_of(carried_out(cluster, partial(broker_death, dead=[3])))[0] == (2, (1, 2)[1:], 1, 1)
+
+
+def test_a_create_that_was_given_up_is_tried_at_the_next_event() -> None:
+    cluster = make_cluster()
+    rows = cluster.observe_topic(topic("t", [(1, 2)]))
+    decided(cluster, partial(new_partitions, rows=rows))
+    cluster.observe_undecided(rows)
+    assert cluster.rows[0].state is PartitionState.NEW
+    die(cluster, 2)
+    assert writes_of(carried_out(cluster, partial(broker_death, dead=[2]))) == {0: (1, (1,), 0, 0)}
+
+
+def test_a_vanished_topic_does_not_come_back_by_a_write_that_was_given_up() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    cluster.observe_topic_gone("t")
+    cluster.observe_undecided([0])
+    assert cluster.rows[0].state is PartitionState.NON_EXISTENT
+    assert cluster.leaderless == set()
+
+
+@pytest.mark.seed("S4-29")
+def test_offline_replicas_follow_liveness() -> None:
+    cluster = make_cluster(P((1, 2, 4), 1))
+    assert cluster.offline_replicas(0) == (4,)
+    cluster.observe_shutting_down(2)
+    assert cluster.offline_replicas(0) == (2, 4)
+    die(cluster, 2)
+    come_back(cluster, 2, 4)
+    assert cluster.offline_replicas(0) == ()
+
+
+def test_hosted_asks_each_assignment_once_and_skips_what_is_gone() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 3), 2), P((1, 2), 1), P((3, 1), 3))
+    assert cluster.hosted(1) == [0, 2, 3]
+    cluster.observe_topic(topic("u", [(1,)]))
+    assert cluster.hosted(1) == [0, 2, 3], "nothing was started there yet"
+    cluster.observe_topic_gone("t")
+    assert cluster.hosted(1) == []
+
+
+def test_exceptions_of_replicas_end_with_the_life_of_their_broker() -> None:
+    cluster = make_cluster(P((2, 1), 2), P((2, 3), 2))
+    cluster.observe_shutting_down(1)
+    carried_out(cluster, partial(controlled_shutdown, broker=1))
+    cluster.apply_replicas([ReplicaMove(1, 3, ReplicaState.DELETION_STARTED, "test")])
+    assert cluster.stopped(0, 1)
+    come_back(cluster, 1)
+    assert not cluster.stopped(0, 1)
+    assert cluster.replica_states == {(1, 3): ReplicaState.DELETION_STARTED}
+    cluster.observe_topic_gone("t")
+    assert cluster.replica_states == {}
+
+
+def test_online_is_implied_and_never_kept() -> None:
+    """Moves are entered before the writes of their rows: a replica of a row that is NonExistent so far, too."""
+    cluster = make_cluster()
+    rows = cluster.observe_topic(topic("t", [(1, 2)] * 3))
+    decision = decided(cluster, partial(new_partitions, rows=rows))
+    cluster.apply_replicas(decision.replica_moves)
+    assert cluster.replica_states == {}
+    cluster.apply_replicas([ReplicaMove(0, 9, ReplicaState.OFFLINE, "its broker is absent")])
+    assert cluster.replica_states == {}
+
+
+def test_preferred_imbalance_counts_partitions_with_a_leadership() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 2), P((1, 2)), P((3, 1), NO_LEADER, (3,)))
+    assert cluster.preferred_imbalance() == 2
+    carried_out(cluster, lambda draft: PartitionStateMachine(draft).take_offline([1], "test"))
+    carried_out(cluster, lambda draft: PartitionStateMachine(draft).remove([1], "test"))
+    assert cluster.preferred_imbalance() == 1, "a partition that is being deleted is nobody's imbalance"
+    emptied = make_cluster()
+    emptied.load_leadership(
+        emptied.observe_topic(TopicAssignment("t", None, {0: Assignment(())}, 0, 1)), [Leadership(1, 0, (1,), 1, 0)]
+    )
+    assert emptied.preferred_imbalance() == 1
+
+
+def test_an_empty_model() -> None:
+    cluster = Cluster(EPOCH)
+    assert (cluster.find("t", 0), cluster.topic("t"), cluster.hosted(1), cluster.preferred_imbalance()) == (
+        None, None, [], 0,
+    )  # fmt: skip

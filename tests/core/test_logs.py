@@ -1,0 +1,128 @@
+"""Logs as an operator reads them: one sentence, JSON where no terminal is, no locals, never in the loop's way."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from configs.sections import LogSettings
+from controller import logs
+from controller.logs import STATE_CHANGE, logging_to, set_levels
+
+log = logging.getLogger("regent.test")
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in (None, "regent", STATE_CHANGE)]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def logged(settings: LogSettings, stream: io.StringIO | None = None) -> str:
+    stream = stream or io.StringIO()
+    with logging_to(settings, stream):
+        log.info("took the role with epoch %d because %s", 5, "nobody held it", extra={"epoch": 5})
+        log.debug("quiet")
+    return stream.getvalue()
+
+
+def test_json_where_no_terminal_is() -> None:
+    line = json.loads(logged(LogSettings()))
+    assert line["event"] == "took the role with epoch 5 because nobody held it"
+    assert (line["level"], line["logger"], line["epoch"]) == ("info", "regent.test", 5)
+    assert line["timestamp"].endswith("Z")
+    assert list(line)[:4] == ["timestamp", "level", "logger", "event"]
+
+
+def test_a_line_for_eyes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = logged(LogSettings(), Terminal())
+    assert "took the role with epoch 5 because nobody held it" in text
+    assert "\x1b" not in text
+    assert not text.startswith("{")
+    monkeypatch.delenv("NO_COLOR")
+    assert "\x1b" in logged(LogSettings(), Terminal())
+
+
+@pytest.mark.parametrize(("chosen", "as_json"), [("json", True), ("console", False)])
+def test_the_format_may_be_chosen(chosen: str, as_json: bool) -> None:
+    settings = LogSettings.model_validate({"format": chosen})
+    for stream in (io.StringIO(), Terminal()):
+        assert logged(settings, stream).startswith("{") == as_json
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_tracebacks_show_no_locals(form: str) -> None:
+    stream = io.StringIO()
+    with logging_to(LogSettings.model_validate({"format": form}), stream):
+        password = "s3cret"
+        try:
+            raise ValueError(f"length {len(password)}")
+        except ValueError:
+            log.exception("broke")
+    text = stream.getvalue()
+    assert "ValueError: length 6" in text
+    assert "test_logs.py" in text
+    assert "s3cret" not in text
+
+
+def test_levels_of_ours_of_state_changes_and_of_libraries() -> None:
+    stream = io.StringIO()
+    with logging_to(LogSettings(level="info", state_change_level="error", format="console"), stream):
+        logging.getLogger(STATE_CHANGE).warning("a partition moved")
+        logging.getLogger("kazoo.client").info("library chatter")
+        logging.getLogger("kazoo.client").warning("library warning")
+        set_levels(LogSettings(level="debug", state_change_level="debug"))
+        log.debug("after the reload")
+        logging.getLogger(STATE_CHANGE).debug("now it shows")
+        logging.getLogger("kazoo.client").info("library detail")
+    text = stream.getvalue()
+    assert "a partition moved" not in text
+    assert "library chatter" not in text
+    for sentence in ("library warning", "after the reload", "now it shows", "library detail"):
+        assert sentence in text
+
+
+def test_the_sentence_is_fixed_when_it_is_said() -> None:
+    stream = io.StringIO()
+    isr = [1, 2, 3]
+    with logging_to(LogSettings(), stream):
+        log.info("isr is %s", isr)
+        isr.clear()
+    assert json.loads(stream.getvalue())["event"] == "isr is [1, 2, 3]"
+
+
+def test_a_reader_that_stands_still_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe is full: logging goes on at once, lines are dropped and counted, the end is bounded."""
+    monkeypatch.setattr(logs, "QUEUED_LINES_MAX", 5)
+    monkeypatch.setattr(logs, "FLUSH_S_MAX", 0.05)
+    reading, writing = os.pipe()
+    finished = threading.Event()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as pipe:
+
+        def life() -> None:
+            with logging_to(LogSettings(), pipe) as queued:
+                for _ in range(100):
+                    log.info("x" * 4_096)
+                assert queued.dropped >= 50
+            finished.set()
+
+        threading.Thread(target=life, daemon=True).start()
+        assert finished.wait(20)
+        os.set_blocking(reading, False)
+        while reader.read(65_536):
+            pass

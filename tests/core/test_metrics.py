@@ -1,0 +1,187 @@
+"""Scrapes: in every mode, before anything is known, with the names that dashboards for Kafka's controller use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.counters import Counters
+from controller.gauges import BrokerGauges, Gauges, Mode
+from controller.kafka_metrics import STATES, controller_state
+from controller.metric_families import LABELS_MAX
+from controller.metrics import About, DaemonCollector, exposition, registry
+
+
+@dataclass
+class View:
+    shown: Gauges
+    broken: bool = False
+
+    def gauges(self) -> Gauges:
+        if self.broken:
+            raise KeyError("half initialised")
+        return self.shown
+
+
+BUSY = Gauges(
+    mode=Mode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
+    event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, controller_state=2, offline_partitions=3,
+    preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2, under_replicated_partitions=9,
+    brokers={1: BrokerGauges(queued=2, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=1)},
+)  # fmt: skip
+
+
+def scrape(counters: Counters, view: View, accept: str = "") -> dict[str, float]:
+    """Every sample by ``name{label="value"}``."""
+    body, _ = exposition(registry(DaemonCollector(About("1.2.3", 1_000_001), counters, view)), accept)
+    return samples(text_string_to_metric_families(body.decode()))
+
+
+def samples(families: object) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for family in families:  # type: ignore[attr-defined]
+        assert isinstance(family, Metric)
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            key = f"{sample.name}{{{labels}}}" if labels else sample.name
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found
+
+
+def test_the_names_of_kafkas_controller() -> None:
+    """Those of facts that dashboards and the usual alerts query, in jmx_exporter's lower case."""
+    found = scrape(Counters(unclean_elections=3), View(BUSY))
+    controller = "kafka_controller_kafkacontroller"
+    assert found[f"{controller}_activecontrollercount"] == 1
+    assert found[f"{controller}_offlinepartitionscount"] == 3
+    assert found[f"{controller}_preferredreplicaimbalancecount"] == 5
+    assert found[f"{controller}_controllerstate"] == 2
+    assert found[f"{controller}_globaltopiccount"] == 6
+    assert found[f"{controller}_globalpartitioncount"] == 60
+    assert found[f"{controller}_activebrokercount"] == 2
+    assert found[f"{controller}_fencedbrokercount"] == 0
+    assert found[f"{controller}_zkmigrationstate"] == 4
+    for name in ("topics", "replicas"):
+        assert found[f"{controller}_{name}todeletecount"] == found[f"{controller}_{name}ineligibletodeletecount"] == 0
+    assert found["kafka_controller_controllereventmanager_eventqueuesize"] == 4
+    assert found["kafka_controller_controllerchannelmanager_totalqueuesize"] == 3
+    assert found['kafka_controller_controllerchannelmanager_queuesize{broker_id="1"}'] == 2
+    assert found["kafka_controller_controllerstats_uncleanleaderelections_total"] == 3
+    assert found["kafka_controller_controllerstats_uncleanleaderelectionspersec"] == 3
+
+
+def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
+    counters = Counters()
+    for ms in range(1, 101):
+        counters.events["broker_change"].record(ms / 1e3)
+    counters.events["broker_modifications"].record(1.0)
+    counters.queue_time.record(0.25)
+    counters.broker_requests[1].record(0.03)
+    counters.broker_requests[9].record(0.03)
+    found = scrape(counters, View(BUSY))
+    election = "kafka_controller_controllerstats_leaderelectionrateandtimems"
+    assert found[f"{election}_count"] == 101, "kinds of one Kafka state are one timer"
+    assert found[f'{election}{{quantile="0.5"}}'] == pytest.approx(51, abs=1)
+    assert found[f'{election}{{quantile="0.999"}}'] == pytest.approx(1_000)
+    assert found["kafka_controller_controllerstats_topicdeletionrateandtimems_count"] == 0, "alerts need the series"
+    assert found['kafka_controller_controllereventmanager_eventqueuetimems{quantile="0.99"}'] == pytest.approx(250)
+    requests = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
+    assert found[f'{requests}_count{{broker_id="1"}}'] == 1
+    assert f'{requests}_count{{broker_id="9"}}' not in found, "a broker that is gone is not shown"
+
+
+def test_own_names_are_in_base_units() -> None:
+    counters = Counters(commits=5, writes=50, conflicts=4, unknown_outcomes=3, interim_terms=1, terms=2, fenced=1)
+    counters.refusals.update({"no live replica in the ISR": 7})
+    counters.queue_time.record(0.02)
+    counters.loop_lag.record(60)
+    found = scrape(counters, View(BUSY))
+    assert found['regent_build_info{controller_id="1000001",version="1.2.3"}'] == 1
+    assert found["regent_term_epoch"] == 7
+    assert found["regent_lease_remaining_seconds"] == 12.5
+    assert found["regent_ibp_mismatch_brokers"] == 1
+    assert found["regent_malformed_znodes"] == 2
+    assert found["regent_commits_total"] == 5
+    assert found["regent_conflicts_total"] == 4
+    assert found["regent_unknown_outcomes_total"] == 3
+    assert found["regent_interim_terms_total"] == 1
+    assert found['regent_refusals_total{reason="no live replica in the ISR"}'] == 7
+    assert found['regent_broker_propagation_age_seconds{broker_id="1"}'] == 0.5
+    assert found['regent_broker_unacknowledged_partitions{broker_id="1"}'] == 8
+    assert found['regent_event_queue_seconds_bucket{le="0.01"}'] == 0
+    assert found['regent_event_queue_seconds_bucket{le="0.025"}'] == 1
+    assert found['regent_loop_lag_seconds_bucket{le="30.0"}'] == 0
+    assert found['regent_loop_lag_seconds_bucket{le="+Inf"}'] == 1
+    assert found["regent_loop_lag_seconds_count"] == 1
+    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|role)")
+    assert all(units.search(name) for name in found if name.startswith("regent_"))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_each_mode_is_one_gauge_of_several(mode: Mode) -> None:
+    """While not active nothing of Kafka's is counted twice over several daemons."""
+    found = scrape(Counters(), View(Gauges(mode=mode, offline_partitions=3)))
+    assert {m: found[f'regent_role{{mode="{m}"}}'] for m in Mode} == {m: float(m is mode) for m in Mode}
+    assert found["kafka_controller_kafkacontroller_activecontrollercount"] == float(mode is Mode.ACTIVE)
+    shown = 3 if mode in (Mode.ACTIVE, Mode.SUSPENDED) else 0
+    assert found["kafka_controller_kafkacontroller_offlinepartitionscount"] == shown
+
+
+def test_a_state_that_cannot_be_read_costs_gauges_not_the_scrape(caplog: pytest.LogCaptureFixture) -> None:
+    view = View(BUSY, broken=True)
+    metrics = registry(DaemonCollector(About("1", 1), Counters(commits=5), view))
+    for expected in (1.0, 2.0):
+        body, _ = exposition(metrics, "")
+        found = samples(text_string_to_metric_families(body.decode()))
+        assert found["regent_scrape_failures_total"] == expected
+        assert found["regent_commits_total"] == 5
+        assert found['regent_role{mode="starting"}'] == 1
+    assert "could not be read" in caplog.text
+    view.broken = False
+    assert scrape(Counters(), view)["regent_term_epoch"] == 7
+
+
+def test_reasons_are_bounded_and_nothing_is_lost() -> None:
+    counters = Counters()
+    for number in range(LABELS_MAX + 50):
+        counters.refusals[f"reason {number}"] = 2
+    reasons = {name: value for name, value in scrape(counters, View(BUSY)).items() if "regent_refusals" in name}
+    assert len(reasons) == LABELS_MAX + 1
+    assert sum(reasons.values()) == 2 * (LABELS_MAX + 50)
+    assert reasons['regent_refusals_total{reason="other"}'] == 100
+
+
+def test_no_metric_is_labelled_by_partition_or_topic() -> None:
+    counters = Counters()
+    counters.events["alter_partition"].record(0.1)
+    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View(BUSY))), "")
+    labels = {
+        label
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+        for label in sample.labels
+    }
+    assert labels <= {
+        "version", "controller_id", "mode", "reason", "error", "event", "le", "quantile", "broker_id", "generation",
+    }  # fmt: skip
+
+
+def test_openmetrics_where_it_is_asked_for() -> None:
+    metrics = registry(DaemonCollector(About("1", 1), Counters(unclean_elections=1), View(BUSY)))
+    body, content_type = exposition(metrics, "application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    found = samples(parse_openmetrics(body.decode()))  # type: ignore[no-untyped-call]
+    assert found["kafka_controller_controllerstats_uncleanleaderelections_total"] == 1
+
+
+def test_controller_state_while_an_event_is_handled() -> None:
+    assert controller_state(None) == controller_state("a kind of our own") == 0
+    assert controller_state("failover") == 1
+    assert controller_state("controlled_shutdown") == 8
+    assert len({state.timer for state in STATES.values()}) == len({state.value for state in STATES.values()})

@@ -1,0 +1,42 @@
+"""The example file: complete, explained, equal to the defaults, and usable as it stands."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from configs import example
+from configs.loading import load
+from configs.settings import keys
+
+FILE = Path(example.__file__).with_name("example.toml")
+
+
+def test_it_is_what_the_settings_generate() -> None:
+    assert FILE.read_text() == example.render(), "run: python -m configs.example > configs/example.toml"
+
+
+def test_it_loads_as_it_stands() -> None:
+    settings = load(FILE, {}).settings
+    assert settings.listener.advertised_host == "regent1.example.com"
+
+
+def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
+    """With every comment sign before a key removed it still loads, and what has a default equals it."""
+    full = re.sub(r"(?m)^#(?=\w+ = )", "", FILE.read_text())
+    shown = {f"{section}.{name}" for section, items in tomllib.loads(full).items() for name in items}
+    secrets = {key.name for key in keys() if key.meta("environment_only")}
+    assert shown | secrets == {key.name for key in keys()}
+    path = tmp_path / "full.toml"
+    path.write_text(full.replace("/etc/regent/zookeeper-digest", str(tmp_path / "digest")))
+    (tmp_path / "digest").write_text("user:password")
+    settings = load(path, {}).settings
+    plain = load(FILE, {}).settings
+    assert settings.model_dump(exclude={"zookeeper"}) == plain.model_dump(exclude={"zookeeper"})
+
+
+def test_every_key_is_explained() -> None:
+    for key in keys():
+        assert key.field.description, key.name
+        assert (key.field.description or "").endswith("."), key.name

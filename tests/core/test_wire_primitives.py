@@ -1,0 +1,112 @@
+"""Primitive types and frames: round trips with kio, and bytes that nobody should have sent."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.serial import writers
+
+from brokers.wire.frames import FrameBuffer
+from brokers.wire.primitives import Malformed, Reader, compact_nullable_string, compact_string, legacy_string, varint
+from tests.core.wire_kit import quickly
+
+
+def kio(write: object, value: object) -> bytes:
+    buffer = BytesIO()
+    write(buffer, value)  # type: ignore[operator]
+    return buffer.getvalue()
+
+
+@quickly
+@given(st.integers(0, 2**31 - 1) | st.sampled_from([0, 127, 128, 16383, 16384]))
+def test_varints_are_written_and_read_as_kio_does(value: int) -> None:
+    assert varint(value) == kio(writers.write_unsigned_varint, value)
+    assert Reader(varint(value)).varint() == value
+
+
+@quickly
+@given(st.text(max_size=300))
+def test_strings_are_written_and_read_as_kio_does(text: str) -> None:
+    assert compact_string(text) == kio(writers.write_compact_string, text)
+    assert legacy_string(text) == kio(writers.write_legacy_string, text)
+    assert Reader(compact_string(text)).compact_string() == text
+    assert Reader(legacy_string(text)).legacy_string() == text
+    assert Reader(legacy_string(text)).legacy_nullable_string() == text
+
+
+def test_null_strings() -> None:
+    assert compact_nullable_string(None) == kio(writers.write_nullable_compact_string, None)
+    assert compact_nullable_string("r1") == compact_string("r1")
+    assert Reader(b"\xff\xff").legacy_nullable_string() is None
+    with pytest.raises(Malformed, match="-1 bytes"):
+        Reader(b"\xff\xff").legacy_string()
+    with pytest.raises(Malformed):
+        Reader(b"\0").compact_string()
+
+
+def test_tagged_fields_are_passed_over() -> None:
+    reader = Reader(varint(2) + varint(0) + varint(3) + b"abc" + varint(900) + varint(0) + b"rest")
+    reader.skip_tags()
+    assert reader.position == len(reader.data) - 4
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xff\xff\xff\xff\x0f", "does not fit"),
+        (b"\xff\xff\xff\xff\xff\x01", "longer than 5 bytes"),
+        (b"\x00", "does not fit"),
+        (b"\x03abc", "does not fit"),
+        (b"", "does not fit"),
+    ],
+)
+def test_an_array_that_claims_more_than_is_there_is_refused_before_anything_is_built(data: bytes, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        Reader(data).compact_array(Reader.i32, 4)
+
+
+def test_a_message_of_countless_tiny_items_is_refused() -> None:
+    with pytest.raises(Malformed, match="more array items"):
+        Reader(varint(1_001) + bytes(1_000), items_max=999).compact_array(Reader.i8, 1)
+
+
+def test_tags_and_text_that_lie_are_refused() -> None:
+    with pytest.raises(Malformed, match="tagged fields"):
+        Reader(b"\xff\x7f").skip_tags()
+    with pytest.raises(Malformed, match="tagged field of"):
+        Reader(b"\x01\x00\x7f").skip_tags()
+    with pytest.raises(Malformed, match="UTF-8"):
+        Reader(b"\x03\xff\xfe").compact_string()
+    with pytest.raises(Malformed, match="follow the message"):
+        Reader(b"x").end()
+
+
+@quickly
+@given(st.lists(st.binary(max_size=50), max_size=8), st.lists(st.integers(1, 40), min_size=1))
+def test_frames_come_out_whole_however_the_stream_is_cut(frames: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    buffer, found, position, turn = FrameBuffer(50), [], 0, 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        found += buffer.feed(stream[position : position + size])
+        position, turn = position + size, turn + 1
+    assert found == frames
+    assert not buffer.partial
+    assert buffer.announced == 0
+
+
+def test_an_incomplete_frame_announces_its_size() -> None:
+    buffer = FrameBuffer(1_000)
+    assert buffer.feed(b"\0\0") == []
+    assert (buffer.partial, buffer.announced) == (True, 0)
+    assert buffer.feed(b"\x01\x00abc") == []
+    assert (buffer.partial, buffer.announced) == (True, 256)
+
+
+@pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GET ", b"\x16\3\1\2", b"\0\0\0\x0b"])
+def test_a_length_outside_of_the_limit_is_refused_before_its_bytes_arrive(length: bytes) -> None:
+    with pytest.raises(Malformed, match="at most 10"):
+        FrameBuffer(10).feed(length)

@@ -1,0 +1,215 @@
+"""LeaderAndIsr, UpdateMetadata and StopReplica of every version, read back field by field with kio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.sealing import Sealer
+from brokers.snapshot import encode_turn
+from brokers.wire.partitions import PartitionEncoder
+from brokers.wire.requests import EMPTY_BODY, Requests, live_list
+from brokers.wire.versions import Ibp
+from state_machines.audience import Audience, is_told
+from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from tests.core.wire_kit import (
+    IBPS,
+    FakeCluster,
+    clusters,
+    epochs,
+    ids,
+    names,
+    quickly,
+    read_request,
+    to_uuid,
+    topic_ids,
+    unframe,
+)
+
+BROKER_EPOCH = 2**40 + 7
+
+endpoints = st.builds(Endpoint, names, names, st.integers(1, 65535), st.integers(0, 3))
+live_brokers = st.lists(
+    st.builds(Broker, ids, epochs, st.lists(endpoints, max_size=3).map(tuple), st.none() | names),
+    max_size=4,
+    unique_by=lambda broker: broker.id,
+)
+
+
+def same_head(entry: Any, row: PartitionRow, partition_epoch: str) -> None:
+    assert entry.partition_index == row.partition
+    assert entry.controller_epoch == row.controller_epoch
+    assert entry.leader == row.leader
+    assert entry.leader_epoch == row.leader_epoch
+    assert entry.isr == row.isr
+    assert getattr(entry, partition_epoch) == row.version
+    assert entry.replicas == row.assignment.replicas
+
+
+def by_partition(entity: Any, cluster: FakeCluster, *, topic_ids: bool) -> dict[int, Any]:
+    """Entries by row; every topic occurs once, under its right id."""
+    found: dict[int, Any] = {}
+    rows = {(cluster.topics[row.topic].name, row.partition): i for i, row in enumerate(cluster.rows)}
+    topics: dict[str, Topic] = {topic.name: topic for topic in cluster.topics}
+    assert len({state.topic_name for state in entity.topic_states}) == len(entity.topic_states)
+    for state in entity.topic_states:
+        if topic_ids:
+            assert state.topic_id == to_uuid(topics[state.topic_name].topic_id)
+        for entry in state.partition_states:
+            i = rows[state.topic_name, entry.partition_index]
+            assert i not in found
+            found[i] = entry
+    return found
+
+
+def check_header(header: Any, entity: Any, version: int, *, kraft_since: int) -> None:
+    assert header.request_api_version == version
+    assert header.correlation_id == 77
+    assert header.client_id == "1000001"
+    assert entity.controller_id == 1000001
+    assert entity.controller_epoch == 9
+    assert entity.broker_epoch == BROKER_EPOCH
+    assert getattr(entity, "is_k_raft_controller", None) == (False if version >= kraft_since else None)
+
+
+def check_leader_and_isr(ibp: Ibp, cluster: FakeCluster, body: bytes, news: dict[int, bool]) -> None:
+    frame = unframe(Requests(ibp, 1000001, 9).leader_and_isr(77, BROKER_EPOCH, body))
+    header, entity = read_request(frame)
+    version = ibp.leader_and_isr_version
+    check_header(header, entity, version, kraft_since=7)
+    assert entity.live_leaders == ()
+    assert getattr(entity, "type_", 0) == 0
+    entries = by_partition(entity, cluster, topic_ids=version >= 5)
+    assert entries.keys() == news.keys()
+    for i, entry in entries.items():
+        row = cluster.rows[i]
+        same_head(entry, row, "partition_epoch")
+        assert entry.adding_replicas == row.assignment.adding
+        assert entry.removing_replicas == row.assignment.removing
+        assert entry.is_new == news[i]
+        if version >= 6:
+            assert entry.leader_recovery_state == row.recovering
+
+
+def check_update_metadata(ibp: Ibp, cluster: FakeCluster, body: bytes, told: set[int], brokers: list[Broker]) -> None:
+    frame = unframe(Requests(ibp, 1000001, 9).update_metadata(77, BROKER_EPOCH, body, live_list(brokers)))
+    header, entity = read_request(frame)
+    version = ibp.update_metadata_version
+    check_header(header, entity, version, kraft_since=8)
+    entries = by_partition(entity, cluster, topic_ids=version >= 7)
+    assert entries.keys() == told
+    for i, entry in entries.items():
+        same_head(entry, cluster.rows[i], "zk_version")
+        assert entry.offline_replicas == cluster.offline[i]
+    assert [(b.id_, b.rack) for b in entity.live_brokers] == [(b.id, b.rack) for b in brokers]
+    for listed, broker in zip(entity.live_brokers, brokers, strict=True):
+        read = [Endpoint(e.listener, e.host, e.port, e.security_protocol) for e in listed.endpoints]
+        assert tuple(read) == broker.endpoints
+
+
+def row_with(replicas: int) -> PartitionRow:
+    members = tuple(range(1, replicas + 1))
+    return PartitionRow(0, 0, Assignment(members), PartitionState.ONLINE, 1, 4, members, 2, 9)
+
+
+def told(cluster: FakeCluster) -> set[int]:
+    return {i for i, row in enumerate(cluster.rows) if is_told(row)}
+
+
+@pytest.mark.seed("S4-76", "S4-85")
+@pytest.mark.parametrize("ibp", IBPS, ids=str)
+@quickly
+@given(cluster=clusters(), data=st.data())
+def test_dirty_rows_read_back_field_by_field(ibp: Ibp, cluster: FakeCluster, data: st.DataObject) -> None:
+    audience = Audience(cluster)
+    audience.metadata_changed(range(len(cluster.rows)))
+    sealer = Sealer(audience, ibp)
+    news = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
+    metadata, position = sealer.update_metadata(0)
+    leaders = sealer.leader_and_isr(news)
+    assert position == len(cluster.rows)
+    assert (metadata is None) == (leaders is None) == (not told(cluster))
+    if metadata is not None and leaders is not None:
+        check_update_metadata(ibp, cluster, metadata, told(cluster), data.draw(live_brokers))
+        check_leader_and_isr(ibp, cluster, leaders, {i: new for i, new in news.items() if i in told(cluster)})
+
+
+@pytest.mark.seed("S4-76", "S4-85")
+@pytest.mark.parametrize("ibp", IBPS, ids=str)
+@quickly
+@given(cluster=clusters(), turn_rows=st.integers(1, 8), data=st.data())
+def test_a_snapshot_tells_everything_once_and_each_broker_what_it_hosts(
+    ibp: Ibp, cluster: FakeCluster, turn_rows: int, data: st.DataObject
+) -> None:
+    hosts = sorted({b for row in cluster.rows for b in row.assignment.replicas})
+    wanting = data.draw(st.lists(st.sampled_from(hosts), unique=True)) if hosts else []
+    first, seen = 0, set()
+    while first < len(cluster.rows):
+        turn = encode_turn(cluster, PartitionEncoder(ibp), first, turn_rows, wanting)
+        assert first < turn.last <= first + turn_rows
+        here = {i for i in range(first, turn.last) if is_told(cluster.rows[i])}
+        assert (turn.metadata is None) == (not here)
+        if turn.metadata is not None:
+            check_update_metadata(ibp, cluster, turn.metadata, here, [])
+        for broker in wanting:
+            hosted = {i: False for i in here if broker in cluster.rows[i].assignment.replicas}
+            body = turn.take(broker)
+            assert (body is None) == (not hosted)
+            if body is not None:
+                check_leader_and_isr(ibp, cluster, body, hosted)
+        seen |= here
+        first = turn.last
+    assert seen == told(cluster)
+
+
+@pytest.mark.seed("S4-76")
+@pytest.mark.parametrize("ibp", IBPS, ids=str)
+@quickly
+@given(cluster=clusters(), data=st.data())
+def test_stop_replica_reads_back_with_its_leader_epochs(ibp: Ibp, cluster: FakeCluster, data: st.DataObject) -> None:
+    deletes = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
+    body = Sealer(Audience(cluster), ibp).stop_replica(deletes)
+    header, entity = read_request(unframe(Requests(ibp, 1000001, 9).stop_replica(77, BROKER_EPOCH, body)))
+    check_header(header, entity, ibp.stop_replica_version, kraft_since=4)
+    entries = by_partition(entity, cluster, topic_ids=False)
+    assert entries.keys() == deletes.keys()
+    for i, entry in entries.items():
+        row = cluster.rows[i]
+        epoch = row.leader_epoch if row.has_leadership else -1
+        assert entry.leader_epoch == (-2 if row.state is PartitionState.NON_EXISTENT else epoch)
+        assert entry.delete_partition == deletes[i]
+
+
+@pytest.mark.parametrize("ibp", IBPS, ids=str)
+@quickly
+@given(brokers=live_brokers)
+def test_the_live_list_alone_is_an_update_without_topics(ibp: Ibp, brokers: list[Broker]) -> None:
+    check_update_metadata(ibp, FakeCluster([], [], {}), EMPTY_BODY, set(), brokers)
+
+
+@quickly
+@given(name=names, topic_id=topic_ids, sizes=st.integers(126, 300))
+def test_long_names_and_many_partitions_need_longer_lengths(name: str, topic_id: bytes | None, sizes: int) -> None:
+    row = row_with(3)
+    table = [PartitionRow(0, p, row.assignment, row.state, 1, 4, (1, 2), 2, p) for p in range(sizes)]
+    cluster = FakeCluster([Topic(0, name, topic_id, range(sizes), 0, 1)], table, dict.fromkeys(range(sizes), ()))
+    turn = encode_turn(cluster, PartitionEncoder(IBPS[-1]), 0, 1000, [1])
+    lead = turn.take(1)
+    assert turn.metadata is not None
+    assert lead is not None
+    check_update_metadata(IBPS[-1], cluster, turn.metadata, set(range(sizes)), [])
+    check_leader_and_isr(IBPS[-1], cluster, lead, dict.fromkeys(range(sizes), False))
+
+
+@pytest.mark.parametrize("replicas", [127, 128, 200])
+def test_hundreds_of_replicas_fit(replicas: int) -> None:
+    cluster = FakeCluster([Topic(0, "t", None, (0,), 0, 1)], [row_with(replicas)], {0: ()})
+    turn = encode_turn(cluster, PartitionEncoder(IBPS[0]), 0, 10, [2])
+    lead = turn.take(2)
+    assert turn.metadata is not None
+    assert lead is not None
+    check_update_metadata(IBPS[0], cluster, turn.metadata, {0}, [])
+    check_leader_and_isr(IBPS[0], cluster, lead, {0: False})

@@ -1,0 +1,150 @@
+"""kio as the reference codec: reads what the product's encoders wrote, writes what its decoders read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from brokers.wire.versions import Ibp
+from state_machines.types import NO_VERSION, Assignment, PartitionRow, PartitionState, Topic
+
+IBPS = [Ibp.parse(text) for text in ("2.7-IV1", "2.8", "3.2", "3.9")]
+"""One IBP for each combination of request versions."""
+quickly = settings(max_examples=30, deadline=None)
+
+
+def unframe(parts: Iterable[bytes]) -> bytes:
+    """The one frame in what was written, its length checked."""
+    data = b"".join(parts)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    return data[4:]
+
+
+def read_request(frame: bytes) -> tuple[Any, Any]:
+    """kio's header and entity of a request; nothing may be left over."""
+    key, version = int.from_bytes(frame[0:2], "big"), int.from_bytes(frame[2:4], "big")
+    schema: Any = load_request_schema(key, version)
+    header, start = entity_reader(schema.__header_schema__)(frame, 0)
+    entity, size = entity_reader(schema)(frame, start)
+    assert start + size == len(frame)
+    return header, entity
+
+
+def write_request(key: int, version: int, correlation: int, client_id: str | None = "2", **fields: object) -> bytes:
+    """A request without its length."""
+    schema: Any = load_request_schema(key, version)
+    names: dict[str, Any] = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation}
+    if "client_id" in schema.__header_schema__.__dataclass_fields__:
+        names["client_id"] = client_id
+    return _write(schema.__header_schema__(**names)) + _write(schema(**fields))
+
+
+def write_response(key: int, version: int, correlation: int, **fields: object) -> bytes:
+    """A response without its length."""
+    schema: Any = load_response_schema(key, version)
+    return _write(schema.__header_schema__(correlation_id=correlation)) + _write(schema(**fields))
+
+
+def read_response(key: int, version: int, frame: bytes) -> tuple[int, Any]:
+    """Correlation id and kio's entity of a response; nothing may be left over."""
+    schema: Any = load_response_schema(key, version)
+    header, start = entity_reader(schema.__header_schema__)(frame, 0)
+    entity, size = entity_reader(schema)(frame, start)
+    assert start + size == len(frame)
+    return header.correlation_id, entity
+
+
+def part(key: int, version: int, kind: str, *, response: bool = False, **fields: object) -> Any:
+    """A nested entity, only with the fields that the version has."""
+    schema = getattr(load_payload_module(key, version, EntityType.response if response else EntityType.request), kind)
+    return schema(**{name: value for name, value in fields.items() if name in schema.__dataclass_fields__})
+
+
+def _write(entity: Any) -> bytes:
+    buffer = BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def to_uuid(topic_id: bytes | None) -> uuid.UUID | None:
+    """kio's form of a topic id."""
+    return uuid.UUID(bytes=topic_id) if topic_id else None
+
+
+ids = st.integers(0, 2**31 - 1)
+small_ids = st.integers(0, 6)
+epochs = st.integers(0, 2**31 - 1)
+names = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789._-", min_size=1, max_size=249)
+replica_lists = st.lists(ids, min_size=1, max_size=5, unique=True).map(tuple)
+topic_ids = st.none() | st.binary(min_size=16, max_size=16).filter(any)
+
+
+@st.composite
+def rows(draw: st.DrawFn, topic: int, partition: int) -> PartitionRow:
+    """A row that brokers are told, reassignments and unclean elections included."""
+    replicas = draw(replica_lists)
+    some = st.lists(st.sampled_from(replicas), unique=True, max_size=len(replicas)).map(tuple)
+    return PartitionRow(
+        topic,
+        partition,
+        Assignment(replicas, draw(some), draw(some)),
+        draw(st.sampled_from([PartitionState.ONLINE, PartitionState.OFFLINE])),
+        draw(st.sampled_from([-1, *replicas])),
+        draw(epochs),
+        draw(some),
+        draw(epochs),
+        draw(epochs),
+        draw(st.booleans()),
+    )
+
+
+class FakeCluster:
+    """A model made of rows, for encoders; some rows without leadership, some ended."""
+
+    def __init__(self, topics: list[Topic], table: list[PartitionRow], offline: Mapping[int, tuple[int, ...]]) -> None:
+        self.epoch = 5
+        self.topics = topics
+        self.rows = table
+        self.brokers: dict[int, Any] = {}
+        self.live: frozenset[int] = frozenset()
+        self.offline = offline
+
+    def offline_replicas(self, i: int) -> tuple[int, ...]:
+        return self.offline.get(i, ())
+
+    def stopped(self, i: int, broker: int) -> bool:
+        return False
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> FakeCluster:
+    """Up to five topics of up to four partitions each; later partitions of a topic may stand apart."""
+    count = draw(st.integers(1, 5))
+    topic_names = draw(st.lists(names, min_size=count, max_size=count, unique=True))
+    sizes = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
+    places = [(t, p) for t in range(count) for p in range(sizes[t])]
+    table = [draw(rows(t, p)) for t, p in places]
+    for extra in draw(st.lists(st.integers(0, count - 1), max_size=2)):
+        table.append(draw(rows(extra, sizes[extra])))
+        sizes[extra] += 1
+    for i in draw(st.lists(st.integers(0, max(0, len(table) - 1)), max_size=2)) if table else []:
+        row = table[i]
+        state = draw(st.sampled_from([PartitionState.NEW, PartitionState.NON_EXISTENT]))
+        table[i] = PartitionRow(row.topic, row.partition, row.assignment, state, version=NO_VERSION)
+    topics = [
+        Topic(t, topic_names[t], draw(topic_ids), [i for i, row in enumerate(table) if row.topic == t], 0, 1)
+        for t in range(count)
+    ]
+    offline = {
+        i: draw(st.lists(st.sampled_from(row.assignment.replicas), unique=True).map(tuple))
+        for i, row in enumerate(table)
+    }
+    return FakeCluster(topics, table, offline)

@@ -1,0 +1,115 @@
+"""The evidence for docs/conformance.md: marks and outcomes of several runs, and the page that is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import conformance
+from tests import seed_results
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFTEST = """
+from tests import seed_results
+def pytest_configure(config):
+    config.addinivalue_line("markers", "seed(*rows): rows")
+    config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+"""
+TESTS = """
+import pytest
+@pytest.mark.seed("S4-1", "S4-2")
+@pytest.mark.parametrize("number", [1, 2])
+def test_two(number): assert number < {limit}
+@pytest.mark.seed("S4-1")
+def test_one(): pass
+def test_unmarked(): pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with two marked tests."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(TESTS.format(limit=3))
+    return tmp_path
+
+
+def run(project: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def results(project: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project / seed_results.RESULTS).read_text())
+    return found
+
+
+def test_outcomes_of_marked_tests_are_kept_and_merged(project: Path) -> None:
+    run(project)
+    assert set(results(project)) == {"test_it.py::test_two[1]", "test_it.py::test_two[2]", "test_it.py::test_one"}
+    (project / "test_it.py").write_text(TESTS.format(limit=2))
+    run(project, "test_it.py::test_two[2]")
+    assert {name: result["outcome"] for name, result in results(project).items()} == {
+        "test_it.py::test_one": "passed",
+        "test_it.py::test_two[1]": "passed",
+        "test_it.py::test_two[2]": "failed",
+    }
+
+
+def test_results_of_tests_that_are_gone_are_dropped(project: Path) -> None:
+    (project / "test_other.py").write_text(TESTS.format(limit=3))
+    run(project)
+    (project / "test_other.py").unlink()
+    (project / "test_it.py").write_text(TESTS.format(limit=3).replace("test_one", "test_uno"))
+    run(project)
+    assert set(results(project)) == {"test_it.py::test_two[1]", "test_it.py::test_two[2]", "test_it.py::test_uno"}
+
+
+def test_error_in_a_fixture_counts_as_failed(project: Path) -> None:
+    (project / "test_it.py").write_text(
+        "import pytest\n@pytest.fixture\ndef bad(): yield; raise ValueError\n"
+        "@pytest.mark.seed('S4-3')\ndef test_ok(bad): pass\n"
+    )
+    run(project)
+    assert results(project)["test_it.py::test_ok"] == {"rows": ["S4-3"], "outcome": "failed"}
+
+
+def test_unknown_row_stops_the_run(project: Path) -> None:
+    (project / "test_it.py").write_text("import pytest\n@pytest.mark.seed('S9-9')\ndef test_it(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode != 0
+    assert "S9-9" in ran.stderr + ran.stdout
+
+
+def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
+    rows = {"S4-1": "first", "S4-2": "second", "S4-3": "third"}
+    page = conformance.render(
+        rows,
+        {
+            "a.py::good[1]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
+            "a.py::good[2]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
+            "a.py::bad": {"rows": ["S4-2"], "outcome": "failed"},
+        },
+    )
+    assert "1 of 3 rows are covered" in page
+    assert "Not covered: S4-2, S4-3." in page
+    assert "| S4-1 | first | covered | `a.py::good` |" in page
+    assert "| S4-2 | second | failing | `a.py::bad`<br>`a.py::good` |" in page
+    assert "| S4-3 | third | no test |  |" in page
+
+
+def test_committed_checklist_has_every_row_once() -> None:
+    rows = list(seed_results.read_checklist(ROOT))
+    assert rows == [f"S4-{number}" for number in range(1, 89)]

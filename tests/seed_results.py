@@ -1,0 +1,65 @@
+"""Results of the tests that carry ``@pytest.mark.seed``, merged over several runs into build/seed-results.json.
+
+The file maps each test's id to its rows and its last outcome; scripts/conformance.py makes the document from it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+RESULTS = Path("build", "seed-results.json")
+CHECKLIST = Path("docs", "checklist.csv")
+
+
+class Recorder:
+    """Collects marks and outcomes of one run. An unknown row in a mark is an error: the mark would prove nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rows: dict[str, list[str]] = {}
+        self._outcomes: dict[str, str] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        known = read_checklist(self._root)
+        for item in items:
+            rows = [row for mark in item.iter_markers("seed") for row in mark.args]
+            unknown = [row for row in rows if row not in known]
+            if unknown:
+                raise pytest.UsageError(f"{item.nodeid}: no such row in {CHECKLIST}: {', '.join(map(str, unknown))}")
+            if rows:
+                self._rows[item.nodeid] = sorted(set(rows))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.nodeid in self._rows and (report.when == "call" or not report.passed):
+            worse = self._outcomes.get(report.nodeid) == "failed"
+            self._outcomes[report.nodeid] = "failed" if worse else report.outcome
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._outcomes:
+            return
+        path = self._root / RESULTS
+        found = json.loads(path.read_text()) if path.exists() else {}
+        results = {test: result for test, result in found.items() if not self._stale(session, test)}
+        results |= {test: {"rows": self._rows[test], "outcome": was} for test, was in self._outcomes.items()}
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+
+    def _stale(self, session: pytest.Session, test: str) -> bool:
+        """Whether an earlier run's test is gone: its file is, or a run of whole files no longer collects it there."""
+        file, _, _ = test.partition("::")
+        if not (self._root / file).exists():
+            return True
+        whole = not any("::" in argument for argument in session.config.args)
+        ran = any(known.startswith(f"{file}::") for known in self._rows)
+        return whole and ran and test not in self._rows
+
+
+def read_checklist(root: Path) -> dict[str, str]:
+    """Behaviour by row id."""
+    with (root / CHECKLIST).open(newline="") as table:
+        return {row["row"]: row["behaviour"] for row in csv.DictReader(table)}

@@ -1,0 +1,98 @@
+"""A TCP proxy before one ZooKeeper client: cuts, refuses, stalls, and swallows replies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+PING_BYTES = 12
+
+
+class Proxy:
+    """Listens from its construction on; forwards from :meth:`start` on."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen()
+        self.port: int = self._socket.getsockname()[1]
+        self.connections = 0
+        self._accepting = True
+        self._losing = self._lost = False
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, sock=self._socket)
+
+    def cut(self) -> None:
+        """Closes every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def suspend(self) -> None:
+        """Cuts, and refuses until :meth:`resume`."""
+        self._accepting = False
+        self.cut()
+
+    def resume(self) -> None:
+        self._accepting = True
+
+    def lose_reply(self) -> None:
+        """Cuts when the server has answered the next request."""
+        self._losing = True
+
+    def stall(self) -> None:
+        """Connections stay open, bytes stop."""
+        self._flowing.clear()
+
+    async def stop(self) -> None:
+        self._flowing.set()
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+        self._socket.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._accepting:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        try:
+            to_reader, to_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        both = {writer, to_writer}
+        self._writers |= both
+        try:
+            await asyncio.gather(self._up(reader, to_writer), self._down(to_reader, writer))
+        except OSError:
+            pass
+        finally:
+            self._writers -= both
+            for end in both:
+                end.transport.abort()
+
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._flowing.wait()
+            self._lost = self._losing and len(data) > PING_BYTES
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+    async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._flowing.wait()
+            if self._lost:
+                self._losing = self._lost = False
+                self.cut()
+                return
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
