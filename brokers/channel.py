@@ -13,27 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Final
 
 from msgspec import Struct
 
 from brokers.delivery import Answer, Shared
+from brokers.link import Link
 from brokers.sealing import REQUEST_ROWS_MAX
-from brokers.transport import Connection
-from brokers.wire.answers import Errors, parse_answer
+from brokers.wire.answers import Errors
 from brokers.wire.errors import error_name
-from brokers.wire.primitives import Malformed
 from brokers.wire.requests import EMPTY_BODY
 from brokers.wire.versions import Api
 from state_machines.audience import Outbox
-from state_machines.types import Broker, Endpoint
+from state_machines.types import Broker
 
 log = logging.getLogger("regent.brokers")
-
-GATE_POLL_S: Final = 0.05
-PLAINTEXT: Final = 0
 
 Rows = Mapping[int, bool] | range
 
@@ -53,37 +48,34 @@ class Propagation(Struct, frozen=True):
     last_error: str | None
 
 
-class Unreachable(OSError):
-    """There is no address to connect to."""
-
-
 class Channel:
-    """Tells one broker incarnation what its outbox holds. ``broker`` may be replaced when its endpoints change."""
+    """Tells one broker incarnation what its outbox holds."""
 
     def __init__(self, broker: Broker, outbox: Outbox, shared: Shared) -> None:
-        self.broker = broker
         self.outbox = outbox
         self._shared = shared
         self._audience = shared.audience
         self._requests = shared.requests
-        self._connection: Connection | None = None
         self._wake = asyncio.Event()
-        self._correlation = 0
+        self._link = Link(broker, shared, self._wake.set)
         self._next_seal_s = 0.0
-        self._retry_at_s = 0.0
-        self._backoff_s = shared.settings.retry_backoff_ms / 1000
-        self._failing_since_s: float | None = None
-        self._last_error: str | None = None
         self._refused: set[int] = set()
         self._behind_since_s: float | None = None
         self._sealed_since_s: float | None = None
         self._in_flight = 0
         self._busy = False
-
-    def __str__(self) -> str:
-        return f"broker {self.broker.id} (epoch {self.broker.epoch})"
+        self._heard_turn = False
 
     # -- called by the controller
+
+    @property
+    def broker(self) -> Broker:
+        """The registration."""
+        return self._link.broker
+
+    def update(self, broker: Broker) -> None:
+        """The same incarnation registered other endpoints: they are used from the next connection on."""
+        self._link.broker = broker
 
     def wake(self) -> None:
         """Something changed: look."""
@@ -104,10 +96,10 @@ class Channel:
         return Propagation(
             broker_id=self.broker.id,
             broker_epoch=self.broker.epoch,
-            connected=self._connection is not None and not self._connection.closed,
+            connected=self._link.connected,
             oldest_s=oldest_s,
             partitions=backlog + self.outbox.turn_end - self.outbox.turn,
-            last_error=self._last_error,
+            last_error=self._link.last_error,
         )
 
     # -- the task
@@ -119,7 +111,7 @@ class Channel:
                 self._wake.clear()
                 await self._step()
         finally:
-            self._drop_connection()
+            self._link.close()
 
     async def _step(self) -> None:
         """One seal and one turn at most, or one wait."""
@@ -151,8 +143,8 @@ class Channel:
 
     async def _idle(self) -> None:
         """Waits for work; a lost connection is made again at once, so that ``connected`` tells the truth."""
-        if self._connection is not None and self._connection.closed:
-            await self._connected()
+        if self._link.lost:
+            await self._link.reopen()
         if not self._wake.is_set():
             await self._wake.wait()
 
@@ -161,15 +153,19 @@ class Channel:
         self._next_seal_s = shared.now_s() + shared.settings.seal_interval_ms / 1000
         if outbox.lead:
             await self._tell_live_list()
-        leads = outbox.take_lead(REQUEST_ROWS_MAX)
-        stops = {} if outbox.lead else outbox.take_stop(REQUEST_ROWS_MAX)
+        cut, leads = shared.sealer.cut(shared.now_s()), outbox.take_lead(REQUEST_ROWS_MAX)
+        if outbox.lead:
+            self._next_seal_s = 0.0
+            await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
+            return
+        stops = outbox.take_stop(REQUEST_ROWS_MAX)
         await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
-        body, reached = shared.sealer.update_metadata(outbox.position)
+        body, reached = shared.sealer.update_metadata(outbox.position, cut, current=self._heard_turn)
         if body is not None:
             await self._tell_metadata(body)
         else:
             await self._tell_live_list()
-        outbox.position = reached
+        outbox.position, self._heard_turn = reached, self._heard_turn and reached < cut
         if stops:
             await self._tell_stops(stops)
 
@@ -177,6 +173,7 @@ class Channel:
         outbox = self.outbox
         await self._tell_live_list()
         turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
+        self._heard_turn = True
         await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
         if turn.metadata is not None:
             await self._tell_metadata(turn.metadata)
@@ -192,103 +189,28 @@ class Channel:
     async def _tell_metadata(self, body: bytes) -> None:
         version, live = self._shared.live_list()
         request = partial(self._requests.update_metadata, body=body, live=live)
-        self._answered(await self._deliver(Api.UPDATE_METADATA, request), Api.UPDATE_METADATA, range(0))
+        self._answered(await self._link.deliver(Api.UPDATE_METADATA, request), Api.UPDATE_METADATA, range(0))
         self.outbox.live_version = version
 
     async def _tell_leaders(self, rows: Rows, body: bytes | None) -> None:
         if body is not None:
             self._in_flight = len(rows)
-            errors = await self._deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
+            errors = await self._link.deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
             self._answered(errors, Api.LEADER_AND_ISR, rows)
 
     async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
         self._in_flight = len(entries)
         body = self._shared.sealer.stop_replica(entries)
-        errors = await self._deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
+        errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
         self._answered(errors, Api.STOP_REPLICA, entries)
 
     def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:
         self._in_flight = 0
         if errors.top:
-            self._last_error = f"answered {api.name} with {error_name(errors.top)}"
+            self._link.last_error = f"answered {api.name} with {error_name(errors.top)}"
             if errors.top not in self._refused:
                 self._refused.add(errors.top)
-                log.warning("%s %s: the request had no effect there", self, self._last_error)
+                log.warning("%s %s: the request had no effect there", self._link, self._link.last_error)
         if errors.top or api is not Api.UPDATE_METADATA:
             failed = tuple(self._shared.sealer.rows_of(errors.failed, rows))
             self._shared.on_event(Answer(self.broker.id, self.broker.epoch, api, errors.top, failed, rows))
-
-    # -- delivery
-
-    async def _deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
-        """Sends until it is answered."""
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        parts = request(self._correlation, self.broker.epoch)
-        version = self._requests.versions[api]
-        while True:
-            connection = await self._connected()
-            try:
-                async with asyncio.timeout(self._shared.settings.request_timeout_ms / 1000):
-                    answer = await connection.exchange(parts)
-                errors = parse_answer(api, version, answer, self._correlation)
-            except TimeoutError as error:
-                self._failed(str(error) or f"no answer to {api.name} in time")
-            except (OSError, Malformed) as error:
-                self._failed(f"{api.name}: {error}")
-            else:
-                self._succeeded()
-                return errors
-
-    async def _connected(self) -> Connection:
-        """A connection that may be written to now; waits while the gate is closed and for the broker to accept."""
-        while True:
-            if not self._shared.gate():
-                await asyncio.sleep(GATE_POLL_S)
-            elif self._connection is not None and not self._connection.closed:
-                return self._connection
-            elif (pause_s := self._retry_at_s - self._shared.now_s()) > 0:
-                await asyncio.sleep(pause_s)
-            else:
-                await self._connect()
-
-    async def _connect(self) -> None:
-        self._retry_at_s = self._shared.now_s() + self._backoff_s
-        try:
-            endpoint = self._endpoint()
-            async with asyncio.timeout(self._shared.settings.connect_timeout_ms / 1000):
-                self._connection = await self._shared.transport.connect(endpoint.host, endpoint.port, self._wake.set)
-        except TimeoutError as error:
-            self._failed(str(error) or "connecting takes too long")
-        except OSError as error:
-            self._failed(str(error))
-
-    def _endpoint(self) -> Endpoint:
-        listeners = self._shared.settings.listeners
-        endpoint = next((e for name in listeners if (e := self.broker.endpoint(name)) is not None), None)
-        if endpoint is None:
-            raise Unreachable(f"it registered no listener named {' or '.join(listeners)}")
-        if endpoint.security_protocol != PLAINTEXT:
-            raise Unreachable(f"its listener {endpoint.listener} is not PLAINTEXT, the only protocol of this version")
-        return endpoint
-
-    def _failed(self, reason: str) -> None:
-        settings, now_s = self._shared.settings, self._shared.now_s()
-        self._drop_connection()
-        self._last_error = reason
-        self._retry_at_s = now_s + self._backoff_s
-        self._backoff_s = min(2 * self._backoff_s, settings.retry_backoff_ms_max / 1000)
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-            log.warning("%s cannot be told: %s; tried again until it answers or is deregistered", self, reason)
-
-    def _succeeded(self) -> None:
-        self._last_error = None
-        self._backoff_s = self._shared.settings.retry_backoff_ms / 1000
-        if self._failing_since_s is not None:
-            log.info("%s is told again after %.1f s", self, self._shared.now_s() - self._failing_since_s)
-            self._failing_since_s = None
-
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

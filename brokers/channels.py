@@ -46,14 +46,14 @@ class Channels:
         """
         known = self._channels.get(broker.id)
         if known is not None and known.broker.epoch == broker.epoch:
-            known.broker = broker
+            known.update(broker)
             self.live_list_changed()
             return
         if known is not None:
             self.remove(broker.id)
         channel = Channel(broker, self._audience.add(broker.id), self._shared)
         self._channels[broker.id] = channel
-        task = asyncio.create_task(channel.run(), name=f"channel to {channel}")
+        task = asyncio.create_task(channel.run(), name=f"channel to broker {broker.id}")
         self._tasks[broker.id] = task
         task.add_done_callback(lambda done: self._ended(broker.id, done))
         self._wake()
@@ -114,6 +114,10 @@ class Channels:
 
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
+
+    def unacknowledged_by(self, row: int) -> frozenset[int]:
+        """Brokers that have not acknowledged the last change of a row."""
+        return self._audience.unacknowledged_by(row)
 
     def propagation(self) -> dict[int, Propagation]:
         """How far each broker is behind."""

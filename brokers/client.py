@@ -11,13 +11,14 @@ from msgspec import Struct
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire import cold
 from brokers.wire.errors import Error, error_name
+from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
-VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_CLUSTER: 0}
+VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_LOG_DIRS: 2, Api.DESCRIBE_CLUSTER: 0}
 """Versions that are used: every broker from 2.8 on has them."""
 TOPICS_PER_CALL: Final = 500
 """Topics per Metadata request: keeps reading one answer to some tens of milliseconds."""
@@ -86,7 +87,7 @@ class BrokerClient:
         except TimeoutError:
             raise BrokerCallFailed(f"{address} does not accept a connection within {timeout_s:g} s") from None
         except OSError as error:
-            raise BrokerCallFailed(f"{address} cannot be reached: {error}") from error
+            raise BrokerCallFailed(f"{address} cannot be reached: {reason(error)}") from error
         client = cls(connection, address, timeout_s)
         try:
             await client._ask_versions()
@@ -142,6 +143,13 @@ class BrokerClient:
         self._check(Api.DESCRIBE_CONFIGS, result.error_code, result.error_message)
         return {config.name: config.value for config in result.configs}
 
+    async def log_dirs(self) -> dict[str, int]:
+        """Error code of each log directory, 0 where it is online; 56 is offline."""
+        answer = await self._ask(Api.DESCRIBE_LOG_DIRS, topics=())
+        if not answer.results:
+            raise BrokerCallFailed(f"{self._address} tells no log directory: is Describe on the cluster allowed?")
+        return {result.log_dir: int(result.error_code) for result in answer.results}
+
     async def describe_cluster(self) -> ClusterMetadata:
         """Nodes and controller as admin clients see them: a controller that is not a node there is -1."""
         answer = await self._ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=False)
@@ -181,7 +189,7 @@ class BrokerClient:
         except TimeoutError:
             raise BrokerCallFailed(f"{self._address} does not answer {api.name} within {self._timeout_s:g} s") from None
         except OSError as error:
-            raise BrokerCallFailed(f"{self._address} does not answer {api.name}: {error}") from error
+            raise BrokerCallFailed(f"{self._address} does not answer {api.name}: {reason(error)}") from error
 
     def _decode(self, api: Api, version: int, frame: bytes, correlation: int) -> Any:
         try:

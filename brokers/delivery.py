@@ -86,7 +86,7 @@ class Shared:
         self.gate = gate
         self.on_event = on_event
         self.requests = Requests(settings.ibp, settings.controller_id, settings.controller_epoch)
-        self.sealer = Sealer(audience, settings.ibp)
+        self.sealer = Sealer(audience, settings.ibp, settings.seal_interval_ms)
         self.snapshots = Snapshots(audience, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
         self._live: tuple[int, bytes] = (0, b"")

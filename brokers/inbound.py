@@ -8,7 +8,7 @@ import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
@@ -95,7 +95,7 @@ class InboundConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else self.peer

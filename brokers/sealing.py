@@ -1,11 +1,13 @@
 """Bodies from dirty rows, encoded from the model when they are sent.
 
 The head of a row is encoded once and kept while the row stays the same object, so it serves every replica's
-LeaderAndIsr and the UpdateMetadata of all; one UpdateMetadata body serves all channels at one feed position.
+LeaderAndIsr and the UpdateMetadata of all. The feed is cut at most once per seal interval, for all channels alike:
+they stand at cuts, so one UpdateMetadata body serves every channel that goes from one cut to the next.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -29,18 +31,22 @@ HEADS_MAX: Final = 40_000
 """Heads that are kept: about 5 MB."""
 SHARED_BODIES_MAX: Final = 4
 """UpdateMetadata bodies that are kept for channels that come to the same position."""
+ANY_NUMBER: Final = -1
 
 
 class Sealer:
     """Encodes dirty rows for all channels of one term."""
 
-    def __init__(self, audience: Audience, ibp: Ibp) -> None:
+    def __init__(self, audience: Audience, ibp: Ibp, seal_interval_ms: int = 0) -> None:
         self._audience = audience
         self._view = audience.view
         self._encoder = PartitionEncoder(ibp)
         self._by_id = ibp.leader_and_isr_version >= 5
         self._heads: dict[int, tuple[PartitionRow, bytes]] = {}
-        self._shared: dict[tuple[int, int, int], tuple[bytes, int]] = {}
+        self._shared: dict[tuple[int, int, int], tuple[bytes | None, int]] = {}
+        self._cut = 0
+        self._cut_at_s = -math.inf
+        self._interval_s = seal_interval_ms / 1000
 
     def leader_and_isr(self, entries: Mapping[int, bool]) -> bytes | None:
         """Body of LeaderAndIsr for rows (row -> is new); None where no row is told any more."""
@@ -52,19 +58,28 @@ class Sealer:
             group.append(fields + tail(row, is_new=entries[i]))
         return self._body(groups)
 
-    def update_metadata(self, position: int) -> tuple[bytes | None, int]:
-        """Body with what changed after ``position``, and the new position; shared by all channels at that position."""
-        feed = self._audience.feed
-        key = position, feed.number, self._audience.live_version
+    def cut(self, now_s: float) -> int:
+        """Up to where the feed may be read in a seal that starts now."""
+        number = self._audience.feed.number
+        if self._cut < number and now_s - self._cut_at_s >= self._interval_s:
+            self._cut, self._cut_at_s = number, now_s
+        return self._cut
+
+    def update_metadata(self, position: int, cut: int, *, current: bool = False) -> tuple[bytes | None, int]:
+        """Body with what changed between ``position`` and ``cut``, and the new position.
+
+        A row that changed once more since may be in it as it was when another channel asked: what it is now follows.
+        A broker that heard a turn of a snapshot meanwhile may know that already, so it needs a ``current`` body.
+        """
+        key = position, cut, self._audience.feed.number if current else ANY_NUMBER
         shared = self._shared.get(key)
         if shared is None:
-            rows, reached = feed.since(position, REQUEST_ROWS_MAX)
-            shared = self._metadata(rows) or b"", reached
+            rows, reached = self._audience.feed.since(position, cut, REQUEST_ROWS_MAX)
+            shared = self._metadata(rows), reached
             while len(self._shared) >= SHARED_BODIES_MAX:
                 del self._shared[next(iter(self._shared))]
             self._shared[key] = shared
-        body, reached = shared
-        return body or None, reached
+        return shared
 
     def _metadata(self, changed: Iterable[int]) -> bytes | None:
         groups: dict[int, list[bytes]] = {}

@@ -66,7 +66,7 @@ async def takeover(settings: Settings, request: OperationRequest, *, wait_s: flo
                 dry_run=request.dry_run,
             )
         except TakeoverRefused as refused:
-            return Operation(kind="takeover", state="refused", message=refused.why, remedy=refused.remedy)
+            return _refused(refused)
         if request.dry_run:
             return Operation(kind="takeover", state="planned", message="this would be done", steps=done.steps)
         if done.file is not None:
@@ -80,6 +80,13 @@ async def takeover(settings: Settings, request: OperationRequest, *, wait_s: flo
         said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
         update = {"message": said, "state": "done" if held else "running"}
         return found.model_copy(update=update if held else update | {"remedy": "is a daemon up? See: regent status"})
+
+
+def _refused(refused: TakeoverRefused) -> Operation:
+    found = refused.report.refusals if refused.report is not None else []
+    message = f"{len(found)} checks of the preflight stand in the way" if found else refused.why
+    steps = [f"{finding.name}: {finding.what}. Remedy: {finding.remedy}" for finding in found]
+    return Operation(kind="takeover", state="refused", message=message, remedy=refused.remedy, steps=steps)
 
 
 async def handback(settings: Settings, request: OperationRequest, *, wait_s: float, tell: Tell) -> Operation:

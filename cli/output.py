@@ -64,10 +64,10 @@ class Output:
         columns = [column for column in COLUMNS[kind] if self.form is Format.WIDE or not column.wide]
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column.header, no_wrap=True)
+            table.add_column(column.header, overflow="fold")
         for item in items:
             table.add_row(*(escape(cell(item.get(column.key))) for column in columns))
-        self._out.print(table)
+        self._print(table)
 
     def detail(self, kind: str, item: dict[str, Any]) -> None:
         """One item, a line a field."""
@@ -79,7 +79,13 @@ class Output:
             if value == [] or isinstance(value, dict):
                 continue
             table.add_row(label(key), escape(_lines(value)))
-        self._out.print(table)
+        self._print(table)
+
+    def _print(self, table: Table) -> None:
+        """Without the blanks that fill the last column: nobody wants lines as long as the longest."""
+        with self._out.capture() as captured:
+            self._out.print(table)
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def text(self, text: str) -> None:
         """Data that is text as it stands."""

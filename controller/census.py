@@ -69,3 +69,8 @@ class Counted:
             census.count(cluster.rows[start : start + TURN_ROWS])
             await asyncio.sleep(0)
         self._of, self._last = cluster, census
+
+
+def partitions_of(cluster: Cluster) -> int:
+    """Partitions of present topics."""
+    return sum(len(cluster.topics[index].rows) for index in cluster.topic_index.values())

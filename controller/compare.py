@@ -53,7 +53,10 @@ def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator
                 yield Difference(topic.name, partition, "leader", f"one of {ready}, which are live and in sync", found)
         elif state.leader not in state.isr or not set(state.isr) <= set(assignment.replicas):
             yield Difference(
-                topic.name, partition, "isr", f"some of {list(assignment.replicas)}, with leader {state.leader}",
+                topic.name,
+                partition,
+                "isr",
+                f"some of {list(assignment.replicas)}, with leader {state.leader}",
                 str(list(state.isr)),
             )
 
@@ -96,8 +99,14 @@ def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | No
 
 
 def with_metadata(
-    broker: int, name: str, topic: TopicAssignment | None, states: States, found: TopicMetadata | None, who: Liveness,
-    *, ids_sent: bool,
+    broker: int,
+    name: str,
+    topic: TopicAssignment | None,
+    states: States,
+    found: TopicMetadata | None,
+    who: Liveness,
+    *,
+    ids_sent: bool,
 ) -> Iterator[Difference]:
     """What ZooKeeper holds is expected, the broker's metadata is what is found. ``ids_sent``: brokers are told ids."""
     seen = found.partitions if found is not None else {}
@@ -120,7 +129,12 @@ def with_metadata(
 
 
 def _shown(
-    broker: int, name: str, partition: int, topic: TopicAssignment, state: Leadership, shown: PartitionMetadata,
+    broker: int,
+    name: str,
+    partition: int,
+    topic: TopicAssignment,
+    state: Leadership,
+    shown: PartitionMetadata,
     who: Liveness,
 ) -> Iterator[Difference]:
     leader = state.leader if state.leader in who.registered else NO_LEADER

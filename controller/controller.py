@@ -16,6 +16,7 @@ from brokers.channels import Channels
 from brokers.wire.versions import Ibp
 from controller.counters import Counters
 from controller.event_queue import EventQueue
+from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -65,6 +66,7 @@ class Controller:
         self.unclean = unclean
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
+        self.recent = RecentChanges()
         self.ready = asyncio.Event()
         self.ready.set()
         self._rounds_max = conflict_rounds_max
@@ -144,6 +146,7 @@ class Controller:
         self.cluster.apply(changes)
         self.cluster.apply_replicas(moves)
         report.applied(change for change in changes if change.writes)
+        self.recent.add(changes)
         self.channels.tell(changes, moves)
 
     # -- facts
@@ -153,6 +156,7 @@ class Controller:
         self.term.check()
         told = [change for change in changes if change is not None]
         if told:
+            self.recent.add(told)
             self.channels.tell(told, ())
         return told
 

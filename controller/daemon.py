@@ -25,9 +25,12 @@ from controller.counters import Counters
 from controller.lease import Lease
 from controller.office import Claim, ClaimRefused, Office
 from controller.own_znodes import this_process
+from controller.questions import asker
 from controller.reign import Reign
+from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
-from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
+from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
+from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 
 log = logging.getLogger("regent.daemon")
@@ -78,6 +81,7 @@ class Daemon:
         connect: Callable[[], ZooKeeper],
         *,
         takeover: bool = False,
+        shadow: bool = False,
         guard: StallGuard | None = None,
         new_lease: Callable[[float, float], Lease] = Lease.of_session,
     ) -> None:
@@ -97,6 +101,7 @@ class Daemon:
         self.stopping = asyncio.Event()
         self._connect = connect
         self._takeover = takeover
+        self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
         self._failures = 0
         self._waiting = anyio.CancelScope()
         self._lost, self._changed = asyncio.Event(), asyncio.Event()
@@ -173,7 +178,10 @@ class Daemon:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(lease.keep, zk.heartbeat, NotConnected)
                 tasks.start_soon(self._end_when_lost, tasks.cancel_scope)
-                await self._candidacy(zk, office, lease)
+                if self.shadow is not None:
+                    await self._follow(zk, self.shadow)
+                else:
+                    await self._candidacy(zk, office, lease)
                 tasks.cancel_scope.cancel()
         except* (SessionLost, NotConnected, LookupError) as lost:
             log.warning("the ZooKeeper session is over: %s", lost.exceptions[0])
@@ -234,11 +242,24 @@ class Daemon:
                 self.become(Mode.STANDBY, str(refused))
                 await self._pause(STANDBY_POLL_S)
 
+    async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
+        """Shadow mode: no place in the queue, no write, nothing sent."""
+        self.become(Mode.SHADOW, "deciding beside Kafka's own controller; nothing is written or sent")
+        with self._until_stopped():
+            await shadow.run(zk)
+
     async def _take_over(self, office: Office) -> None:
-        """``run --takeover``: the same checks and the same flag as ``regent takeover``."""
+        """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
         from controller.takeover import take_over
 
-        await take_over(self.settings, office, reason="regent run --takeover", own_listener=True)
+        await take_over(
+            self.settings,
+            office,
+            ask=asker(self.settings),
+            release_of=server_version,
+            reason="regent run --takeover",
+            own_listener=True,
+        )
         self._takeover = False
 
     async def _turn(self, zk: ZooKeeper, office: Office) -> None:
@@ -248,20 +269,35 @@ class Daemon:
             try:
                 since = zk.last_zxid
                 before = await office.predecessor()
-                flag, _ = await office.role()
+                flag, stat = await office.role()
                 if before is None and flag.holder == "regent":
                     return
+                if before is None and stat is not None:
+                    await self._finish_handback(office)
                 why = (
                     f"{own.ROLE} says {flag.holder}: 'regent takeover' gives the role to regent"
                     if flag.holder != "regent"
                     else f"another daemon is before us in the queue ({before})"
                 )
                 self.become(Mode.STANDBY, why)
-                await zk.watch(data=[before] if before else [own.LOCKS], exists=[own.ROLE], since_zxid=since)
+                present, absent = ([own.ROLE], []) if stat is not None else ([], [own.ROLE])
+                await zk.watch(data=[before or own.LOCKS, *present], exists=absent, since_zxid=since)
             except NotConnected:
                 self.become(Mode.STANDBY, "the connection to ZooKeeper is suspended")
             with anyio.move_on_after(STANDBY_POLL_S):
                 await self._changed.wait()
+
+    async def _finish_handback(self, office: Office) -> None:
+        """The flag says brokers and we are first: a daemon before us may have died while it handed the role back."""
+        from controller.handback import finish
+
+        try:
+            done = await finish(office)
+        except (ZkError, OutcomeUnknown) as error:
+            log.warning("a hand-back that was cut short is not ended yet: %s", error)
+        else:
+            if done is not None:
+                log.warning("a hand-back that was cut short is ended: %s", done)
 
     async def _rule(self, zk: ZooKeeper, office: Office, lease: Lease) -> None:
         """Claims and serves one term."""

@@ -30,6 +30,9 @@ FLUSH_S_MAX: Final = 2.0
 STATE_CHANGE: Final = "regent.state-change"
 """Logger of decisions about partitions and replicas, as Kafka's ``state.change.logger``."""
 
+LIBRARIES: Final = ("regent.metadata_store.kazoo",)
+"""Loggers below ours on which a library speaks."""
+
 
 @contextmanager
 def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator[BoundedQueueHandler]:
@@ -63,7 +66,9 @@ def _write(lines: queue.Queue[logging.LogRecord | None], writer: logging.Handler
 def set_levels(settings: LogSettings) -> None:
     """Takes over the levels, at start and at a reload. Libraries speak from warnings up unless debugging is on."""
     level = settings.level.upper()
-    logging.getLogger().setLevel(level if settings.level == "debug" else max(logging.WARNING, _number(level)))
+    others = level if settings.level == "debug" else max(logging.WARNING, _number(level))
+    for name in (None, *LIBRARIES):
+        logging.getLogger(name).setLevel(others)
     logging.getLogger("regent").setLevel(level)
     logging.getLogger(STATE_CHANGE).setLevel(settings.state_change_level.upper())
 

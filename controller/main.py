@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 
 from configs.settings import Settings
-from controller.daemon import Daemon, digest_pair
+from controller.daemon import Daemon
 from controller.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
@@ -58,6 +58,7 @@ async def run(
                 anyio.create_task_group() as tasks,
             ):
                 tasks.start_soon(_report, daemon, manager)
+                tasks.start_soon(view.keep_fresh)
                 manager.ready(f"{daemon.mode}: {daemon.why}")
                 await daemon.run()
                 manager.stopping("stopping")
@@ -73,7 +74,7 @@ def connection(settings: Settings) -> KazooZooKeeper:
     return KazooZooKeeper(
         settings.zookeeper.connect,
         session_timeout_ms=settings.zookeeper.session_timeout_ms,
-        digest=digest_pair(settings),
+        credentials=settings.zookeeper.digest.get_secret_value() if settings.zookeeper.digest is not None else None,
     )
 
 
@@ -96,7 +97,11 @@ async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
     if watchdog_s is None or reign is None or not reign.in_office.is_set() or not reign.controller.ready.is_set():
         return True
     passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    reign.queue.post(Event("settled", passed, preempt=passed.cancel))
+    reign.queue.post(Event("settled", passed, preempt=lambda: _give_up(passed)))
     with anyio.move_on_after(watchdog_s / 2):
         await asyncio.wait({passed})
     return passed.done() or not reign.controller.ready.is_set()
+
+
+def _give_up(passed: asyncio.Future[None]) -> None:
+    passed.cancel()

@@ -78,7 +78,7 @@ async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
     for start in range(0, len(names), CONFIGS_PER_TURN):
         found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
         for name, config in found.items():
-            value = None if isinstance(config, Malformed) else config.values.get(MIN_ISR)
+            value = None if isinstance(config, Malformed) else config.entries.get(MIN_ISR)
             if value is not None and value.isdecimal():
                 own[name] = int(value)
         await asyncio.sleep(0)

@@ -107,6 +107,7 @@ class Reign:
         )
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
+        self.handling: str | None = None
         self._lost_at_zxid = 0
         self._counters = counters
         self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
@@ -166,6 +167,7 @@ class Reign:
     async def _handle(self, event: Event) -> None:
         """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
         started_s = time.monotonic()
+        self.handling = event.kind
         try:
             await self._handlers[event.kind](event)
         except (NotConnected, OutcomeUnknown):
@@ -173,6 +175,7 @@ class Reign:
             if event.key is not None:
                 self.queue.post(event)
         finally:
+            self.handling = None
             self._counters.events[event.kind].record(time.monotonic() - started_s)
 
     async def _settled(self, event: Event) -> None:

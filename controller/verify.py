@@ -130,8 +130,11 @@ class _Verifier:
         self, chunk: Sequence[tuple[str, TopicAssignment | Malformed | None]], findings: Findings
     ) -> None:
         topics = {name: found for name, found in chunk if not isinstance(found, Malformed)}
-        findings.add(Difference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
-                     for name, found in chunk if isinstance(found, Malformed))
+        findings.add(
+            Difference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
+            for name, found in chunk
+            if isinstance(found, Malformed)
+        )
         states = await self._states(topics)
         self._partitions += sum(len(found.partitions) for found in topics.values() if found is not None)
         who = self._liveness()
@@ -142,9 +145,11 @@ class _Verifier:
                 findings.add(with_memory(name, topic, states[name], self._memory))
         for broker, seen in (await self._metadata(list(topics))).items():
             for name, topic in topics.items():
-                findings.add(with_metadata(
-                    broker, name, topic, states[name], seen.topics.get(name), who, ids_sent=self._ids_sent
-                ))
+                findings.add(
+                    with_metadata(
+                        broker, name, topic, states[name], seen.topics.get(name), who, ids_sent=self._ids_sent
+                    )
+                )
             await asyncio.sleep(0)
 
     async def _states(self, topics: Mapping[str, TopicAssignment | None]) -> dict[str, States]:
@@ -189,8 +194,7 @@ class _Verifier:
         return {b: answer for b, answer in zip(present, answers, strict=True) if answer is not None}
 
     async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
-        """What every broker knows of the cluster: its id, its controller, its live brokers and, where ``topics`` are
-        given, no others than them."""
+        """What every broker knows of the cluster, and, where ``topics`` are given, that it knows no others."""
         holder, _ = await self._office.controller()
         holds = holder.brokerid if holder is not None else -1
         by_daemon = holder is not None and (holder.regent is not None or holds in await self._office.daemons())
@@ -215,7 +219,7 @@ def _whole(
 
 
 def _chunks(
-    found: Sequence[tuple[str, TopicAssignment | Malformed | None]]
+    found: Sequence[tuple[str, TopicAssignment | Malformed | None]],
 ) -> Iterator[list[tuple[str, TopicAssignment | Malformed | None]]]:
     """Topics with at most ``CHUNK_PARTITIONS_MAX`` partitions together; a larger topic is a chunk of its own."""
     chunk: list[tuple[str, TopicAssignment | Malformed | None]] = []

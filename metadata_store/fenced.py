@@ -23,7 +23,9 @@ K = TypeVar("K")
 WRITES_MAX: Final = 500
 """Writes of one multi."""
 
-_HEAD_BYTES: Final = len(paths.CONTROLLER_EPOCH) + 2 * OP_OVERHEAD
+HEAD_BYTES: Final = len(paths.CONTROLLER_EPOCH) + 2 * OP_OVERHEAD
+"""Bytes of a multi besides its writes."""
+
 _CONFLICTS: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NOT_EMPTY)
 
 Write = tuple[K, C, Sequence[Op]]
@@ -36,7 +38,7 @@ class Batch(Struct, Generic[C, K]):
     keys: list[K]
     changes: list[C]
     ops: list[Op]
-    owners: list[int]
+    owners: Sequence[int]
 
 
 def batches(
@@ -47,18 +49,20 @@ def batches(
     The operations of an entity stay together; one that is larger goes alone, and one that ZooKeeper would hang up on
     goes into ``refused``.
     """
-    batch = Batch[C, K]([], [], [], [])
-    size = _HEAD_BYTES
+    owners: list[int] = []
+    batch = Batch[C, K]([], [], [], owners)
+    size = HEAD_BYTES
     for key, change, ops in writes:
         cost = write_bytes(ops)
-        if cost + _HEAD_BYTES > WRITE_BYTES_MAX:
+        if cost + HEAD_BYTES > WRITE_BYTES_MAX:
             refused.append((key, Code.TOO_BIG))
             continue
         if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost > REQUEST_BYTES_MAX):
             yield batch
-            batch = Batch[C, K]([], [], [], [])
-            size = _HEAD_BYTES
-        batch.owners += [len(batch.keys)] * len(ops)
+            owners = []
+            batch = Batch[C, K]([], [], [], owners)
+            size = HEAD_BYTES
+        owners += [len(batch.keys)] * len(ops)
         batch.keys.append(key)
         batch.changes.append(change)
         batch.ops += ops

@@ -35,7 +35,6 @@ class IsrRequest(Struct, frozen=True, gc=False):
     """What a leader asks for one partition. ``row`` is None where topic or partition is unknown.
 
     ``recovering`` is None below AlterPartition v1: the state stays. ``by_id``: the request names topics by id (v2+).
-    ``topic_known`` matters where ``row`` is None: the topic is known, it is the partition that is not.
     """
 
     row: int | None
@@ -44,14 +43,12 @@ class IsrRequest(Struct, frozen=True, gc=False):
     isr: tuple[int, ...]
     recovering: bool | None
     by_id: bool
-    topic_known: bool = False
 
 
 def judge(cluster: Cluster, asked: IsrRequest) -> IsrError | None:
     """The error or idempotent success of one request, or None where the ISR is to be written."""
     if asked.row is None or cluster.rows[asked.row].state is PartitionState.NON_EXISTENT:
-        named_by_id = asked.by_id and not asked.topic_known
-        return IsrError.UNKNOWN_TOPIC_ID if named_by_id else IsrError.UNKNOWN_TOPIC_OR_PARTITION
+        return IsrError.UNKNOWN_TOPIC_ID if asked.by_id else IsrError.UNKNOWN_TOPIC_OR_PARTITION
     row = cluster.rows[asked.row]
     if not row.has_leadership:
         return IsrError.UNKNOWN_TOPIC_OR_PARTITION

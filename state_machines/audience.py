@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from state_machines.decision import Change, ReplicaMove
-from state_machines.types import NO_VERSION, Broker, PartitionRow, PartitionState, Topic
+from state_machines.types import NO_VERSION, Broker, PartitionRow, PartitionState, ReplicaState, Topic
 
 BLOCK_ROWS: Final = 4096
 """Granularity, in rows, at which :meth:`Feed.last_change` tells whether encoded rows are still current."""
@@ -91,26 +91,35 @@ class Feed:
             self._blocks[i // BLOCK_ROWS] = number
         self.number = number
 
-    def since(self, position: int, limit: int) -> tuple[list[int], int]:
-        """The ``limit`` oldest rows changed after ``position``, and the position that a reader of them has then."""
-        found = self._after(position)
+    def since(self, position: int, until: int, limit: int) -> tuple[list[int], int]:
+        """The ``limit`` oldest rows last changed after ``position`` and up to ``until``; where a reader is then."""
+        found = self._between(position, until)
         if len(found) <= limit:
-            return found, self.number
+            return found, max(position, until)
         return found[:limit], self._last[found[limit - 1]]
+
+    def changed_after(self, i: int, position: int) -> bool:
+        """Whether row ``i`` changed after ``position``."""
+        return self._last.get(i, 0) > position
 
     def backlog(self, position: int) -> int:
         """How many rows changed after ``position``."""
-        return len(self._after(position))
+        return len(self._between(position, self.number))
 
-    def _after(self, position: int) -> list[int]:
+    def _between(self, position: int, until: int) -> list[int]:
         found: list[int] = []
-        if position < self.number:
+        if position < until:
             for i, number in reversed(self._last.items()):
                 if number <= position:
                     break
-                found.append(i)
+                if number <= until:
+                    found.append(i)
             found.reverse()
         return found
+
+    def number_of(self, i: int) -> int:
+        """Number of a row's last change; 0 where every reader has read it."""
+        return self._last.get(i, 0)
 
     def last_change(self, first: int, last: int) -> int:
         """No row in ``range(first, last)`` changed after this number (exact to a block of rows)."""
@@ -215,7 +224,10 @@ class Audience:
         outbox.turn, outbox.turn_end = 0, len(self.view.rows)
 
     def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
-        """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas, StopReplica by moves."""
+        """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas; and what moves say.
+
+        A move stops its replica, or orders it to follow the present leadership (S4-31, S4-33).
+        """
         told: list[int] = []
         for change in changes:
             if is_told(change.after):
@@ -226,6 +238,9 @@ class Audience:
         for move in moves:
             if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:
                 outbox.add_stop(move.entity, delete=move.delete)
+            if move.order:
+                self.leader_and_isr_to(move.broker, [move.entity], is_new=move.state is ReplicaState.NEW)
+                self.feed.changed([move.entity])
 
     def _lead(self, change: Change) -> None:
         i, row, view = change.entity, change.after, self.view
@@ -264,6 +279,25 @@ class Audience:
             bool(outbox.lead or outbox.stop)
             or outbox.position < self.feed.number
             or outbox.live_version != self.live_version
+        )
+
+    def unacknowledged_by(self, i: int) -> frozenset[int]:
+        """Brokers that were not told the last change of a row, or did not answer yet."""
+        number = self.feed.number_of(i)
+        return frozenset(
+            broker
+            for broker, outbox in self.outboxes.items()
+            if outbox.position < number or outbox.turn <= i < outbox.turn_end
+        )
+
+    def waits(self, outbox: Outbox, i: int) -> bool:
+        """Whether row ``i`` has something that the incarnation was not sent yet."""
+        return (
+            i in outbox.lead
+            or i in outbox.stop
+            or i in outbox.after
+            or outbox.turn <= i < outbox.turn_end
+            or self.feed.changed_after(i, outbox.position)
         )
 
     def prune(self) -> None:

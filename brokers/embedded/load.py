@@ -108,13 +108,13 @@ class Load:
 
     def stall(self) -> Stall:
         """The longest wait so far, of records that still wait too."""
-        return max(self._longest, self._oldest())
+        return max(self._longest, self.oldest())
 
     def take_stall(self) -> Stall:
         """The longest wait since the last call, of records that still wait too: one figure per step of a story."""
         longest = max((Stall(seconds, spot) for spot, seconds in self._stalls.items()), default=Stall(0.0, None))
         self._stalls.clear()
-        return max(longest, self._oldest())
+        return max(longest, self.oldest())
 
     def stalls(self) -> dict[Spot, float]:
         """Seconds of the longest wait by partition since the last :meth:`take_stall`."""

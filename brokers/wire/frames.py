@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from brokers.wire.primitives import Malformed
 
@@ -53,6 +54,15 @@ class FrameBuffer:
         return _LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= _LENGTH.size else 0
 
 
+def reason(error: OSError) -> str:
+    """What went wrong, in the system's words where there are some."""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return "no answer in time"
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
 class ConnectionLost(OSError):
     """The connection ended; whether the last request arrived is unknown."""
 
@@ -94,7 +104,7 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -115,15 +125,15 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        reason = str(exc) if exc is not None else "closed by the other side"
-        self._lost = self._lost or reason
+        why = reason(exc) if isinstance(exc, OSError) else str(exc or "closed by the other side")
+        self._lost = self._lost or why
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionLost(self._lost))
         if self._on_lost is not None:
             self._on_lost()
 
-    def _fail(self, reason: str) -> None:
-        self._lost = reason
+    def _fail(self, why: str) -> None:
+        self._lost = why
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionLost(reason))
+            self._answer.set_exception(ConnectionLost(why))
         self.close()

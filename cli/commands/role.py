@@ -123,7 +123,8 @@ def _report(output: Output, found: Json, *, waited: bool) -> None:
     if output.for_programs:
         output.document("Operation", [found])
     else:
-        output.text("\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not waited)]))
+        told = waited and found["state"] != "refused"
+        output.text("\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not told)]))
     if found.get("remedy"):
         output.say(f"Remedy: {found['remedy']}")
     code = CODES.get(found["state"], Exit.FAILED)

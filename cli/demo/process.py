@@ -39,7 +39,8 @@ class RegentProcess(ChildProcess):
         self.socket = folder / "regent.sock"
         self.port = free_port()
         self.config = folder / "regent.toml"
-        self.config.write_text(_toml(self._settings(connect) | dict(settings or {})), encoding="utf-8")
+        self._connect = connect
+        self.configure(settings or {})
         run = [*(command or (sys.executable, "-m", "cli.main", "run")), "--config", str(self.config), *flags]
         super().__init__(f"regent {controller_id}", run, folder / "regent.log")
 
@@ -56,6 +57,15 @@ class RegentProcess(ChildProcess):
             "state.directory": str(self.folder / "state"),
             "log.format": "console",
         }
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Writes the settings file anew: the defaults of this class and ``settings``; the next start reads it."""
+        self.config.write_text(_toml(self._settings(self._connect) | dict(settings)), encoding="utf-8")
+
+    async def is_in(self, mode: str) -> bool:
+        """Whether the daemon answers and is in ``mode``."""
+        status = await self.status()
+        return status is not None and status["mode"] == mode
 
     async def boot(self, mode: str | None = "active", within_s: float = 60.0) -> float:
         """Starts the daemon and waits until it is in ``mode`` (None: until it answers); returns the seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from cli.exit_codes import Exit
 
 async def run(console: Console, *, keep: bool = False) -> int:
     """Returns the exit code."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of each try to reach a broker that is down
     began = time.monotonic()
     cluster = EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS})
     try:

@@ -20,6 +20,14 @@ STEP_S_MAX = 60.0
 POLL_S = 0.1
 
 
+FLOWING_S = 0.5
+"""Records flow again once none waits longer for its acknowledgement."""
+
+
+async def _flows(load: Load) -> bool:
+    return load.oldest().seconds < FLOWING_S
+
+
 class DemoFailed(Exception):
     """A step did not happen in time; the text says which."""
 
@@ -45,7 +53,7 @@ class Story:
         )
         took_s = await self.regent.boot()
         self.say(f"regent took the controller role from it, {took_s:.1f} s after the daemon's start")
-        load = Load(self.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S)
+        load = Load(self.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S, idempotent=True)
         async with load, Reader(self.cluster.bootstrap, load) as reader:
             await self.healed()
             self.say(
@@ -99,6 +107,7 @@ class Story:
         told: list[str] = []
         load.take_stall()
         yield told.append
+        await self.until(lambda: _flows(load), "records are acknowledged at once again")
         stall = load.take_stall()
         for text in told:
             self.say(f"{text} [dim](longest produce stall {stall.seconds:.2f} s)[/]")

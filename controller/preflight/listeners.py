@@ -15,9 +15,10 @@ from controller.preflight.context import (
 )
 from controller.preflight.finding import Finding, named, ok, refuse, warn
 from controller.questions import control_endpoint
+from metadata_store.codecs.broker import PROTOCOLS
 from state_machines.types import Broker
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
 OWN_ANSWER_S_MAX: Final = 5.0
 
 
@@ -61,7 +62,7 @@ async def plaintext(ctx: Context) -> Finding:
     """Only PLAINTEXT is spoken to brokers in this release."""
     name = "listener protocol"
     secured = [
-        f"{b} ({PROTOCOLS[endpoint.security_protocol]})"
+        f"{b} ({PROTOCOL_NAMES[endpoint.security_protocol]})"
         for b, broker in ctx.brokers.items()
         if (endpoint := control_endpoint(ctx.settings, broker)) is not None and endpoint.security_protocol
     ]

@@ -6,6 +6,7 @@ leader changed the ISR meanwhile, or in another order.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -21,6 +22,9 @@ from state_machines.draft import Draft
 from state_machines.failover import failover
 from state_machines.topic_change import new_partitions
 from state_machines.types import Broker, Leadership, PartitionRow, TopicAssignment
+
+ORDERS_MAX: Final = 40
+"""Orders of the happenings of one partition that are tried."""
 
 PERMUTED_BROKERS_MAX: Final = 3
 """Brokers of one snapshot whose order is tried out; with more of them only the snapshot itself is."""
@@ -114,10 +118,9 @@ def replay(i: int, row: PartitionRow, base: Leadership | None, happenings: Seque
     if not happenings:
         return []
     alone = Cluster()
-    first = happenings[0]
-    prepare(alone, first)
+    prepare(alone, happenings[0])
     alone.observe_topic(TopicAssignment("", None, {row.partition: row.assignment}, 0, 0))
-    if base is not None or i not in first.rows:
+    if base is not None or not any(i in happening.rows for happening in happenings):
         alone.load_leadership([0], [base])
     steps: list[Step] = []
     for happening in happenings:
@@ -129,8 +132,27 @@ def replay(i: int, row: PartitionRow, base: Leadership | None, happenings: Seque
 def other_orders(happenings: Sequence[Happening]) -> Iterator[list[Happening]]:
     """Orders in which another controller may have handled the same: it reads registrations at other moments than we.
 
-    Neighbours may have been one snapshot for it, one snapshot of ours several for it. One such change at a time.
+    Neighbours may have been one snapshot for it or the other way round, one snapshot of ours may have been several.
+    The nearest orders come first, at most :data:`ORDERS_MAX`.
     """
+    known = {_key(happenings)}
+    waiting = deque([list(happenings)])
+    while waiting:
+        for order in _neighbours(waiting.popleft()):
+            if _key(order) in known:
+                continue
+            if len(known) > ORDERS_MAX:
+                return
+            known.add(_key(order))
+            waiting.append(order)
+            yield order
+
+
+def _key(happenings: Sequence[Happening]) -> tuple[object, ...]:
+    return tuple((h.number, h.kind, h.who, frozenset(h.brokers), h.shutting_down) for h in happenings)
+
+
+def _neighbours(happenings: list[Happening]) -> Iterator[list[Happening]]:
     for at, happening in enumerate(happenings):
         for split in _split(happening):
             yield [*happenings[:at], *split, *happenings[at + 1 :]]

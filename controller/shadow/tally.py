@@ -90,10 +90,9 @@ class Report(Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """For people: counts first, then the differences."""
-        lines = [
-            f"{self.compared_total + self.differing} decisions compared, {self.differing} differences, "
-            f"{sum(self.uncomparable.values())} uncomparable, {self.waiting} waiting"
-        ]
+        compared, uncomparable = self.compared_total + self.differing, sum(self.uncomparable.values())
+        counts = {"decisions compared": compared, "differences": self.differing, "uncomparable": uncomparable}
+        lines = [", ".join(f"{count} {name}" for name, count in {**counts, "waiting": self.waiting}.items())]
         lines += [f"  {count:6} agree    {kind}" for kind, count in sorted(self.compared.items())]
         lines += [f"  {count:6} uncomparable    {why}" for why, count in sorted(self.uncomparable.items())]
         lines += [f"  {count:6} not decided by regent    {kind}" for kind, count in sorted(self.not_ours.items())]

@@ -27,6 +27,9 @@ HAPPENINGS_MAX: Final = 64
 SEEN_MAX: Final = 16
 """Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
 
+TRIES_MAX: Final = 2_000
+"""Other orders that are tried in one reading, over all partitions; the rest is tried in the next."""
+
 PATIENCE: Final = 10
 """While counterparts arrive, one may be late by so many times the usual wait."""
 
@@ -37,8 +40,10 @@ BEING_REASSIGNED: Final = "the partition is being reassigned"
 FORGOTTEN: Final = "the topic vanished or was replaced"
 BEGUN_BEFORE: Final = "under way when the shadow began to read"
 PREFERRED: Final = "preferred election"
-BARE_EPOCH: Final = "epoch of an offline partition raised at a failover: nothing else changes, so regent does not write"
+BARE_EPOCH: Final = "epoch of an offline partition raised when its broker is found dead: nothing else changes, so regent does not write"
 NO_EVENT: Final = "no event explains it"
+
+_SHRINKING: Final = (Kind.DEATH, Kind.FAILOVER)
 
 Certain = Callable[[int, Seen], bool]
 """Whether a broker was certainly still registered when a state znode was written."""
@@ -69,6 +74,7 @@ class Tracker:
         self._by_number: dict[int, Happening] = {}
         self._withdrawn: dict[int, float] = {}
         self._number = 0
+        self._tries = 0
         self._began_s = float("-inf")
         self._matched_s = float("-inf")
 
@@ -89,7 +95,13 @@ class Tracker:
         """Decides on the model and remembers each write until its counterpart is read."""
         self._number += 1
         happening = Happening(
-            self._number, kind, tuple(who), dict(brokers), frozenset(), now, frozenset(rows),
+            self._number,
+            kind,
+            tuple(who),
+            dict(brokers),
+            frozenset(),
+            now,
+            frozenset(rows),
             confirmed=kind is not Kind.SHUTDOWN,
         )
         happening.shutting_down = self._shutting_down(happening)
@@ -101,7 +113,8 @@ class Tracker:
         for change in carry_out(self.model, happening, sorted(happening.rows)):
             waiting_row = self.waiting.get(change.entity)
             if waiting_row is None:
-                waiting_row = Waiting(leadership_of(change.before), [happening], now + self.wait_s)
+                happened = [*self._lately(now)] if happening.rows else [happening]
+                waiting_row = Waiting(leadership_of(change.before), happened, now + self.wait_s)
                 self.waiting[change.entity] = waiting_row
             elif not waiting_row.seen:
                 waiting_row.due_s = now + self.wait_s
@@ -116,7 +129,8 @@ class Tracker:
             return frozenset()
         known = self.model.brokers
         kept = {
-            b for b in self.model.shutting_down
+            b
+            for b in self.model.shutting_down
             if b in happening.brokers and b in known and happening.brokers[b].epoch == known[b].epoch
         }
         return frozenset(kept.union(happening.who if happening.kind is Kind.SHUTDOWN else ()))
@@ -143,23 +157,25 @@ class Tracker:
         if not waiting.seen and waiting.steps:
             waiting.due_s = now + self.wait_s
         waiting.seen.append(seen)
+        if self._under_way(waiting):
+            self._matched_s = now
         self._puzzling.add(i)
         self._evaluate(i, now)
 
+    def _lately(self, now: float) -> list[Happening]:
+        """What another controller may still be answering."""
+        return [h for h in self._recent if h.at_s > now - self.wait_s]
+
     def _still_answered(self, now: float) -> list[Happening]:
-        """What another controller may still be answering: recent, and not undone by a return."""
-        recent: list[Happening] = []
-        for happening in self._recent:
-            if happening.kind is Kind.RETURN:
-                recent.clear()
-            elif happening.at_s > now - self.wait_s and happening.number in self._by_number:
-                recent.append(happening)
-        return recent
+        """Of it, what was not undone by a return."""
+        lately = self._lately(now)
+        undone = max((at for at, h in enumerate(lately, 1) if h.kind is Kind.RETURN), default=0)
+        return lately[undone:]
 
     def _evaluate(self, i: int, now: float) -> None:
         """Explains as many reads of a partition as possible, in their order."""
         waiting = self.waiting[i]
-        while waiting.seen and self._explain(i, waiting, now):
+        while waiting.seen and (self._explain(i, waiting, now) or (len(waiting.seen) > 1 and self._under_way(waiting))):
             waiting.seen.pop(0)
         if waiting.seen:
             return
@@ -167,6 +183,11 @@ class Tracker:
         if not waiting.steps:
             del self.waiting[i]
             self.model.load_leadership([i], [waiting.base])
+
+    def _under_way(self, waiting: Waiting) -> bool:
+        """Whether the oldest read lies inside a decision, of which we know only the end."""
+        found = judge(waiting.base, waiting.steps, waiting.seen[0].leadership)
+        return found.outcome is Outcome.UNDER_WAY
 
     def _explain(self, i: int, waiting: Waiting, now: float) -> bool:
         """Whether the oldest read is explained; then it is the new base."""
@@ -208,18 +229,24 @@ class Tracker:
         base, leadership = waiting.base, seen.leadership
         if not waiting.steps and compare.is_preferred_election(base, leadership, replicas):
             self.tally.not_ours[PREFERRED] += 1
-        elif compare.is_bare_epoch(base, leadership) and any(h.kind is Kind.FAILOVER for h in waiting.happened):
+        elif compare.is_bare_epoch(base, leadership) and any(h.kind in _SHRINKING for h in waiting.happened):
             self.tally.not_ours[BARE_EPOCH] += 1
         elif compare.hidden_isr_explains(base, leadership, replicas, lambda b: self._steps(i, b, waiting.happened)):
             self._uncomparable(waiting, ISR_UNSEEN)
-        elif any(
-            judge(base, self._steps(i, base, order), leadership).outcome is Outcome.AGREES
-            for order in other_orders(waiting.happened)
-        ):
+        elif self._another_order(i, waiting, leadership):
             self._uncomparable(waiting, ORDER_UNKNOWN)
         else:
             return False
         return True
+
+    def _another_order(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
+        for order in other_orders(waiting.happened):
+            self._tries += 1
+            if self._tries > TRIES_MAX:
+                return False
+            if judge(waiting.base, self._steps(i, waiting.base, order), seen).outcome is Outcome.AGREES:
+                return True
+        return False
 
     def _uncomparable(self, waiting: Waiting, why: str) -> None:
         self.tally.uncomparable[why] += 1
@@ -242,25 +269,23 @@ class Tracker:
 
     # -- clean shutdowns, which leave no other trace
 
-    def infer(self, certain: Certain, now: float) -> None:
-        """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
+    def suspects(self, certain: Certain, now: float) -> list[tuple[int, int]]:
+        """Brokers that partitions were moved off while they were registered, with the zxid of the first such write."""
+        moved = [(self.waiting[i], self.waiting[i].seen[0]) for i in self._puzzling]
+        moved = [(w, seen) for w, seen in moved if seen.leadership.leader_epoch > compare.epoch_of(w.base)]
+        plain = [(w, seen) for w, seen in moved if judge(w.base, (), seen.leadership).isr_changes == 0]
         first: dict[int, int] = {}
-        for i in self._puzzling:
-            waiting = self.waiting[i]
-            seen = waiting.seen[0]
-            for broker in compare.lost_members(waiting.base, seen.leadership):
+        for waiting, seen in plain or moved:
+            for broker in compare.lost_members(compare.after(waiting.base, waiting.steps), seen.leadership):
                 if broker in self.model.brokers and certain(broker, seen):
                     first[broker] = min(seen.zxid, first.get(broker, seen.zxid))
-        for broker in sorted(first, key=first.__getitem__):
-            if not self._inferred(broker, now):
-                self.happen(Kind.SHUTDOWN, [broker], self.model.brokers, now)
+        return sorted((zxid, broker) for broker, zxid in first.items() if not self._inferred(broker, now))
 
     def _inferred(self, broker: int, now: float) -> bool:
-        if self._withdrawn.get(broker, float("-inf")) > now - self.wait_s:
-            return True
-        return any(
-            h.kind is Kind.SHUTDOWN and h.who == (broker,) and h.at_s > now - self.wait_s for h in self._recent
-        )
+        asked = [h for h in self._recent if h.kind is Kind.SHUTDOWN and h.who == (broker,)]
+        recently_s = now - self.wait_s
+        withdrawn_s = self._withdrawn.get(broker, float("-inf"))
+        return withdrawn_s > recently_s or any(not h.confirmed or h.at_s > recently_s for h in asked)
 
     def confirm(self, happening: Happening) -> None:
         """The inference was right: its broker left, or most of its partitions were moved."""
@@ -290,8 +315,8 @@ class Tracker:
             if later.number > happening.number:
                 later.shutting_down = later.shutting_down.difference(happening.who)
         for i, waiting in list(self.waiting.items()):
-            if happening in waiting.happened:
-                waiting.happened.remove(happening)
+            if any(h.number >= happening.number for h in waiting.happened):
+                waiting.happened = [h for h in waiting.happened if h is not happening]
                 self._rebase(i, waiting, waiting.base)
                 self._evaluate(i, now)
         del self._by_number[happening.number]
@@ -305,12 +330,19 @@ class Tracker:
 
     def expire(self, now: float, deleting: Collection[str] = ()) -> None:
         """What waited too long is a difference, unless it is known why it cannot be compared."""
-        for happening in [h for h in self._recent if not h.confirmed and now >= h.at_s + self.wait_s]:
-            self._withdraw(happening, now)
+        self._tries = 0
         busy = now - self._matched_s < self.wait_s
+        patience_s = self.wait_s * (PATIENCE - 1) if busy else 0.0
+        late_s = now - self.wait_s - patience_s
+        for happening in [h for h in self._recent if not h.confirmed and h.at_s <= late_s]:
+            self._withdraw(happening, now)
         for i, waiting in list(self.waiting.items()):
-            if now >= waiting.due_s + (self.wait_s * (PATIENCE - 1) if busy and not waiting.seen else 0):
-                self._too_late(i, waiting, now, deleting)
+            patient = not waiting.seen or self._under_way(waiting)
+            settled = all(h.confirmed for h in waiting.happened)
+            if settled and now >= waiting.due_s + (patience_s if patient else 0.0):
+                self._evaluate(i, now)
+                if self.waiting.get(i) is waiting and self._tries <= TRIES_MAX:
+                    self._too_late(i, waiting, now, deleting)
         held = {h.number for w in self.waiting.values() for h in w.happened} | {h.number for h in self._recent}
         self._by_number = {number: h for number, h in self._by_number.items() if number in held}
 

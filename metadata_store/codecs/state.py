@@ -57,18 +57,16 @@ def _refuse(state: _State) -> None:
 
 
 @lru_cache(ISR_TEXTS_MAX)
-def _isr_text(isr: tuple[int, ...]) -> bytes:
-    return b",".join(b"%d" % broker for broker in isr)
+def _isr_text(isr: tuple[int, ...]) -> str:
+    return ",".join(map(str, isr))
 
 
 def encode_state(
     leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovering: bool = False
 ) -> bytes:
     """Data of the znode; ``leader_recovery_state`` only while recovering, as brokers below IBP 3.2 know it not."""
-    return b'{"version":1,"leader":%d,"leader_epoch":%d,"controller_epoch":%d,"isr":[%b]%b}' % (
-        leader,
-        leader_epoch,
-        controller_epoch,
-        _isr_text(isr),
-        b',"leader_recovery_state":1' if recovering else b"",
-    )
+    more = ',"leader_recovery_state":1' if recovering else ""
+    return (
+        f'{{"version":1,"leader":{leader},"leader_epoch":{leader_epoch},"controller_epoch":{controller_epoch},'
+        f'"isr":[{_isr_text(isr)}]{more}}}'
+    ).encode()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from brokers.embedded.cluster import EmbeddedCluster
 from cli.demo.process import RegentProcess
 from controller.office import ControllerRecord, Office
-from controller.own_znodes import this_process
+from controller.own_znodes import LOCKS, this_process
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import ANY_VERSION
 from state_machines.types import Leadership, TopicAssignment
 from tests.polling import eventually
 
@@ -92,6 +94,32 @@ class World:
             return holder if holder in self.cluster.brokers else None
 
         return int(await eventually(one, within_s) or 0)
+
+    async def move_controller(self) -> None:
+        """What an operator of Kafka's own controller does: deletes ``/controller``, a broker is elected."""
+        epoch = await self.epoch()
+        await self.zk.delete("/controller", ANY_VERSION)
+
+        async def moved() -> bool:
+            return await self.epoch() > epoch and await self.controller() in self.cluster.brokers
+
+        await eventually(moved, 30.0)
+
+    async def daemons_gone(self, within_s: float = 30.0) -> None:
+        """Waits until no daemon has a session: their places in the queue are ephemeral."""
+
+        async def none() -> bool:
+            listed = await self.zk.children(LOCKS)
+            return listed is None or not listed[0]
+
+        await eventually(none, within_s)
+
+    def digest_file(self) -> Path:
+        """A file with ZooKeeper credentials for the mode ``hold``."""
+        path = self.cluster.folder / "zookeeper-digest"
+        path.write_text("regent:secret\n", encoding="utf-8")
+        path.chmod(0o600)
+        return path
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -17,6 +18,11 @@ LISTENER = "INTERNAL"
 
 Respond = Callable[[int, Any], dict[str, Any]]
 """API key and kio's request -> fields of the response; whatever is left out is error 0 and no partition errors."""
+
+
+def refuse_stale(api: int, entity: Any) -> dict[str, Any]:
+    """What a broker answers to a request meant for its predecessor (KIP-380); it does nothing else with it."""
+    return {"error_code": ErrorCode.stale_broker_epoch}
 
 
 class Heard(Struct):
@@ -55,7 +61,7 @@ class FakeBroker:
         self.let_go.set()
         self.mute = False
         self.in_flight_max = 0
-        self._in_flight = 0
+        self._in_flight: Counter[asyncio.StreamWriter] = Counter()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
@@ -125,21 +131,24 @@ class FakeBroker:
     async def _take(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
         header, entity = read_request(frame)
         api, version = header.request_api_key, header.request_api_version
-        self.heard.append(Heard(api, version, entity, asyncio.get_running_loop().time()))
-        self._in_flight += 1
-        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        stale = entity.broker_epoch < self.epoch
+        if not stale:
+            self.heard.append(Heard(api, version, entity, asyncio.get_running_loop().time()))
+        self._in_flight[writer] += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight[writer])
         await self.let_go.wait()
-        self._in_flight -= 1
+        self._in_flight[writer] -= 1
         if not self.mute:
             answer = self.raw_answer
             if answer is None:
-                answer = self._answer(api, version, header.correlation_id, entity)
+                respond = refuse_stale if stale else self.respond
+                answer = self._answer(api, version, header.correlation_id, respond(api, entity))
             writer.write(len(answer).to_bytes(4, "big") + answer)
 
-    def _answer(self, api: int, version: int, correlation: int, entity: Any) -> bytes:
+    def _answer(self, api: int, version: int, correlation: int, differing: dict[str, Any]) -> bytes:
         fields: dict[str, Any] = {"error_code": ErrorCode.none}
         if api == LEADER_AND_ISR:
             fields["topics" if version >= 5 else "partition_errors"] = ()
         elif api == STOP_REPLICA:
             fields["partition_errors"] = ()
-        return write_response(api, version, correlation, **(fields | self.respond(api, entity)))
+        return write_response(api, version, correlation, **(fields | differing))

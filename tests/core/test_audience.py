@@ -49,19 +49,21 @@ def test_a_reader_of_the_feed_sees_every_row_changed_since_its_position_and_no_o
     assert feed.backlog(position) == len(wanted)
     seen: list[int] = []
     while feed.backlog(position):
-        rows, position = feed.since(position, limit)
+        rows, position = feed.since(position, feed.number, limit)
         assert 0 < len(rows) <= limit
         seen += rows
     assert sorted(seen) == sorted(wanted)
-    assert feed.since(position, limit) == ([], feed.number)
+    assert feed.since(position, feed.number, limit) == ([], feed.number)
 
 
 def test_a_row_that_changes_again_is_read_once_at_its_last_place() -> None:
     feed = Feed()
     feed.changed([1, 2, 3])
     feed.changed([1])
-    assert feed.since(0, MANY) == ([2, 3, 1], 4)
-    assert feed.since(3, MANY) == ([1], 4)
+    assert feed.since(0, 4, MANY) == ([2, 3, 1], 4)
+    assert feed.since(0, 3, MANY) == ([2, 3], 3)
+    assert feed.since(2, 1, MANY) == ([], 2)
+    assert feed.since(3, 4, MANY) == ([1], 4)
 
 
 @quickly
@@ -88,7 +90,7 @@ def test_what_every_reader_has_read_is_dropped_and_the_rest_is_not() -> None:
     feed.changed(range(10))
     feed.forget(6)
     assert len(feed) == 4
-    assert feed.since(6, MANY) == ([6, 7, 8, 9], 10)
+    assert feed.since(6, 10, MANY) == ([6, 7, 8, 9], 10)
 
 
 # -- one outbox against the requests that were merged in it
@@ -208,7 +210,7 @@ def test_an_election_is_told_to_registered_replicas_and_its_metadata_to_all() ->
     audience = audience_of(cluster)
     audience.tell([elect(cluster, 0, 2, (2,))], ())
     assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {0: False}, 2: {0: False}, 3: {}}
-    assert audience.feed.since(0, MANY)[0] == [0]
+    assert audience.feed.since(0, MANY, MANY)[0] == [0]
     assert all(audience.dirty(box) for box in audience.outboxes.values())
 
 
@@ -235,7 +237,7 @@ def test_an_isr_change_by_the_leader_is_metadata_only() -> None:
     cluster.apply([change])
     audience.tell([change], ())
     assert all(not box.lead for box in audience.outboxes.values())
-    assert audience.feed.since(0, MANY)[0] == [0]
+    assert audience.feed.since(0, MANY, MANY)[0] == [0]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +338,7 @@ def test_pruning_keeps_what_the_slowest_broker_has_not_read() -> None:
     audience.metadata_changed([0, 1])
     audience.outboxes[1].position = audience.feed.number
     audience.prune()
-    assert audience.feed.since(audience.outboxes[2].position, MANY)[0] == [0, 1]
+    assert audience.feed.since(audience.outboxes[2].position, MANY, MANY)[0] == [0, 1]
     audience.outboxes[2].position = audience.feed.number
     audience.prune()
     assert len(audience.feed) == 0

@@ -112,7 +112,6 @@ def test_a_hangup_reads_the_settings_again(file: Path, monkeypatch: pytest.Monke
             await hang_up('[log]\nlevel = "loud"\n', "nothing was reloaded")
             assert 'log.level = "loud"' in stream.getvalue()
             assert logging.getLogger("regent").level == logging.ERROR
-            await hang_up("", "nothing was reloaded")
         return 0
 
     monkeypatch.setattr("controller.main.run", run)

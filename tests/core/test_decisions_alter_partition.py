@@ -94,7 +94,6 @@ def test_precedence_of_every_pair(first: str, second: str) -> None:
     ("asked", "expected"),
     [
         (replace(GOOD, row=None, by_id=False), E.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(GOOD, row=None, topic_known=True), E.UNKNOWN_TOPIC_OR_PARTITION),
         (replace(GOOD, row=1), E.UNKNOWN_TOPIC_OR_PARTITION),
         (replace(GOOD, isr=(1, 9), by_id=False), E.OPERATION_NOT_ATTEMPTED),
         (replace(GOOD, isr=(2, 9)), E.INELIGIBLE_REPLICA),

@@ -8,6 +8,7 @@ import pytest
 
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ZooKeeper
+from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.port import PortContract
 
 
@@ -38,4 +39,8 @@ def backend() -> MemoryBackend:
 
 
 class TestMemory(PortContract):
-    """The contract."""
+    """The port."""
+
+
+class TestKafkaStoreInMemory(KafkaStoreContract):
+    """The store on it."""

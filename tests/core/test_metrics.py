@@ -100,6 +100,7 @@ def test_own_names_are_in_base_units() -> None:
     counters = Counters(commits=5, writes=50, conflicts=4, unknown_outcomes=3, interim_terms=1, terms=2, fenced=1)
     counters.refusals.update({"no live replica in the ISR": 7})
     counters.queue_time.record(0.02)
+    counters.queue_time.record(0.2)
     counters.loop_lag.record(60)
     found = scrape(counters, View(BUSY))
     assert found['regent_build_info{controller_id="1000001",version="1.2.3"}'] == 1
@@ -116,6 +117,8 @@ def test_own_names_are_in_base_units() -> None:
     assert found['regent_broker_unacknowledged_partitions{broker_id="1"}'] == 8
     assert found['regent_event_queue_seconds_bucket{le="0.01"}'] == 0
     assert found['regent_event_queue_seconds_bucket{le="0.025"}'] == 1
+    assert found['regent_event_queue_seconds_bucket{le="+Inf"}'] == found["regent_event_queue_seconds_count"] == 2
+    assert found["regent_event_queue_seconds_sum"] == pytest.approx(0.22)
     assert found['regent_loop_lag_seconds_bucket{le="30.0"}'] == 0
     assert found['regent_loop_lag_seconds_bucket{le="+Inf"}'] == 1
     assert found["regent_loop_lag_seconds_count"] == 1

@@ -162,6 +162,13 @@ def test_relations_are_checked_and_their_numbers_named(tmp_path: Path, text: str
     assert named in str(found[key])
 
 
+def test_a_relation_to_a_wrong_value_is_not_judged(tmp_path: Path) -> None:
+    """9 s would be too long for the default session, but nobody knows which one was meant."""
+    text = "[controller]\nloop_stall_ms_max = 9000\n"
+    found = problems(tmp_path, MINIMAL + text, {"REGENT_ZOOKEEPER__SESSION_TIMEOUT_MS": "long"})
+    assert set(found) == {"zookeeper.session_timeout_ms"}
+
+
 def test_settings_made_in_a_program_obey_the_same_relations() -> None:
     with pytest.raises(ValidationError, match="loop_stall_ms_max"):
         Settings(

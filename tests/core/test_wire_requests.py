@@ -128,7 +128,7 @@ def test_dirty_rows_read_back_field_by_field(ibp: Ibp, cluster: FakeCluster, dat
     audience.metadata_changed(range(len(cluster.rows)))
     sealer = Sealer(audience, ibp)
     news = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
-    metadata, position = sealer.update_metadata(0)
+    metadata, position = sealer.update_metadata(0, sealer.cut(0.0))
     leaders = sealer.leader_and_isr(news)
     assert position == len(cluster.rows)
     assert (metadata is None) == (leaders is None) == (not told(cluster))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.conftest import ZooKeeperProcess
+from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.nodes import NodeContract
 from tests.contracts.port import PortContract
 from tests.zookeeper.real import RealBackend
@@ -29,3 +30,7 @@ class TestKazooWithoutMultiRead(NodeContract):
     """ZooKeeper before 3.6."""
 
     options = {"multi_read": False}
+
+
+class TestKafkaStoreOnRealZooKeeper(KafkaStoreContract):
+    """The store on it."""

@@ -1,0 +1,71 @@
+"""The numbers behind the metrics, taken from the daemon when it is scraped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from controller import gauges as gauge
+from controller.census import Census, Counted, partitions_of
+from controller.daemon import Daemon, Mode
+from controller.gauges import BrokerGauges, Gauges
+from controller.kafka_metrics import controller_state
+from controller.reign import Reign
+from metadata_store.port import ConnectionState
+
+MODES: Final = {
+    Mode.CONNECTING: gauge.Mode.STARTING,
+    Mode.STANDBY: gauge.Mode.STANDBY,
+    Mode.CLAIMING: gauge.Mode.STANDBY,
+    Mode.TAKING_OFFICE: gauge.Mode.STANDBY,
+    Mode.ACTIVE: gauge.Mode.ACTIVE,
+    Mode.HANDING_BACK: gauge.Mode.ACTIVE,
+    Mode.SHADOW: gauge.Mode.SHADOW,
+    Mode.STOPPING: gauge.Mode.STOPPING,
+}
+
+
+def gauges_of(daemon: Daemon, reign: Reign | None, counted: Counted, lines_dropped: int, suspended: bool) -> Gauges:
+    """The state now; ``reign`` is the term, once it is in office."""
+    zk = daemon.zk
+    base = Gauges(
+        mode=gauge.Mode.SUSPENDED if suspended else MODES[daemon.mode],
+        lease_remaining_s=lease_s(daemon),
+        zookeeper_connected=connected(daemon),
+        session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
+        ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
+        malformed_znodes=len(daemon.counters.malformed),
+        log_lines_dropped=lines_dropped,
+    )
+    return base if reign is None else _in_office(base, reign, counted.of(reign.cluster) or Census())
+
+
+def connected(daemon: Daemon) -> bool:
+    """Whether there is a ZooKeeper session and its connection is up."""
+    return daemon.zk is not None and daemon.zk.state is ConnectionState.CONNECTED
+
+
+def lease_s(daemon: Daemon) -> float:
+    """Seconds until the daemon stops acting by itself."""
+    return max(0.0, daemon.lease.remaining_s()) if daemon.lease is not None else 0.0
+
+
+def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
+    """The numbers of the model, beside those that hold in every mode."""
+    cluster = reign.cluster
+    return replace(
+        base,
+        controller_epoch=reign.claim.epoch,
+        event_queue_size=len(reign.queue),
+        brokers={
+            b: BrokerGauges(queued=told.partitions, age_s=told.oldest_s, unacknowledged_partitions=told.partitions)
+            for b, told in reign.channels.propagation().items()
+        },
+        controller_state=controller_state(reign.handling),
+        offline_partitions=len(cluster.leaderless),
+        under_replicated_partitions=census.under_replicated,
+        preferred_replica_imbalance=census.not_preferred,
+        topics=len(cluster.topic_index),
+        partitions=partitions_of(cluster),
+        active_brokers=len(cluster.brokers),
+    )

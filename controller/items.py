@@ -1,0 +1,95 @@
+"""Partitions, topics, brokers and verdicts as they are answered to operators. Pure."""
+
+from __future__ import annotations
+
+import base64
+
+from brokers.channel import Propagation
+from controller.census import Census
+from controller.compare import Difference
+from controller.http import models
+from controller.http.models import Partition, Topic, Verification
+from controller.preflight.listeners import PROTOCOL_NAMES
+from controller.verify import Verdict
+from state_machines.cluster import Cluster
+from state_machines.types import Broker, PartitionState
+from state_machines.types import Topic as TopicRows
+
+
+def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
+    """One partition."""
+    row = cluster.rows[i]
+    replicas = row.assignment.replicas
+    return Partition(
+        topic=cluster.topics[row.topic].name,
+        partition=row.partition,
+        state=row.state.name,
+        leader=row.leader if row.state is PartitionState.ONLINE else None,
+        leader_epoch=row.leader_epoch,
+        partition_epoch=row.version,
+        controller_epoch=row.controller_epoch,
+        replicas=list(replicas),
+        isr=list(row.isr),
+        adding=list(row.assignment.adding),
+        removing=list(row.assignment.removing),
+        offline_replicas=list(cluster.offline_replicas(i)),
+        recovering=row.recovering,
+        under_replicated=len(row.isr) < len(replicas),
+        at_min_isr=None if min_isr is None else len(row.isr) <= min_isr,
+        preferred=row.leader == replicas[0],
+    )
+
+
+def topic_item(cluster: Cluster, topic: TopicRows) -> Topic:
+    """One topic in numbers; the replication factor is that of its first partition."""
+    rows = [cluster.rows[i] for i in topic.rows]
+    return Topic(
+        name=topic.name,
+        id=None if topic.topic_id is None else base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        partitions=len(rows),
+        replication_factor=len(rows[0].assignment.replicas) if rows else 0,
+        offline=sum(row.state is not PartitionState.ONLINE for row in rows),
+        under_replicated=sum(len(row.isr) < len(row.assignment.replicas) for row in rows),
+        not_preferred=sum(row.leader != row.assignment.replicas[0] for row in rows),
+    )
+
+
+def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation | None) -> models.Broker:
+    """A live broker and what it still has to hear."""
+    return models.Broker(
+        id=broker.id,
+        state="shutting down" if leaving else "live",
+        epoch=broker.epoch,
+        rack=broker.rack,
+        listeners=[
+            models.Listener(name=e.listener, host=e.host, port=e.port, security_protocol=PROTOCOL_NAMES[e.security_protocol])
+            for e in broker.endpoints
+        ],
+        leads=census.leads[broker.id],
+        hosts=census.hosts[broker.id],
+        queued=told.partitions if told is not None else 0,
+        unacknowledged_partitions=told.partitions if told is not None else 0,
+        propagation_age_s=told.oldest_s if told is not None else 0.0,
+    )
+
+
+def verification(verdict: Verdict) -> Verification:
+    """A verdict as it is answered."""
+    return Verification(
+        partitions=verdict.partitions,
+        brokers=verdict.brokers,
+        unreachable=sorted(verdict.unreachable),
+        differences=[_difference(found) for found in verdict.differences],
+        differences_total=verdict.total,
+    )
+
+
+def _difference(found: Difference) -> models.Difference:
+    return models.Difference(
+        topic=found.topic or "(cluster)",
+        partition=found.partition,
+        field=found.field,
+        expected=found.expected,
+        found=found.found,
+        broker=found.broker,
+    )

@@ -1,0 +1,110 @@
+"""What the shadow reads, with the zxids that put it in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from controller.shadow.compare import Seen
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.state import decode_state
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.port import Node, ZooKeeper
+from state_machines.types import Broker, Leadership, TopicAssignment
+
+log = logging.getLogger("regent.shadow")
+
+
+class Office(Struct, frozen=True):
+    """Registrations and the role, as of one reading.
+
+    ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None where nobody holds
+    the role (-1 where it cannot be read). ``epoch``: controller epoch.
+    """
+
+    reading: int
+    brokers: dict[int, Broker]
+    zxid: int
+    holder: int | None
+    epoch: int
+
+
+class Reader:
+    """Reads through ``zk``; znodes that cannot be understood are reported once by path and left out."""
+
+    def __init__(self, zk: ZooKeeper) -> None:
+        self.zk = zk
+        self.readings = 0
+        self._store = KafkaStore(zk)
+        self._reported: dict[str, str] = {}
+
+    async def office(self, known_epoch: int | None) -> Office:
+        """The registrations, then the role; the registrations again where the role has changed hands.
+
+        So a broker that is missing here is missing for a controller that holds the epoch read after it.
+        """
+        self.readings += 1
+        brokers, zxid = await self._brokers()
+        holder, epoch = await self._role()
+        if epoch != known_epoch:
+            brokers, zxid = await self._brokers()
+        return Office(self.readings, brokers, zxid, holder, epoch)
+
+    async def _brokers(self) -> tuple[dict[int, Broker], int]:
+        while True:
+            before = await self.zk.exists(paths.BROKER_IDS)
+            found = await self._store.load_brokers()
+            after = await self.zk.exists(paths.BROKER_IDS)
+            if (before and before.pzxid) == (after and after.pzxid):
+                break
+        for bad in found.malformed:
+            self._report(bad)
+        return found.brokers, after.pzxid if after is not None else 0
+
+    async def _role(self) -> tuple[int | None, int]:
+        controller, epoch = await self._store.read_controller(), await self._store.read_epoch()
+        holder: int | None = None
+        if controller is not None:
+            holder = -1 if isinstance(controller.value, Malformed) else controller.value.broker
+        if epoch is None or isinstance(epoch.value, Malformed):
+            return holder, 0
+        return holder, epoch.value
+
+    async def names(self, parent: str) -> frozenset[str] | None:
+        """Children of ``parent``, None where it does not exist."""
+        listed = await self.zk.children(parent)
+        return frozenset(listed[0]) if listed is not None else None
+
+    async def topics(self, names: Iterable[str]) -> list[TopicAssignment]:
+        """Topics that exist and can be read."""
+        good: list[TopicAssignment] = []
+        for found in await self._store.load_topics(sorted(names)):
+            if isinstance(found, TopicAssignment):
+                good.append(found)
+            elif found is not None:
+                self._report(found)
+        return good
+
+    async def states(self, named: Sequence[tuple[int, str, int]]) -> list[tuple[int, Seen]]:
+        """State znodes of (row, topic, partition); those that do not exist are left out."""
+        wanted = [paths.state(topic, partition) for _, topic, partition in named]
+        found = await self.zk.read_many(wanted)
+        return list(self._seen([row for row, _, _ in named], wanted, found))
+
+    def _seen(self, rows: Sequence[int], wanted: Sequence[str], found: Sequence[object]) -> Iterator[tuple[int, Seen]]:
+        for row, path, node in zip(rows, wanted, found, strict=True):
+            if not isinstance(node, Node):
+                continue
+            state = decode_state(node.data, node.stat.version, path=path)
+            if isinstance(state, Leadership):
+                yield row, Seen(state, node.stat.mzxid, self.readings)
+            else:
+                self._report(state)
+
+    def _report(self, bad: Malformed) -> None:
+        if self._reported.get(bad.path) != bad.why:
+            self._reported[bad.path] = bad.why
+            log.warning("%s cannot be read: %s; it is not compared until it is mended", bad.path, bad.why)

@@ -1,0 +1,258 @@
+"""``regent run --shadow``: follows a cluster whose controller is somebody else's, and compares.
+
+Its only input is ZooKeeper, through a port that refuses every write; it has no place in the queue of daemons and no
+connection to a broker. What is read: registrations, role, topics and state znodes, after each event and every
+``poll_s``. While counterparts are awaited, or replicas that may join an ISR are outside of it, the state znodes
+concerned are read again at short intervals, so that few changes pass unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import anyio
+
+from controller.counters import Counters
+from controller.shadow.read_only import ReadOnly
+from controller.shadow.reading import Reader
+from controller.shadow.tally import SHOWN_MAX, Report, Tally
+from controller.shadow.timeline import Timeline
+from controller.shadow.tracker import Tracker
+from metadata_store import paths
+from metadata_store.errors import NotConnected, SessionLost
+from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+from state_machines.types import NO_LEADER
+
+log = logging.getLogger("regent.shadow")
+
+WAIT_S: Final = 30.0
+"""How long a decision may wait for its counterpart."""
+
+AGAIN_S_MIN: Final = 0.02
+AGAIN_S_MAX: Final = 0.5
+"""Pauses between two readings while counterparts are awaited; they double while nothing new is read."""
+
+CATCHING_UP_S: Final = 0.2
+"""Pause between two readings while replicas that are live are outside of their ISR."""
+
+LOAD_MAX: Final = 0.2
+"""Share of the time that repeated readings may take."""
+
+_PARENTS: Final = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
+_ROLE: Final = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
+
+
+class Shadow:
+    """Use it with ``await run(zk)``; :meth:`report` at any time, also while it runs.
+
+    ``wait_s``: how long a decision may wait for its counterpart before it counts as missing.
+    """
+
+    def __init__(self, *, poll_s: float, wait_s: float = WAIT_S, counters: Counters | None = None) -> None:
+        self.tally = Tally(counters)
+        self.tracker = Tracker(self.tally, wait_s)
+        self.timeline = Timeline(self.tracker)
+        self._poll_s = poll_s
+        self._wake = asyncio.Event()
+        self._fired: set[str] = set()
+        self._interrupted = False
+        self._catching_up: list[int] = []
+        self._zk: ZooKeeper
+        self._reader: Reader
+
+    async def run(self, zk: ZooKeeper) -> None:
+        """Follows the cluster on a connected session until cancelled; raises ``SessionLost`` when that is over.
+
+        Called again with another session it goes on counting, but starts over with what it then reads.
+        """
+        self._zk = ReadOnly(zk)
+        self._reader = Reader(self._zk)
+        self._zk.on_watch, self._zk.on_state = self._watched, self._state_changed
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except SessionLost:
+                    raise
+                except NotConnected:
+                    log.warning("the connection to ZooKeeper is suspended: the shadow starts over when it is back")
+                    await self._reconnected()
+        finally:
+            self._zk.on_watch = self._zk.on_state = None
+            self._log_report()
+
+    def report(self) -> Report:
+        """Everything counted so far."""
+        tally = self.tally
+        return Report(
+            compared={str(kind): count for kind, count in tally.compared.items()},
+            differing=tally.differing,
+            differences=list(tally.differences),
+            uncomparable=dict(tally.uncomparable),
+            not_ours=dict(tally.not_ours),
+            unseen=tally.unseen,
+            isr_changes=tally.isr_changes,
+            waiting=len(self.tracker.waiting),
+            events=dict(tally.events),
+            partitions=sum(1 for _ in self._named()),
+            controller=self.timeline.holder,
+        )
+
+    # -- the session
+
+    def _watched(self, event: WatchEvent) -> None:
+        self._fired.add(event.path)
+        self._wake.set()
+
+    def _state_changed(self, state: ConnectionState) -> None:
+        self._interrupted |= state is not ConnectionState.CONNECTED
+        self._wake.set()
+
+    async def _reconnected(self) -> None:
+        while self._zk.state is not ConnectionState.CONNECTED:
+            if self._zk.state is ConnectionState.LOST:
+                raise SessionLost("the ZooKeeper session is over")
+            self._wake.clear()
+            with anyio.move_on_after(1.0):
+                await self._wake.wait()
+
+    async def _follow(self) -> None:
+        """Reads everything, then again and again what may have changed; raises NotConnected after an interruption."""
+        self._interrupted = False
+        await self._begin()
+        next_full_s = time.monotonic() + self._poll_s
+        again_s = AGAIN_S_MIN
+        while True:
+            started_s = time.monotonic()
+            woken = await self._woken(min(next_full_s - started_s, self._pause(again_s)))
+            if self._interrupted:
+                raise NotConnected("the connection was lost: watches are gone")
+            before, reading_s = self._progress(), time.monotonic()
+            full = woken or reading_s >= next_full_s
+            await self._read(full)
+            took_s = time.monotonic() - reading_s
+            if full:
+                next_full_s = time.monotonic() + self._poll_s
+            quiet = not woken and before == self._progress()
+            again_s = max(min(2 * again_s, AGAIN_S_MAX) if quiet else AGAIN_S_MIN, took_s / LOAD_MAX)
+
+    def _pause(self, again_s: float) -> float:
+        if self.tracker.waiting:
+            return again_s
+        return max(CATCHING_UP_S, again_s) if self._catching_up else self._poll_s
+
+    async def _woken(self, within_s: float) -> bool:
+        """Waits for an event; False where none came in time."""
+        with anyio.move_on_after(max(0.0, within_s)):
+            await self._wake.wait()
+        woken = self._wake.is_set()
+        self._wake.clear()
+        return woken
+
+    def _progress(self) -> tuple[int, ...]:
+        tally = self.tally
+        return tally.compared.total(), tally.differing, tally.isr_changes, tally.events.total()
+
+    # -- reading
+
+    async def _begin(self) -> None:
+        """Takes everything as it is and arms every watch."""
+        since = self._zk.last_zxid
+        self._fired.clear()
+        await self._zk.sync("/")
+        office = await self._reader.office(None)
+        names = await self._reader.names(paths.TOPICS)
+        topics = await self._reader.topics(names or ())
+        self.timeline.begin(office, topics, time.monotonic())
+        await self._arm([*_PARENTS, *_ROLE, *(paths.topic(topic.name) for topic in topics)], since)
+        states = await self._reader.states(list(self._named()))
+        self.timeline.take(office, states, time.monotonic())
+        self._catching_up = self._outside()
+        log.info(
+            "shadow of controller %s at epoch %d: %d brokers, %d topics, %d partitions; nothing is written or sent",
+            office.holder,
+            office.epoch,
+            len(office.brokers),
+            len(topics),
+            len(self.tracker.model.rows),
+        )
+
+    async def _read(self, full: bool) -> None:
+        """One reading: everything, or only what waits and what may join an ISR."""
+        since = self._zk.last_zxid
+        fired, self._fired = self._fired, set()
+        await self._zk.sync("/")
+        office = await self._reader.office(self.timeline.epoch)
+        deleting: Collection[str] = ()
+        if full:
+            await self._read_topics(fired, since)
+            deleting = await self._reader.names(paths.DELETE_TOPICS) or ()
+        await self._arm(fired, since)
+        wanted = None if full else {*self.tracker.waiting, *self._catching_up}
+        states = await self._reader.states(list(self._named(wanted)))
+        self.timeline.take(office, states, time.monotonic(), deleting)
+        self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
+        self._log_news()
+
+    async def _read_topics(self, fired: Collection[str], since: int) -> None:
+        """New, vanished and rewritten topics."""
+        found = await self._reader.names(paths.TOPICS) or frozenset()
+        known = self.tracker.model.topic_index.keys()
+        for name in sorted(known - found):
+            self.timeline.topic_gone(name)
+        new = found - known
+        rewritten = {name for name in known & found if paths.topic(name) in fired}
+        for topic in await self._reader.topics(new | rewritten):
+            self.timeline.topic(topic, since)
+        await self._zk.watch(data=[paths.topic(name) for name in sorted(new)], since_zxid=since)
+
+    async def _arm(self, fired: Iterable[str], since: int) -> None:
+        """Watches again what has fired; what does not exist is watched for its creation."""
+        data: list[str] = []
+        absent: list[str] = []
+        children: list[str] = []
+        for path in sorted(fired):
+            if path in _PARENTS or path in _ROLE:
+                there = await self._zk.exists(path) is not None
+                (absent if not there else children if path in _PARENTS else data).append(path)
+            elif path.rpartition("/")[2] in self.tracker.model.topic_index:
+                data.append(path)
+        await self._zk.watch(data=data, exists=absent, children=children, since_zxid=since)
+
+    def _named(self, wanted: Collection[int] | None = None) -> Iterable[tuple[int, str, int]]:
+        """Rows of present topics with topic and partition; those in ``wanted`` where it is given."""
+        model = self.tracker.model
+        for name, index in model.topic_index.items():
+            for i in model.topics[index].rows:
+                if wanted is None or i in wanted:
+                    yield i, name, model.rows[i].partition
+
+    # -- replicas that may join an ISR
+
+    def _outside(self) -> list[int]:
+        return [i for i, _, _ in self._named() if self._is_outside(i)]
+
+    def _is_outside(self, i: int) -> bool:
+        """Whether a live replica is outside of the ISR of a partition that has a leader to let it in."""
+        row, live = self.tracker.model.rows[i], self.tracker.model.live
+        return row.leader != NO_LEADER and any(r in live and r not in row.isr for r in row.assignment.replicas)
+
+    # -- logs
+
+    def _log_news(self) -> None:
+        """Differences, in one line."""
+        news = self.tally.news()
+        if news:
+            more = ", and more" if len(news) > SHOWN_MAX else ""
+            shown = "; ".join(str(difference) for difference in news[:SHOWN_MAX])
+            log.warning(
+                "differences from the controller in office (%d so far): %s%s", self.tally.differing, shown, more
+            )
+
+    def _log_report(self) -> None:
+        for line in self.report().lines():
+            log.info("%s", line)

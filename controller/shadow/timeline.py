@@ -1,0 +1,161 @@
+"""From what is read to what happened: the order of events, told by zxids and by which reading came first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from controller.shadow.compare import Seen
+from controller.shadow.happenings import Kind
+from controller.shadow.reading import Office
+from controller.shadow.tracker import BEING_REASSIGNED, FORGOTTEN, Tracker
+from state_machines.broker_change import BrokerDelta, compare
+from state_machines.types import Broker, TopicAssignment
+
+
+@dataclass(slots=True)
+class Fresh:
+    """New partitions of one topic znode, which a controller must start; ``zxid``: when it was created or changed."""
+
+    zxid: int
+    rows: list[int]
+
+
+class Timeline:
+    """Feeds a :class:`Tracker` with happenings in the order in which the controller in office meets them."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.epoch = 0
+        self.holder: int | None = None
+        self._fresh: list[Fresh] = []
+        self._adopted: set[int] = set()
+
+    def begin(self, office: Office, topics: Iterable[TopicAssignment], now: float) -> None:
+        """Starts over with what is there: the next states are taken as they are."""
+        self.tracker.begin(office.epoch, office.brokers, now)
+        self.epoch, self.holder = office.epoch, office.holder
+        self._fresh = []
+        self._adopted = {i for topic in topics for i in self.tracker.model.observe_topic(topic)}
+
+    # -- topics
+
+    def topic_gone(self, name: str) -> None:
+        """A topic znode vanished."""
+        self._forget(name, FORGOTTEN)
+
+    def topic(self, found: TopicAssignment, zxid: int) -> None:
+        """A topic znode as read: new, another incarnation, more partitions, or moved replicas.
+
+        ``zxid``: not later than the change. Replicas that a reassignment moves are not ours to compare: the topic is
+        taken as it is found.
+        """
+        model = self.tracker.model
+        known = model.topic(found.name)
+        if known is not None and known.czxid != found.czxid:
+            self._forget(found.name, FORGOTTEN)
+        elif known is not None and self._moved(found, known.rows):
+            self._forget(found.name, BEING_REASSIGNED)
+            self._adopted.update(model.observe_topic(found))
+            return
+        rows = model.observe_topic(found)
+        if rows:
+            self._fresh.append(Fresh(found.czxid if known is None else zxid, rows))
+
+    def _moved(self, found: TopicAssignment, rows: Sequence[int]) -> bool:
+        model = self.tracker.model
+        return any(
+            model.rows[i].assignment != found.partitions.get(model.rows[i].partition, model.rows[i].assignment)
+            for i in rows
+        )
+
+    def _forget(self, name: str, why: str) -> None:
+        rows = set(self.tracker.model.observe_topic_gone(name))
+        self.tracker.forget(sorted(rows), why)
+        self._adopted -= rows
+        self._fresh = [fresh for fresh in self._fresh if rows.isdisjoint(fresh.rows)]
+
+    # -- one reading
+
+    def take(
+        self, office: Office, states: Sequence[tuple[int, Seen]], now: float, deleting: Collection[str] = ()
+    ) -> None:
+        """One reading: states that answer what happened before it, then what happened, then the new partitions."""
+        self._adopt(states)
+        later = {i for fresh in self._fresh for i in fresh.rows}
+        for i, seen in states:
+            if i not in later:
+                self.tracker.observe(i, seen, now)
+        delta = compare(self.tracker.model.brokers, office.brokers)
+        gone = {*delta.dead, *delta.bounced}
+        self._infer(gone, office, now)
+        self.tracker.left(gone)
+        self._happen(office, delta, now)
+        started = later.difference(i for fresh in self._fresh for i in fresh.rows)
+        for i, seen in states:
+            if i in started:
+                self.tracker.observe(i, seen, now)
+        self.tracker.expire(now, deleting)
+
+    def _infer(self, gone: Collection[int], office: Office, now: float) -> None:
+        """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
+        for zxid, broker in self.tracker.suspects(lambda b, seen: _registered(b, seen, gone, office), now):
+            self._create(zxid, now)
+            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now)
+
+    def _adopt(self, states: Sequence[tuple[int, Seen]]) -> None:
+        """First states of partitions that ran before we looked; the others wait for a leader."""
+        if self._adopted:
+            found = {i: seen.leadership for i, seen in states if i in self._adopted}
+            rows = sorted(self._adopted)
+            self.tracker.model.load_leadership(rows, [found.get(i) for i in rows])
+            self._adopted = set()
+
+    def _happen(self, office: Office, delta: BrokerDelta, now: float) -> None:
+        self.holder = office.holder
+        if office.epoch != self.epoch:
+            self._create(office.zxid, now)
+            self.epoch = self.tracker.model.epoch = office.epoch
+            self._failover(office, now)
+        elif office.holder is None:
+            self.tracker.hold(now)
+        else:
+            if not delta.empty:
+                self._create(office.zxid, now)
+                self._brokers(office.brokers, delta, now)
+            self._create(None, now)
+
+    def _failover(self, office: Office, now: float) -> None:
+        """A new controller: what was created while there was none is among what it finds."""
+        waiting = [i for fresh in self._fresh for i in fresh.rows]
+        self.tracker.model.load_leadership(waiting, [None] * len(waiting))
+        self._fresh = []
+        self.tracker.happen(Kind.FAILOVER, (), office.brokers, now, waiting)
+
+    def _create(self, before: int | None, now: float) -> None:
+        """Decides on topics that were created before a zxid."""
+        due = [fresh for fresh in self._fresh if before is None or fresh.zxid < before]
+        self._fresh = [fresh for fresh in self._fresh if fresh not in due]
+        rows = [i for fresh in due for i in fresh.rows]
+        if rows:
+            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows)
+
+    def _brokers(self, found: dict[int, Broker], delta: BrokerDelta, now: float) -> None:
+        """Deaths first, then returns: a bounced broker is both."""
+        gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
+        if gone:
+            without = {b: known for b, known in found.items() if b not in delta.bounced}
+            self.tracker.happen(Kind.DEATH, sorted(gone), without, now)
+        if back:
+            self.tracker.happen(Kind.RETURN, sorted(back), found, now)
+        if delta.modified:
+            self.tracker.model.observe_brokers(found)
+
+
+def _registered(broker: int, seen: Seen, gone: Collection[int], office: Office) -> bool:
+    """Whether ``broker`` was certainly registered when a znode was written.
+
+    One that is gone: written before the last change of the registrations. One that is there: the znode was read in
+    an earlier reading than the registrations.
+    """
+    return seen.zxid < office.zxid if broker in gone else seen.reading < office.reading

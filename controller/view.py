@@ -1,0 +1,260 @@
+"""The daemon as its operators see it: implements :class:`controller.http.view.DaemonView` and the metrics' view.
+
+Answers come from memory; :meth:`View.keep_fresh` reads now and then what the daemon itself does not need to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from brokers.channel import Propagation
+from configs.version import product_version
+from controller import gauges as gauge
+from controller.census import Census, partitions_of
+from controller.daemon import Daemon, Mode
+from controller.explain import explain
+from controller.gauges import Gauges
+from controller.gauging import connected, gauges_of, lease_s
+from controller.http import models
+from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
+from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
+from controller.items import broker_item, partition_item, topic_item, verification
+from controller.operations import Operations
+from controller.outlook import LOOK_S, Watchtower
+from controller.pages import find_partition, find_topic, partition_page, topic_page
+from controller.preflight.context import ReleaseOf
+from controller.questions import Ask, asker
+from controller.reign import Reign
+from controller.verify import verify
+from metadata_store.kazoo_adapter.server_version import server_version
+from state_machines.cluster import Cluster
+
+READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
+
+
+class View:
+    """One per daemon."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        ask: Ask | None = None,
+        release_of: ReleaseOf = server_version,
+        lines_dropped: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.tower = Watchtower(ask or asker(daemon.settings))
+        self._daemon = daemon
+        self._ask = ask or asker(daemon.settings)
+        self._operations = Operations(daemon, self._ask, release_of)
+        self._lines_dropped = lines_dropped
+
+    async def keep_fresh(self) -> None:
+        """Looks at ZooKeeper every two seconds, for ever."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(LOOK_S)
+
+    async def refresh(self) -> None:
+        """One look."""
+        reign = self._reign()
+        await self.tower.refresh(self._daemon.office, reign.cluster if reign is not None else None)
+
+    # -- probes
+
+    def liveness(self) -> Health:
+        """The loop turned, or this would not be answered."""
+        return Health(ok=True, mode=self._daemon.mode.value, why="the event loop turns")
+
+    def readiness(self) -> Health:
+        """Active, a warm standby, or a shadow."""
+        mode, why = self._daemon.mode, self._daemon.why
+        if self._suspended():
+            return Health(ok=False, mode=mode.value, why="the connection to ZooKeeper is suspended")
+        return Health(ok=mode in READY, mode=mode.value, why=why)
+
+    # -- the whole
+
+    def status(self) -> Status:
+        """The daemon and the cluster in one look."""
+        daemon, seen, reign = self._daemon, self.tower.outlook, self._reign()
+        holds = reign is not None
+        base = Status(
+            mode=gauge.Mode.SUSPENDED.value if self._suspended() else daemon.mode.value,
+            why=daemon.why,
+            version=product_version(),
+            controller_id=daemon.settings.controller.id,
+            controller_epoch=reign.claim.epoch if reign is not None else 0,
+            lease_remaining_s=lease_s(daemon),
+            role_flag=seen.role_flag,
+            on_absence=daemon.settings.controller.on_absence,
+            holder=daemon.settings.controller.id if holds else seen.holder,
+            holder_kind="daemon" if holds else seen.holder_kind,
+            cluster_id=seen.cluster_id,
+            ibp=str(daemon.ibp),
+            zookeeper_connected=connected(daemon),
+            session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
+        )
+        return base if reign is None else base.model_copy(update=self._in_office(reign))
+
+    def _in_office(self, reign: Reign) -> dict[str, object]:
+        cluster, census = reign.cluster, self.tower.counted.of(reign.cluster)
+        told = reign.channels.propagation().values()
+        return {
+            "brokers": len(cluster.brokers),
+            "topics": len(cluster.topic_index),
+            "partitions": partitions_of(cluster),
+            "offline_partitions": len(cluster.leaderless),
+            "under_replicated_partitions": census.under_replicated if census is not None else 0,
+            "unacknowledged_partitions": sum(broker.partitions for broker in told),
+            "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
+            "event_queue_size": len(reign.queue),
+            "warnings": self._warnings(census),
+        }
+
+    def _warnings(self, census: Census | None) -> list[str]:
+        counters = self._daemon.counters
+        found = [f"{path} cannot be used: {why}" for path, why in list(counters.malformed.items())[:5]]
+        if len(counters.malformed) > len(found):
+            found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
+        if counters.lowered_ibp_brokers:
+            found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
+        if census is None:
+            found.append("partitions are still being counted: under-replicated ones are not known yet")
+        return found
+
+    def describe_cluster(self) -> models.Cluster:
+        """The cluster, and the daemons that queue for its role."""
+        daemon, seen, cluster = self._daemon, self.tower.outlook, self._cluster()
+        return models.Cluster(
+            cluster_id=seen.cluster_id,
+            controller_id=daemon.settings.controller.id,
+            controller_epoch=cluster.epoch,
+            ibp=str(daemon.ibp),
+            on_absence=daemon.settings.controller.on_absence,
+            role_flag=seen.role_flag,
+            daemons=[
+                models.Daemon(id=process.id, host=process.host, pid=process.pid, position=position)
+                for position, process in enumerate(seen.queue)
+            ],
+            brokers=sorted(cluster.brokers),
+            shutting_down=sorted(cluster.shutting_down),
+            topics=len(cluster.topic_index),
+            partitions=partitions_of(cluster),
+            malformed=[models.Malformed(path=path, why=why) for path, why in daemon.counters.malformed.items()],
+        )
+
+    # -- brokers
+
+    def list_brokers(self) -> list[models.Broker]:
+        """Live brokers by id."""
+        cluster = self._cluster()
+        census = self.tower.counted.of(cluster) or Census()
+        told = self._propagation()
+        leaving = cluster.shutting_down
+        return [broker_item(found, b in leaving, census, told.get(b)) for b, found in sorted(cluster.brokers.items())]
+
+    def describe_broker(self, broker: int) -> models.Broker:
+        """One of them."""
+        for found in self.list_brokers():
+            if found.id == broker:
+                return found
+        raise NotFound(f"broker {broker} is not registered", "see 'regent list brokers'")
+
+    # -- topics and partitions
+
+    def list_topics(self, limit: int, after: str | None) -> TopicPage:
+        """Topics by name."""
+        return topic_page(self._cluster(), limit, after)
+
+    def describe_topic(self, topic: str) -> models.Topic:
+        """One of them."""
+        cluster = self._cluster()
+        return topic_item(cluster, find_topic(cluster, topic))
+
+    def list_partitions(self, query: PartitionQuery) -> PartitionPage:
+        """Partitions that match."""
+        if Only.AT_MIN_ISR in query.only and self.tower.min_isr.default is None:
+            raise Refused(
+                "min.insync.replicas is not known yet: no broker has told its default", "ask again in a few seconds"
+            )
+        return partition_page(self._cluster(), query, self.tower.min_isr)
+
+    def describe_partition(self, topic: str, partition: int) -> Partition:
+        """One of them."""
+        cluster = self._cluster()
+        return partition_item(cluster, find_partition(cluster, topic, partition), self.tower.min_isr.of(topic))
+
+    async def explain(self, topic: str, partition: int) -> Explanation:
+        """Why it is as it is."""
+        cluster = self._cluster()
+        i = find_partition(cluster, topic, partition)
+        controller = self._active().controller
+        found = explain(cluster, i, unclean=controller.unclean(cluster.rows[i].topic), last=controller.recent.why(i))
+        return Explanation(
+            partition=partition_item(cluster, i, self.tower.min_isr.of(topic)),
+            state_because=found.state,
+            leader_because=found.leader,
+            isr_because=found.isr,
+            would_change=found.would_change,
+            waiting_for=sorted(controller.channels.unacknowledged_by(i)),
+        )
+
+    # -- verification and operations
+
+    async def verify(self) -> Verification:
+        """Compares ZooKeeper, memory and every broker."""
+        office = self._daemon.office
+        if office is None:
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+        reign = self._reign()
+        memory = reign.cluster if reign is not None else None
+        return verification(await verify(office, self._ask, self._daemon.ibp, memory=memory))
+
+    async def takeover(self, request: OperationRequest) -> Operation:
+        """Begins to take the role."""
+        return await self._operations.takeover(request)
+
+    async def handback(self, request: OperationRequest) -> Operation:
+        """Begins to give it back."""
+        return await self._operations.handback(request)
+
+    def operation(self) -> Operation | None:
+        """The one that runs, or the last."""
+        return self._operations.last
+
+    def gauges(self) -> Gauges:
+        """The state now."""
+        return gauges_of(self._daemon, self._reign(), self.tower.counted, self._lines_dropped(), self._suspended())
+
+    # -- helpers
+
+    def _reign(self) -> Reign | None:
+        """The term, once it is in office."""
+        reign = self._daemon.reign
+        return reign if reign is not None and reign.in_office.is_set() else None
+
+    def _active(self) -> Reign:
+        reign = self._reign()
+        if reign is None:
+            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._who_is())
+        return reign
+
+    def _who_is(self) -> str:
+        """Whom to ask instead."""
+        seen = self.tower.outlook
+        if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
+            return f"ask the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
+        return "see 'regent status'"
+
+    def _cluster(self) -> Cluster:
+        return self._active().cluster
+
+    def _propagation(self) -> dict[int, Propagation]:
+        reign = self._reign()
+        return reign.channels.propagation() if reign is not None else {}
+
+    def _suspended(self) -> bool:
+        reign = self._daemon.reign
+        return reign is not None and not reign.controller.ready.is_set()

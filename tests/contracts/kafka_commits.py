@@ -1,0 +1,351 @@
+"""Contract of the store: commits of partitions and topics, with every outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.acl import READ, Acl
+from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.hooks import Kill
+from metadata_store.kafka_store import Fence, Fenced
+from metadata_store.port import WRITE_BYTES_MAX, Create, Write
+from state_machines.decision import TopicChange
+from state_machines.types import Assignment, Leadership, TopicAssignment
+from tests.contracts.kafka_support import (
+    ASSIGNMENT,
+    after_election,
+    created,
+    data_of,
+    elected,
+    kafka,
+    merged,
+    rows_of,
+)
+from tests.contracts.support import LOST, SUSPENDED, Backend, session
+
+
+class NthWrite:
+    """Hooks that act at the n-th write (from 0), before or after it; counts how many are under way."""
+
+    def __init__(self, at: int, before: Callable[[], object] | None = None, after: BaseException | None = None) -> None:
+        self.at, self.acts, self.raises = at, before, after
+        self.count = self.under_way = self.most = 0
+        self.writes: list[Sequence[Write]] = []
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        number, self.count = self.count, self.count + 1
+        self.writes.append(ops)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        if number == self.at and self.acts is not None:
+            done = self.acts()
+            if asyncio.iscoroutine(done):
+                await done
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        self.under_way -= 1
+        if self.raises is not None and self.writes[self.at] is ops:
+            raise self.raises
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def act() -> object:
+        raise error
+
+    return act
+
+
+class CommitContract:
+    """Conditional, fenced writes of state znodes in bulk."""
+
+    @pytest.mark.seed("S4-9")
+    async def test_elections_are_written_in_few_multis(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=50) as k:
+            await k.make_topics(1_100)
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcomes, error = await k.commit([elected(row) for row in range(1_100)])
+            assert error is None
+            assert rows_of(merged(outcomes).applied) == list(range(1_100))
+            assert [len(outcome.applied) for outcome in outcomes] == [500, 500, 100]
+            assert hooks.most <= 4
+            assert await k.states(range(1_100)) == [after_election()] * 1_100
+
+    async def test_nothing_to_write_is_nothing_sent(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            assert await k.commit([]) == ([], None)
+            assert hooks.count == 0
+
+    @pytest.mark.seed("S4-86")
+    async def test_a_stale_epoch_writes_nothing_and_says_fenced(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(10)
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            outcomes, error = await k.commit([elected(row) for row in range(10)])
+            assert outcomes == []
+            assert isinstance(error, Fenced)
+            assert [state.version for state in await k.states(range(10))] == [0] * 10
+
+    async def test_what_was_applied_before_the_fence_fell_is_told_first(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(100)
+            k.zk.hooks = hooks = NthWrite(at=5)
+
+            async def depose() -> None:
+                k.zk.hooks = None
+                await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+                k.zk.hooks = hooks
+
+            hooks.acts = depose
+            outcomes, error = await k.commit([elected(row) for row in range(100)], writes_max=10)
+            assert isinstance(error, Fenced)
+            applied = rows_of(merged(outcomes).applied)
+            assert applied
+            written = [row for row, state in enumerate(await k.states(range(100))) if state.version == 1]
+            assert applied == written
+
+    @pytest.mark.seed("S4-80")
+    async def test_a_leader_that_changed_its_isr_makes_its_multi_a_conflict(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(30)
+            await k.set_raw(13, b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1]}')
+            outcomes, error = await k.commit([elected(row) for row in range(30)], writes_max=10)
+            total = merged(outcomes)
+            assert error is None
+            assert rows_of(total.applied) == [*range(10), *range(20, 30)]
+            assert sorted(total.conflicts) == list(range(10, 20))
+            assert total.unsettled == set(range(10, 20))
+            assert (await k.states([12, 13])) == [
+                Leadership(1, 0, (1, 2, 3), 1, 0),
+                Leadership(1, 0, (1,), 1, 1),
+            ]
+
+    async def test_sent_singly_only_the_contended_one_fails(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(5)
+            await k.set_raw(3, b"{}")
+            total = merged((await k.commit([elected(row) for row in range(5)], writes_max=1))[0])
+            assert (rows_of(total.applied), total.conflicts) == ([0, 1, 2, 4], [3])
+
+    async def test_a_vanished_znode_is_gone_and_the_rest_of_its_multi_is_decided_again(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(10)
+            await k.zk.delete(k.path(4), 0)
+            total = merged((await k.commit([elected(row) for row in range(10)]))[0])
+            assert (total.gone, total.applied) == ([4], [])
+            assert sorted(total.conflicts) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+    async def test_no_permission_is_refused_with_its_code(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(3)
+            await k.zk.set_acls(k.path(1), [Acl(READ, "world", "anyone")], 0)
+            total = merged((await k.commit([elected(row) for row in range(3)]))[0])
+            assert (total.refused, sorted(total.conflicts), total.applied) == ([(1, Code.NO_AUTH)], [0, 2], [])
+
+    async def test_a_lost_reply_leaves_its_multi_unknown_and_reading_again_settles_it(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(30)
+            k.zk.hooks = NthWrite(at=1, after=OutcomeUnknown("lost"))
+            outcomes, error = await k.commit([elected(row) for row in range(30)], writes_max=10)
+            total = merged(outcomes)
+            assert error is None
+            assert rows_of(total.applied) == [*range(10), *range(20, 30)]
+            assert sorted(total.unknown) == list(range(10, 20))
+            found = await k.store.reread(sorted(total.unsettled), k.name)
+            assert found == dict.fromkeys(range(10, 20), after_election())
+
+    async def test_the_connection_goes_in_the_middle(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(100)
+            k.zk.hooks = NthWrite(at=5, before=lambda: backend.suspend(k.zk))
+            outcomes, error = await k.commit([elected(row) for row in range(100)], writes_max=10)
+            total = merged(outcomes)
+            k.zk.hooks = None
+            backend.resume(k.zk)
+            await k.s.reaches(SUSPENDED, k.s.states[0])
+            await k.zk.sync()
+            written = {row for row, state in enumerate(await k.states(range(100))) if state.version == 1}
+            assert isinstance(error, NotConnected)
+            assert (total.conflicts, total.gone, total.refused) == ([], [], [])
+            assert set(rows_of(total.applied)) <= written <= {*rows_of(total.applied), *total.unknown}
+            assert total.applied
+            assert len(total.applied) + len(total.unknown) < 100
+
+    async def test_a_closed_fence_sends_nothing(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(3)
+            k.fence = Fence(0, lambda: False)
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcomes, error = await k.commit([elected(row) for row in range(3)])
+            assert (outcomes, hooks.count) == ([], 0)
+            assert isinstance(error, NotConnected)
+
+    async def test_a_lost_session_ends_the_commit(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(3)
+            await backend.expire(k.zk)
+            await k.s.reaches(LOST)
+            outcomes, error = await k.commit([elected(row) for row in range(3)])
+            assert outcomes == []
+            assert isinstance(error, NotConnected)
+
+    async def test_killed_at_a_write_nothing_goes_on(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(100)
+            hooks = k.zk.hooks = NthWrite(at=4, before=raising(Kill()))
+            with pytest.raises(Kill):
+                await k.commit([elected(row) for row in range(100)], writes_max=5)
+            assert hooks.count < 20
+
+    async def test_a_consumer_that_stops_stops_the_commit(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(100)
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcomes = k.store.commit([elected(row) for row in range(100)], k.name, k.fence, writes_max=1)
+            await anext(outcomes)
+            await outcomes.aclose()
+            await k.zk.sync()
+            assert hooks.count < 100
+
+
+class CreationContract:
+    """First states of new partitions, with their parents."""
+
+    @pytest.mark.seed("S4-6")
+    async def test_new_topics_get_parents_and_states(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(30, parents=False, states=False)
+            outcomes, error = await k.commit([created(row) for row in range(30)])
+            assert error is None
+            assert [rows_of(outcome.applied) for outcome in outcomes] == [list(range(30))]
+            assert await k.states(range(30)) == [Leadership(1, 0, (1, 2), 1, 0)] * 30
+            assert data_of(await k.zk.get(paths.partitions("t0"))) is None
+            assert data_of(await k.zk.get(paths.partition("t0", 3))) is None
+
+    @pytest.mark.seed("S4-79")
+    async def test_added_partitions_find_their_parents_there(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(4)
+            await k.zk.create(paths.partition("t0", 5), None)
+            total = merged((await k.commit([created(row) for row in range(4, 8)]))[0])
+            assert rows_of(total.applied) == [4, 5, 6, 7]
+
+    async def test_a_topic_larger_than_a_multi(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=40) as k:
+            await k.make_topics(80, parents=False, states=False)
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcomes, error = await k.commit([created(row) for row in range(80)], writes_max=30)
+            assert error is None
+            assert rows_of(merged(outcomes).applied) == list(range(80))
+            assert hooks.count == 8
+
+    async def test_elections_and_creations_in_one_commit(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(5)
+            changes = [elected(row) if row < 5 else created(row) for row in range(10)]
+            assert rows_of(merged((await k.commit(changes))[0]).applied) == list(range(10))
+
+    async def test_a_state_that_is_there_already_is_a_conflict(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(4)
+            total = merged((await k.commit([created(row) for row in (3, 4, 5)]))[0])
+            assert (total.applied, sorted(total.conflicts)) == ([], [3, 4, 5])
+
+    async def test_a_deleted_topic_takes_all_its_partitions_with_it(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(10, parents=False, states=False)
+            total = merged((await k.commit([created(row) for row in (8, 9, 10, 11)]))[0])
+            assert (total.applied, total.conflicts, total.gone) == ([], [8, 9], [10, 11])
+
+    async def test_a_parent_that_somebody_else_creates_meanwhile_is_no_conflict(self, backend: Backend) -> None:
+        async with kafka(backend) as k, session(backend) as other:
+            await k.make_topics(10, parents=False, states=False)
+            ops = [Create(paths.partitions("t0"), None), Create(paths.partition("t0", 0), None)]
+            k.zk.hooks = NthWrite(at=0, before=lambda: other.zk.apply(ops))
+            total = merged((await k.commit([created(row) for row in range(10)]))[0])
+            assert rows_of(total.applied) == list(range(10))
+
+    async def test_a_lost_reply_of_a_creation_is_unknown(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.make_topics(2, parents=False, states=False)
+            k.zk.hooks = NthWrite(at=0, after=OutcomeUnknown("lost"))
+            total = merged((await k.commit([created(0), created(1)]))[0])
+            assert (total.unknown, total.applied) == ([0, 1], [])
+            assert await k.store.reread([0, 1], k.name) == dict.fromkeys((0, 1), Leadership(1, 0, (1, 2), 1, 0))
+
+
+TOPIC_ID = bytes(range(16))
+
+
+def moved(topic: str, version: int, partitions: dict[int, Assignment] | None = None) -> TopicChange:
+    return TopicChange(topic, version, partitions or {0: Assignment((2, 3, 1), (3,), (1,))}, None, "reassigned")
+
+
+class TopicCommitContract:
+    """Fenced, conditional rewrites of topic znodes."""
+
+    async def test_a_rewrite_keeps_what_it_does_not_know(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            data = encode_topic({0: ASSIGNMENT, 1: ASSIGNMENT}, TOPIC_ID, {"vendor": {"a": [1]}})
+            await k.zk.create(paths.topic("t"), data)
+            outcome = await k.store.commit_topics([moved("t", 0)], k.fence)
+            assert [change.topic for change in outcome.applied] == ["t"]
+            [found] = await k.store.load_topics(["t"])
+            assert isinstance(found, TopicAssignment)
+            assert found.partitions == {0: Assignment((2, 3, 1), (3,), (1,)), 1: ASSIGNMENT}
+            assert (found.topic_id, found.unknown, found.version) == (TOPIC_ID, {"vendor": {"a": [1]}}, 1)
+
+    @pytest.mark.seed("S4-85")
+    async def test_a_missing_topic_id_is_written(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.zk.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[1,2,3]}}')
+            await k.store.commit_topics([TopicChange("t", 0, {}, TOPIC_ID, "topic id given")], k.fence)
+            node = await k.zk.get(paths.topic("t"))
+            assert decode_topic("", "t", data_of(node), 1, 0) == TopicAssignment("t", TOPIC_ID, {0: ASSIGNMENT}, 1, 0)
+
+    async def test_each_topic_gets_its_own_outcome(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            data = encode_topic({0: ASSIGNMENT}, None)
+            for name in ("fine", "changed"):
+                await k.zk.create(paths.topic(name), data)
+            await k.zk.set(paths.topic("changed"), data, 0)
+            await k.zk.create(paths.topic("broken"), b"{")
+            await k.zk.create(paths.topic("huge"), encode_topic({0: ASSIGNMENT}, None))
+            huge = {p: Assignment(tuple(range(1_000_000_000, 1_000_000_050))) for p in range(2_000)}
+            changes = [moved(n, 0) for n in ("fine", "changed", "absent", "broken")] + [moved("huge", 0, huge)]
+            outcome = await k.store.commit_topics(changes, k.fence)
+            assert [change.topic for change in outcome.applied] == ["fine"]
+            assert (outcome.conflicts, outcome.gone) == (["changed"], ["absent"])
+            assert outcome.refused == [("broken", Code.DATA_INCONSISTENCY), ("huge", Code.TOO_BIG)]
+
+    async def test_large_topics_go_in_several_multis(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            data = encode_topic({0: ASSIGNMENT}, None)
+            await k.zk.apply([Create(paths.topic(f"t{n}"), data) for n in range(4)])
+            big = {p: Assignment(tuple(range(1_000_000, 1_000_050))) for p in range(500)}
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcome = await k.store.commit_topics([moved(f"t{n}", 0, big) for n in range(4)], k.fence)
+            assert len(outcome.applied) == 4
+            assert hooks.count > 1
+            assert all(sum(len(getattr(op, "data", b"")) for op in ops) < WRITE_BYTES_MAX for ops in hooks.writes)
+
+    @pytest.mark.seed("S4-86")
+    async def test_a_stale_epoch_is_fenced(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.commit_topics([moved("t", 0)], k.fence)
+
+    async def test_what_was_not_sent_is_to_be_decided_again(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
+            k.fence = Fence(0, lambda: False)
+            outcome = await k.store.commit_topics([moved("t", 0)], k.fence)
+            assert (outcome.applied, outcome.conflicts) == ([], ["t"])

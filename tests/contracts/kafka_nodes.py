@@ -1,0 +1,219 @@
+"""Contract of the store: bulk reads, and the znodes that are read and written one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.acl import digest_acl
+from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
+from metadata_store.codecs.config import Config
+from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
+from metadata_store.codecs.features import FeatureRange, Features, encode_features
+from metadata_store.codecs.notifications import encode_partitions
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import Code, OutcomeUnknown, ZkError
+from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed
+from metadata_store.port import ANY_VERSION
+from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from tests.contracts.kafka_commits import NthWrite
+from tests.contracts.kafka_support import ASSIGNMENT, data_of, kafka
+from tests.contracts.support import Backend, refused, session
+
+ENDPOINT = Endpoint("INTERNAL", "127.0.0.1", 9092)
+
+
+class LoadContract:
+    """Everything that a failover reads; one bad znode never stops the rest."""
+
+    async def test_brokers(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            epochs = {}
+            for broker in (3, 1):
+                data = encode_broker(Broker(broker, 0, (ENDPOINT,), "r1"), timestamp_ms=1)
+                epochs[broker] = (await k.zk.create(paths.broker(broker), data, ephemeral=True)).stat.czxid
+            await k.zk.create(paths.broker(2), b"{")
+            await k.zk.create(f"{paths.BROKER_IDS}/x", b"{}")
+            found = await k.store.load_brokers()
+            assert found.brokers == {b: Broker(b, epochs[b], (ENDPOINT,), "r1", 0) for b in (1, 3)}
+            assert [bad.path for bad in found.malformed] == ["/brokers/ids/2", "/brokers/ids/x"]
+
+    async def test_topics(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            made = await k.zk.create(paths.topic("b"), encode_topic({0: ASSIGNMENT}, bytes(range(16)), {"x": 1}))
+            await k.zk.create(paths.topic("a"), b"not json")
+            found = await k.store.load_topics()
+            topic = TopicAssignment("b", bytes(range(16)), {0: ASSIGNMENT}, 0, made.stat.czxid, {"x": 1})
+            assert [type(f) for f in found] == [Malformed, TopicAssignment]
+            assert found[1] == topic
+            bad, absent, again = await k.store.load_topics(["a", "none", "b"])
+            assert isinstance(bad, Malformed)
+            assert (bad.path, absent, again) == ("/brokers/topics/a", None, topic)
+
+    async def test_states(self, backend: Backend) -> None:
+        async with kafka(backend, credentials="me:secret") as k, session(backend) as stranger:
+            await k.make_topics(30)
+            await k.set_raw(1, b'{"version":2,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1]}')
+            await k.set_raw(2, b"")
+            await k.zk.delete(k.path(3), 0)
+            await k.zk.set_acls(k.path(4), [digest_acl("me", "secret")], 0)
+            wanted = [k.name(row) for row in range(30)]
+            found = await KafkaStore(stranger.zk).load_states(wanted)
+            assert found[3] is None
+            bad = {row: state for row, state in enumerate(found) if isinstance(state, Malformed)}
+            assert [state.path for state in bad.values()] == [k.path(row) for row in (1, 2, 4)]
+            assert "NO_AUTH" in bad[4].why
+            assert [row for row, state in enumerate(found) if state == Leadership(1, 0, (1, 2, 3), 1, 0)] == [
+                0,
+                *range(5, 30),
+            ]
+            isrs = {id(state.isr) for state in found if isinstance(state, Leadership)}
+            assert len(isrs) == 1
+
+    @pytest.mark.seed("S4-80")
+    async def test_isr_notifications_are_read_and_deleted(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            prefix = f"{paths.ISR_CHANGES}/isr_change_"
+            named = [TopicPartition("t", 0), TopicPartition("u", 3)]
+            first = await k.zk.create(prefix, encode_partitions(named), sequential=True)
+            second = await k.zk.create(prefix, b"{}", sequential=True)
+            names = [created.path.rpartition("/")[2] for created in (first, second)]
+            good, bad = await k.store.load_isr_changes([*names, "isr_change_gone"])
+            assert good == named
+            assert isinstance(bad, Malformed)
+            await k.zk.set(second.path, b"{", 0)
+            await k.store.delete_children([first.path, second.path, f"{prefix}gone"], k.fence)
+            listed = await k.zk.children(paths.ISR_CHANGES)
+            assert listed is not None
+            assert listed[0] == []
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            third = await k.zk.create(prefix, b"{}", sequential=True)
+            with pytest.raises(Fenced):
+                await k.store.delete_children([third.path], k.fence)
+
+    async def test_notifications_that_change_while_they_are_deleted(self, backend: Backend) -> None:
+        async with kafka(backend) as k, session(backend) as other:
+            created = [await k.zk.create(f"{paths.ISR_CHANGES}/{n}", b"") for n in range(20)]
+            k.zk.hooks = NthWrite(at=0, before=lambda: other.zk.set(created[7].path, b"x", 0))
+            await k.store.delete_children([found.path for found in created], k.fence)
+            listed = await k.zk.children(paths.ISR_CHANGES)
+            assert listed is not None
+            assert listed[0] == []
+
+    async def test_topic_configurations(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.store.create_topic("a", {0: [1]}, config={"min.insync.replicas": "2"})
+            await k.zk.create(paths.topic_config("b"), b"[]")
+            found = await k.store.load_topic_configs(["a", "b", "c"])
+            assert (found["a"], found["c"]) == (Config({"min.insync.replicas": "2"}), Config({}))
+            assert isinstance(found["b"], Malformed)
+
+
+class ClusterNodeContract:
+    """The role, features, ids and topics."""
+
+    async def test_top_level_paths_hold_null_and_what_is_there_stays(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = KafkaStore(s.zk)
+            await s.zk.create("/brokers", b"kept")
+            for _ in range(2):
+                await store.ensure_top_level_paths()
+            assert data_of(await s.zk.get("/brokers")) == b"kept"
+            for path in paths.PERSISTENT:
+                assert data_of(await s.zk.get(path)) is None
+
+    async def test_who_holds_the_role(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            assert await k.store.read_controller() is None
+            assert await k.store.read_migration() is None
+            controller = Controller(7, 123, unknown={"nonce": "x"})
+            await k.zk.create(paths.CONTROLLER, encode_controller(controller), ephemeral=True)
+            await k.zk.create(paths.MIGRATION, encode_migration(Migration(3000, 1, 5, 1)))
+            found, epoch, migration = (
+                await k.store.read_controller(),
+                await k.store.read_epoch(),
+                await k.store.read_migration(),
+            )
+            assert isinstance(found, Found)
+            assert (found.value, found.stat.ephemeral_owner) == (controller, k.zk.session_id)
+            assert isinstance(epoch, Found)
+            assert (epoch.value, epoch.stat.version) == (1, k.fence.epoch_version)
+            assert isinstance(migration, Found)
+            assert migration.value == Migration(3000, 1, 5, 1)
+
+    async def test_the_first_cluster_id_holds(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            assert await k.store.read_cluster_id() is None
+            assert await k.store.ensure_cluster_id("one") == "one"
+            assert await k.store.ensure_cluster_id("two") == "one"
+
+    @pytest.mark.seed("S4-85")
+    async def test_features_follow_the_ibp(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.store.set_up_features(1, True, k.fence)
+            found = await k.store.read_features()
+            assert found is not None
+            assert found.value == Features(1, True)
+            finalised = Features(2, True, {"f": FeatureRange(3)}, {"vendor": 1})
+            await k.zk.set(paths.FEATURE, encode_features(finalised), ANY_VERSION)
+            await k.store.set_up_features(2, True, k.fence)
+            kept = await k.store.read_features()
+            assert kept is not None
+            assert (kept.value, kept.stat.version) == (finalised, 1)
+            await k.store.set_up_features(1, False, k.fence)
+            off = await k.store.read_features()
+            assert off is not None
+            assert off.value == Features(1, False, unknown={"vendor": 1})
+            await k.zk.set(paths.FEATURE, b"{", ANY_VERSION)
+            assert isinstance(await k.store.set_up_features(2, True, k.fence), Malformed)
+            assert data_of(await k.zk.get(paths.FEATURE)) == b"{"
+
+    @pytest.mark.seed("S4-87")
+    async def test_a_producer_id_block_is_never_handed_out_twice(self, backend: Backend) -> None:
+        async with kafka(backend) as k, session(backend) as broker:
+            first = await k.store.allocate_producer_ids(1, k.fence)
+            k.zk.hooks = NthWrite(at=0, after=OutcomeUnknown("lost"))
+            with pytest.raises(OutcomeUnknown):
+                await k.store.allocate_producer_ids(2, k.fence)
+            taken = b'{"version":1,"broker":3,"block_start":"2000","block_end":"2999"}'
+            k.zk.hooks = NthWrite(at=0, before=lambda: broker.zk.set(paths.PRODUCER_IDS, taken, 2))
+            third = await k.store.allocate_producer_ids(1, k.fence)
+            assert (first, third) == (ProducerIdBlock(1, 0, 999), ProducerIdBlock(1, 3000, 3999))
+            node = await k.zk.get(paths.PRODUCER_IDS)
+            assert decode_producer_ids("", data_of(node)) == third
+
+    async def test_a_broken_producer_id_block_is_left_alone(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.zk.set(paths.PRODUCER_IDS, b"{", 0)
+            assert isinstance(await k.store.allocate_producer_ids(1, k.fence), Malformed)
+            assert data_of(await k.zk.get(paths.PRODUCER_IDS)) == b"{"
+
+    async def test_a_topic_as_a_broker_creates_it(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.store.create_topic("t", {0: [1, 2], 1: [2, 1]}, bytes(range(16)), {"a": "b"})
+            [found] = await k.store.load_topics(["t"])
+            assert isinstance(found, TopicAssignment)
+            assert found.partitions == {0: Assignment((1, 2)), 1: Assignment((2, 1))}
+            assert data_of(await k.zk.get(paths.topic_config("t"))) == b'{"version":1,"config":{"a":"b"}}'
+            with pytest.raises(ZkError) as error:
+                await k.store.create_topic("t", {0: [1]})
+            assert error.value.code is Code.NODE_EXISTS
+
+    @pytest.mark.seed("S4-88")
+    async def test_only_a_fresh_topic_is_deleted(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.store.create_topic("fresh", {0: [1]})
+            await k.store.create_topic("changed", {0: [1]})
+            await k.zk.set(paths.topic("changed"), b"{}", 0)
+            await k.store.create_topic("started", {0: [1]})
+            await k.zk.create(paths.partitions("started"), None)
+            assert await k.store.delete_fresh_topic("fresh", 0, k.fence)
+            assert await k.zk.exists(paths.topic_config("fresh")) is None
+            for name in ("changed", "started", "fresh"):
+                assert not await k.store.delete_fresh_topic(name, 0, k.fence)
+            assert await k.zk.exists(paths.topic_config("started")) is not None
+            await refused(k.zk.delete(paths.topic("started"), 0), Code.NOT_EMPTY, paths.topic("started"))
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.delete_fresh_topic("changed", 1, k.fence)

@@ -1,0 +1,335 @@
+"""A Kafka cluster in memory for the role's operations: ZooKeeper, and brokers that register, obey and elect.
+
+A :class:`MiniBroker` listens on a real socket for the controller's requests and keeps what UpdateMetadata told it;
+the operators' questions are answered from that, without a socket. When ``/controller`` vanishes the brokers elect as
+Kafka's do: one multi that creates it and raises the epoch, and one that is locked out stays passive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from brokers.wire.versions import Api
+from configs.settings import Settings
+from controller.daemon import Daemon
+from controller.office import Office
+from controller.preflight.context import IBP, Context, gather
+from controller.preflight.finding import Finding, PreflightReport
+from controller.preflight.run import preflight
+from controller.questions import Ask, Asked
+from controller.takeover import Takeover, office_of, take_over
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
+from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.state import encode_state
+from metadata_store.errors import MultiFailed, ZooKeeperError
+from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from metadata_store.port import Create, Op, SetData, WatchEvent
+from state_machines.types import Broker, Endpoint
+from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
+from tests.polling import eventually
+
+CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
+DAEMON = 1_000_001
+DIGEST = "regent:secret"
+ALL_VERSIONS = {
+    Api.LEADER_AND_ISR: (0, 7), Api.STOP_REPLICA: (0, 4), Api.UPDATE_METADATA: (0, 8), Api.ALLOCATE_PRODUCER_IDS: (0, 0),
+}  # fmt: skip
+CONFIGS = {
+    IBP: "3.9-IV0",
+    "inter.broker.listener.name": "INTERNAL",
+    "zookeeper.set.acl": "false",
+    "unclean.leader.election.enable": "false",
+    "controller.socket.timeout.ms": "10000",
+    "reserved.broker.max.id": "1000",
+    "min.insync.replicas": "2",
+}
+
+
+class MiniBroker(FakeBroker):
+    """A broker. ``silent``: why it cannot be asked; ``deaf`` keeps what it knew, whatever it is told."""
+
+    def __init__(self, broker_id: int, server: MemoryServer, rack: str | None = None) -> None:
+        super().__init__(broker_id, rack=rack)
+        self.zk = MemoryZooKeeper(server)
+        self.client_listener = True
+        self.protocol = 0
+        self.api_versions: dict[int, tuple[int, int]] = dict(ALL_VERSIONS)
+        self.configs: dict[str, str | None] = dict(CONFIGS)
+        self.dirs: dict[str, int] = {"/data": 0}
+        self.cluster_id = CLUSTER_ID
+        self.controller_id = -1
+        self.live: frozenset[int] = frozenset()
+        self.topics: dict[str, TopicMetadata] = {}
+        self.silent = ""
+        self.deaf = False
+        self.elects = True
+        self.respond = self._told
+
+    def registration(self) -> Broker:
+        """What it registers."""
+        endpoints = [Endpoint("INTERNAL", "127.0.0.1", self.port, self.protocol)]
+        if self.client_listener:
+            endpoints.append(Endpoint("CLIENT", "127.0.0.1", 1))
+        return Broker(self.id, self.epoch, tuple(endpoints), self.rack)
+
+    async def register(self) -> None:
+        """Appears in ZooKeeper and takes the role if nobody has it."""
+        await self.zk.connect(1.0)
+        data = encode_broker(self.registration(), timestamp_ms=0)
+        created = await self.zk.create(paths.broker(self.id), data, ephemeral=True)
+        self.epoch = created.stat.czxid
+        self.zk.on_watch = self._watched
+        await self._follow_controller()
+
+    # -- the role, as Kafka's brokers play it
+
+    def _watched(self, event: WatchEvent) -> None:
+        if event.path == paths.CONTROLLER:
+            self._following = asyncio.get_running_loop().create_task(self._follow_controller())
+
+    async def _follow_controller(self) -> None:
+        try:
+            since = self.zk.last_zxid
+            node = await self.zk.get(paths.CONTROLLER)
+            if node is None and self.elects:
+                await self._elect()
+                node = await self.zk.get(paths.CONTROLLER)
+            watched = [paths.CONTROLLER]
+            if node is None:
+                await self.zk.watch(exists=watched, since_zxid=since)
+            else:
+                await self.zk.watch(data=watched, since_zxid=since)
+        except ZooKeeperError:
+            return
+
+    async def _elect(self) -> None:
+        node = await self.zk.get(paths.CONTROLLER_EPOCH)
+        ops: list[Op] = [Create(paths.CONTROLLER, encode_controller(Controller(self.id)), ephemeral=True)]
+        if node is None:
+            ops.append(Create(paths.CONTROLLER_EPOCH, b"1"))
+        else:
+            epoch = int(node.data or b"0") + 1
+            ops.append(SetData(paths.CONTROLLER_EPOCH, b"%d" % epoch, node.stat.version))
+        try:
+            await self.zk.multi(ops)
+        except MultiFailed:
+            return
+        for listener in self.peers():
+            listener.hear_of_controller(self.id)
+
+    def peers(self) -> Iterable[MiniBroker]:
+        """Who hears of its election; set by the cluster."""
+        return [self]
+
+    def hear_of_controller(self, controller: int) -> None:
+        """Kafka's controller tells it who is controller."""
+        if not self.deaf:
+            self.controller_id = controller
+            self.live = frozenset(peer.id for peer in self.peers())
+
+    # -- what the daemon tells it
+
+    def _told(self, api: int, entity: Any) -> dict[str, Any]:
+        if api == UPDATE_METADATA and not self.deaf:
+            self.controller_id = int(entity.controller_id)
+            self.live = frozenset(int(broker.id_) for broker in entity.live_brokers)
+            for topic in entity.topic_states:
+                self._learn(topic)
+        return {}
+
+    def _learn(self, topic: Any) -> None:
+        known = dict(self.topics[topic.topic_name].partitions) if topic.topic_name in self.topics else {}
+        for p in topic.partition_states:
+            if p.leader == -2:
+                known.pop(p.partition_index, None)
+                continue
+            leader = int(p.leader) if p.leader in self.live else -1
+            known[p.partition_index] = PartitionMetadata(
+                0, leader, p.leader_epoch, ints(p.replicas), ints(p.isr), ints(p.offline_replicas)
+            )
+        topic_id = topic.topic_id.bytes if topic.topic_id else None
+        self.topics[topic.topic_name] = TopicMetadata(0, topic_id, known)
+
+    # -- what an operator asks it
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        wanted = self.topics if topics is None else {t: self.topics[t] for t in topics if t in self.topics}
+        nodes = tuple(Node(b, "127.0.0.1", 1, None) for b in sorted(self.live))
+        return ClusterMetadata(self.cluster_id, self.controller_id, nodes, wanted)
+
+    async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        if broker_id != self.id:
+            raise BrokerCallFailed(f"unexpected broker id {broker_id}")
+        return {name: value for name, value in self.configs.items() if names is None or name in names}
+
+    async def log_dirs(self) -> dict[str, int]:
+        return dict(self.dirs)
+
+
+def ints(found: Iterable[Any]) -> tuple[int, ...]:
+    """Plain numbers of kio's."""
+    return tuple(int(broker) for broker in found)
+
+
+class Kafka:
+    """The cluster. ``operator`` is a session of its own, ``settings`` are those of the first daemon."""
+
+    def __init__(self, folder: Path, *, hold: bool, digest: str | None) -> None:
+        self.server = MemoryServer()
+        self.brokers: dict[int, MiniBroker] = {}
+        self.operator = MemoryZooKeeper(self.server, credentials=digest)
+        self.settings = settings_for(folder, hold=hold, digest=digest)
+        self.release: tuple[int, int] | None = (3, 8)
+
+    async def boot(self, count: int) -> None:
+        """Brokers 1..count, whose cluster has a controller."""
+        await self.operator.connect(1.0)
+        await ensure_top_level_paths(self.operator)
+        await ensure_cluster_id(self.operator, CLUSTER_ID)
+        for broker_id in range(1, count + 1):
+            await self.add(broker_id)
+        for broker in self.brokers.values():
+            broker.hear_of_controller(await self.controller() or -1)
+
+    async def add(self, broker_id: int, rack: str | None = None) -> MiniBroker:
+        """Starts one more."""
+        broker = self.brokers[broker_id] = MiniBroker(broker_id, self.server, rack)
+        broker.peers = lambda: self.brokers.values()  # type: ignore[method-assign]
+        await broker.listen()
+        await broker.register()
+        return broker
+
+    async def again(self, broker_id: int, **changes: object) -> MiniBroker:
+        """Registers anew with changed attributes, as after a restart."""
+        broker = self.brokers[broker_id]
+        for name, value in changes.items():
+            setattr(broker, name, value)
+        await broker.zk.close()
+        await broker.register()
+        return broker
+
+    async def topic(self, name: str, *replicas: tuple[int, ...], leaders: bool = True) -> None:
+        """A topic with ids; its partitions are led by their first replicas."""
+        assignment = dict(enumerate(replicas))
+        await create_topic(self.operator, name, assignment, bytes(15) + bytes([len(name)]), None)
+        await self.operator.create(paths.partitions(name), None)
+        for partition, brokers in assignment.items() if leaders else ():
+            await self.operator.create(paths.partition(name, partition), None)
+            data = encode_state(brokers[0], 3, brokers, 1)
+            await self.operator.create(paths.state(name, partition), data)
+
+    async def controller(self) -> int | None:
+        """Id in ``/controller``."""
+        found, _ = await self.office().controller()
+        return found.brokerid if found is not None else None
+
+    async def epoch(self) -> int:
+        """The controller epoch."""
+        node = await self.operator.get(paths.CONTROLLER_EPOCH)
+        assert node is not None
+        return int(node.data or b"")
+
+    def office(self, zk: MemoryZooKeeper | None = None) -> Office:
+        """The operator's view of the role."""
+        return office_of(self.settings, zk or self.operator)
+
+    @property
+    def ask(self) -> Ask:
+        """Questions, answered without sockets."""
+
+        @asynccontextmanager
+        async def ask(broker: Broker) -> AsyncIterator[Asked]:
+            found = self.brokers[broker.id]
+            if found.silent:
+                raise BrokerCallFailed(found.silent)
+            yield found
+
+        return ask
+
+    async def release_of(self, _host: str, _port: int) -> tuple[int, int] | None:
+        return self.release
+
+    async def context(self, *, own_listener: bool = False) -> Context:
+        """What a preflight looks at."""
+        return await gather(self.settings, self.office(), self.ask, self.release_of, own_listener=own_listener)
+
+    async def preflight(self) -> PreflightReport:
+        """Every check."""
+        return await preflight(await self.context())
+
+    async def finding(self, name: str) -> Finding:
+        """What one check says."""
+        [found] = [f for f in (await self.preflight()).findings if f.name == name]
+        return found
+
+    async def take_over(self, reason: str = "a test", *, dry_run: bool = False, zk: MemoryZooKeeper | None = None) -> Takeover:
+        """As 'regent takeover' does."""
+        return await take_over(
+            self.settings, self.office(zk), ask=self.ask, release_of=self.release_of, reason=reason, dry_run=dry_run
+        )
+
+    @asynccontextmanager
+    async def daemon(self, **changes: Any) -> AsyncIterator[Daemon]:
+        """A running daemon, which is stopped at the end."""
+        chosen = self.settings.model_copy(update=changes)
+        digest = chosen.zookeeper.digest
+        credentials = digest.get_secret_value() if digest is not None else None
+        daemon = Daemon(chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials))
+        task = asyncio.create_task(daemon.run())
+        try:
+            await eventually(lambda: daemon.office is not None and daemon.office.lock_path is not None)
+            yield daemon
+        finally:
+            daemon.stop()
+            await asyncio.wait_for(task, 10.0)
+
+    async def in_office(self, daemon: Daemon) -> None:
+        """Waits until the daemon is the controller and every broker was told so."""
+        await eventually(lambda: daemon.reign is not None and daemon.reign.in_office.is_set())
+        me = daemon.settings.controller.id
+        await eventually(lambda: all(b.controller_id == me for b in self.brokers.values() if not b.deaf))
+
+    def snapshot(self) -> dict[str, tuple[bytes | None, int, int]]:
+        """Every znode with its data, version and ACL version: to see that nothing was written."""
+        nodes = self.server.tree._nodes
+        return {path: (node.data, node.version, node.acl_version) for path, node in nodes.items()}
+
+
+def settings_for(folder: Path, *, hold: bool = False, digest: str | None = None, controller_id: int = DAEMON) -> Settings:
+    """Settings of a daemon."""
+    return Settings.model_validate(
+        {
+            "zookeeper": {"connect": "127.0.0.1:2181", "digest": digest},
+            "controller": {
+                "id": controller_id, "on_absence": "hold" if hold else "brokers", "drain_timeout_ms": 2_000,
+                "handback_timeout_ms": 2_000,
+            },
+            "listener": {"host": "127.0.0.1", "port": 0, "advertised_host": "127.0.0.1"},
+            "state": {"directory": str(folder / "state")},
+        }
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def kafka(folder: Path, brokers: int = 3, *, hold: bool = False, digest: str | None = None) -> AsyncIterator[Kafka]:
+    """A booted cluster; everything is closed at the end."""
+    made = Kafka(folder, hold=hold, digest=digest or (DIGEST if hold else None))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(_close, made)
+        await made.boot(brokers)
+        yield made
+
+
+async def _close(made: Kafka) -> None:
+    for broker in made.brokers.values():
+        broker.elects = False
+        await broker.stop_listening()
+        await broker.zk.close()
+    await made.operator.close()

@@ -1,0 +1,83 @@
+"""How bulk requests are cut, and what a server's answer to ``srvr`` means."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from metadata_store.errors import ConnectFailed
+from metadata_store.kazoo_adapter import KazooZooKeeper, session
+from metadata_store.kazoo_adapter.bulk import by_size, watch_chunks
+from metadata_store.kazoo_adapter.server_version import parse_version
+from metadata_store.kazoo_adapter.session import split_chroot
+from metadata_store.port import REQUEST_BYTES_MAX, ZooKeeper
+
+
+def test_cut_by_number() -> None:
+    assert list(by_size(["a", "b", "c", "d", "e"], 2, 0)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(by_size([b"a"], 5, 0)) == [[b"a"]]
+    assert list(by_size([""][:0], 5, 0)) == []
+
+
+def test_cut_by_bytes_and_nothing_is_lost() -> None:
+    paths = ["x" * 1_000] * 1_200
+    chunks = list(by_size(paths, 10_000, 4))
+    assert [len(chunk) for chunk in chunks] == [522, 522, 156]
+    assert all(sum(len(path) + 4 for path in chunk) <= REQUEST_BYTES_MAX for chunk in chunks)
+
+
+def test_a_path_beyond_every_limit_goes_alone() -> None:
+    huge = "x" * (REQUEST_BYTES_MAX + 1)
+    assert [len(chunk) for chunk in by_size(["a", huge, "b"], 10, 0)] == [1, 1, 1]
+
+
+def test_watches_are_cut_by_kind() -> None:
+    assert list(watch_chunks(["a"], [], ["b", "c"])) == [(["a"], (), ()), ((), (), ["b", "c"])]
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        (b"Zookeeper version: 3.8.4-9316c2a7a97e1666d8f4593f34dd6fc36ecc436c, built on 2024-02-12", (3, 8)),
+        (b"Zookeeper version: 3.10.0, built on", (3, 10)),
+        (b"srvr is not executed because it is not in the whitelist.\n", None),
+        (b"", None),
+    ],
+)
+def test_versions(answer: bytes, version: tuple[int, int] | None) -> None:
+    assert parse_version(answer) == version
+
+
+def test_a_server_without_multi_read_is_read_singly_and_an_ancient_one_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert session._has_multi_read((3, 6))
+    assert not session._has_multi_read((3, 5))
+    with pytest.raises(ConnectFailed, match=r"ZooKeeper 3\.4 is too old: 3\.5 or newer"):
+        session._has_multi_read((3, 4))
+    with caplog.at_level(logging.WARNING):
+        assert not session._has_multi_read(None)
+    assert "4lw.commands.whitelist=srvr" in caplog.text
+
+
+def test_connect_strings() -> None:
+    assert split_chroot("a:1,b:2") == ("a:1,b:2", "")
+    assert split_chroot("a:1,b:2/kafka/one/") == ("a:1,b:2", "/kafka/one")
+    for bad in ("", "/kafka", "a:1/x//y"):
+        with pytest.raises(ValueError, match="host:port"):
+            split_chroot(bad)
+
+
+def test_another_kazoo_is_refused_with_the_remedy() -> None:
+    program = "import kazoo.version; kazoo.version.__version__ = '2.99'; import metadata_store.kazoo_adapter"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode != 0
+    assert "install kazoo==2.11.0" in ran.stderr
+
+
+def test_it_is_a_zookeeper_port() -> None:
+    zk: ZooKeeper = KazooZooKeeper("127.0.0.1:1", session_timeout_ms=1_000)
+    assert zk.session_id == 0

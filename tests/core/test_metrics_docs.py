@@ -1,0 +1,69 @@
+"""docs/operations.md names everything that an operator meets: metrics, commands, exit codes, relations of settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from typer.testing import CliRunner
+
+from cli.exit_codes import Exit
+from cli.main import app
+from configs.rules import RULES
+from configs.settings import keys
+from controller.counters import Counters
+from controller.gauges import BrokerGauges, Gauges
+from controller.kafka_metrics import TIMERS
+from controller.metrics import About, DaemonCollector
+
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+class View:
+    def gauges(self) -> Gauges:
+        return Gauges(brokers={1: BrokerGauges()})
+
+
+def families() -> list[Metric]:
+    return list(DaemonCollector(About("1", 1), Counters(), View()).collect())
+
+
+def test_every_metric_is_documented() -> None:
+    timers = {f"kafka_controller_controllerstats_{name.lower()}rateandtimems" for name in TIMERS}
+    for family in families():
+        if family.name not in timers:
+            suffix = "_total" if family.type == "counter" and family.name.startswith("regent_") else ""
+            assert re.search(rf"`{family.name}{suffix}[`{{]|`{family.name}_info`", TEXT), family.name
+    assert f"{len(timers) - 1} more" in TEXT
+
+
+def test_no_metric_is_documented_that_does_not_exist() -> None:
+    names = {family.name for family in families()}
+    suffixes = r"(_total|_info|_count|_bucket|_sum)$"
+    mentioned = set(re.findall(r"\b(?:regent|kafka_controller)_[a-z_]+[a-z]\b", TEXT))
+    unknown = {name for name in mentioned if name not in names and re.sub(suffixes, "", name) not in names}
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("code", list(Exit))
+def test_exit_codes_are_documented(code: Exit) -> None:
+    assert re.search(rf"(?m)^\| {code.value} \|", TEXT)
+
+
+def test_every_command_is_documented() -> None:
+    shown = CliRunner().invoke(app, ["--help"], prog_name="regent").stdout
+    commands = re.findall(r"(?m)^│ ([a-z]+) ", shown)
+    assert {"run", "status", "describe", "list", "config"} <= set(commands)
+    for command in commands:
+        assert re.search(rf"`{command}\b", TEXT), command
+
+
+def test_relations_between_settings_are_documented() -> None:
+    for rule in RULES:
+        assert f"`{rule.keys[0]}" in TEXT, rule.keys[0]
+    known = {key.name for key in keys()}
+    sections = "|".join({key.section for key in keys()})
+    for name in set(re.findall(rf"`((?:{sections})\.[a-z_]+)[` ]", TEXT)):
+        assert name in known, name

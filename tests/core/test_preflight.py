@@ -1,0 +1,403 @@
+"""The preflight: every check, on a cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from controller import own_znodes as own
+from controller.own_znodes import this_process
+from controller.preflight.ensemble import servers
+from controller.preflight.finding import Level
+from controller.preflight.run import CHECKS
+from metadata_store import paths
+from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.port import ANY_VERSION
+from state_machines.types import Assignment
+from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+
+Prepare = Callable[[Kafka], Awaitable[None]]
+
+
+async def test_a_sound_cluster_passes_and_nothing_is_written(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        before = cluster.snapshot()
+        report = await cluster.preflight()
+        assert report.refusals == []
+        assert [f.name for f in report.warnings] == ["daemons"], "no daemon runs yet"
+        assert len(report.findings) == len(CHECKS)
+        assert cluster.snapshot() == before
+        assert not list(tmp_path.iterdir())
+
+
+async def test_with_two_daemons_nothing_is_left_to_say(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        for number in (DAEMON, DAEMON + 1):
+            await queue_daemon(cluster, number)
+        assert [f for f in (await cluster.preflight()).findings if f.level is not Level.OK] == []
+
+
+async def queue_daemon(cluster: Kafka, number: int) -> None:
+    """A live daemon's place in the queue, without the daemon."""
+    for path in (own.ROOT, own.LOCKS):
+        if await cluster.operator.exists(path) is None:
+            await cluster.operator.create(path, b"")
+    await cluster.operator.create(
+        f"{own.LOCKS}/lock-", own.encode(this_process(number)), ephemeral=True, sequential=True
+    )
+
+
+# -- what refuses, one at a time
+
+
+async def migrating(c: Kafka) -> None:
+    await c.operator.create(paths.MIGRATION, encode_migration(Migration(3000, 1, 0, 0)))
+
+
+async def migration_unreadable(c: Kafka) -> None:
+    await c.operator.create(paths.MIGRATION, b"{")
+
+
+async def kraft_controller(c: Kafka) -> None:
+    c.brokers[1].elects = c.brokers[2].elects = c.brokers[3].elects = False
+    await c.operator.delete(paths.CONTROLLER, ANY_VERSION)
+    await c.operator.create(paths.CONTROLLER, encode_controller(Controller(3000, 0, 4)))
+
+
+async def migration_switched_on(c: Kafka) -> None:
+    c.brokers[2].configs["zookeeper.metadata.migration.enable"] = "true"
+
+
+async def other_cluster(c: Kafka) -> None:
+    c.brokers[3].cluster_id = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+async def no_cluster_id(c: Kafka) -> None:
+    await c.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
+
+
+async def unknown_ibp(c: Kafka) -> None:
+    c.brokers[1].configs["inter.broker.protocol.version"] = "4.0-IV0"
+
+
+async def old_requests(c: Kafka) -> None:
+    c.brokers[2].api_versions[4] = (0, 5)
+
+
+async def kafka_2(c: Kafka) -> None:
+    del c.brokers[2].api_versions[67]
+
+
+async def shared_listener(c: Kafka) -> None:
+    await c.again(2, client_listener=False)
+
+
+async def tls(c: Kafka) -> None:
+    await c.again(2, protocol=1)
+
+
+async def other_listener_name(c: Kafka) -> None:
+    c.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
+
+
+async def control_plane(c: Kafka) -> None:
+    c.brokers[3].configs["control.plane.listener.name"] = "CONTROL"
+
+
+async def silent_broker(c: Kafka) -> None:
+    c.brokers[3].silent = "127.0.0.1:9 cannot be reached"
+
+
+async def twin(c: Kafka) -> None:
+    await queue_daemon(c, DAEMON)
+    await queue_daemon(c, DAEMON)
+
+
+async def id_of_a_broker(c: Kafka) -> None:
+    await c.add(DAEMON)
+
+
+async def generated_ids_near(c: Kafka) -> None:
+    c.brokers[1].configs["reserved.broker.max.id"] = str(DAEMON - 10)
+
+
+async def reassignment(c: Kafka) -> None:
+    await c.topic("moving", (1, 2))
+    data = encode_topic({0: Assignment((3, 1, 2), adding=(3,), removing=(2,))}, None)
+    await c.operator.set(paths.topic("moving"), data, ANY_VERSION)
+
+
+async def requested_reassignment(c: Kafka) -> None:
+    await c.operator.create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[]}')
+
+
+async def requested_election(c: Kafka) -> None:
+    await c.operator.create(paths.PREFERRED_ELECTION, b'{"version":1,"partitions":[]}')
+
+
+async def deletion(c: Kafka) -> None:
+    await c.topic("leaving", (1, 2))
+    await c.operator.create(paths.deletion("leaving"), None)
+
+
+async def offline_directory(c: Kafka) -> None:
+    c.brokers[2].dirs["/data2"] = 56
+
+
+async def directory_event(c: Kafka) -> None:
+    await c.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b'{"version":1,"broker":2,"event":1}', sequential=True)
+
+
+async def foreign_epoch(c: Kafka) -> None:
+    await c.operator.set(paths.CONTROLLER_EPOCH, b"eleven", ANY_VERSION)
+
+
+async def later_format(c: Kafka) -> None:
+    await c.operator.create(own.ROOT, b"")
+    await c.operator.create(own.FORMAT, own.encode(own.Format(own.FORMAT_VERSION + 1)))
+
+
+async def closed_topic(c: Kafka) -> None:
+    await c.topic("secret", (1, 2))
+    await close(c, paths.topic("secret"))
+
+
+async def closed_state(c: Kafka) -> None:
+    await c.topic("secret", (1, 2))
+    await close(c, paths.state("secret", 0))
+
+
+async def closed_epoch(c: Kafka) -> None:
+    await close(c, paths.CONTROLLER_EPOCH)
+
+
+async def closed_notifications(c: Kafka) -> None:
+    await close(c, paths.ISR_CHANGES)
+
+
+async def close(c: Kafka, path: str) -> None:
+    """Only somebody else may write there."""
+    acls, stat = await c.operator.get_acls(path)
+    assert acls
+    await c.operator.set_acls(path, [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")], stat.acl_version)
+
+
+async def zookeeper_3_4(c: Kafka) -> None:
+    c.release = (3, 4)
+
+
+REFUSALS: list[tuple[Prepare, str, str]] = [
+    (zookeeper_3_4, "ZooKeeper release", "older than 3.5"),
+    (later_format, "stored format", "says 2"),
+    (no_cluster_id, "cluster id", paths.CLUSTER_ID),
+    (other_cluster, "cluster id", "broker 3 says AAAA"),
+    (closed_topic, "permissions", "/brokers/topics/secret"),
+    (closed_state, "permissions", "/brokers/topics/secret/partitions/0/state"),
+    (closed_epoch, "permissions", "/controller_epoch"),
+    (closed_notifications, "permissions", "/isr_change_notification/"),
+    (foreign_epoch, "controller epoch", "eleven"),
+    (migrating, "KRaft migration", "3000"),
+    (migration_unreadable, "KRaft migration", "cannot be read"),
+    (kraft_controller, "KRaft migration", "3000"),
+    (migration_switched_on, "KRaft migration", "broker 2"),
+    (silent_broker, "brokers answer", "broker 3 (127.0.0.1:9 cannot be reached)"),
+    (kafka_2, "broker releases", "broker 2"),
+    (old_requests, "request versions", "broker 2 (LEADER_AND_ISR v7)"),
+    (unknown_ibp, "controller.ibp", "1 (4.0-IV0)"),
+    (other_listener_name, "listener names", "broker 3 (inter.broker.listener.name=REPLICATION)"),
+    (control_plane, "listener names", "broker 3 (control.plane.listener.name=CONTROL)"),
+    (shared_listener, "separate listener", "broker 2"),
+    (tls, "listener protocol", "2 (SSL)"),
+    (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
+    (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
+    (generated_ids_near, "controller.id", "near the ids"),
+    (reassignment, "running reassignments", "moving-0"),
+    (requested_reassignment, "requested reassignments", "/admin/reassign_partitions"),
+    (requested_election, "requested elections", "/admin/preferred_replica_election"),
+    (deletion, "topic deletions", "leaving"),
+    (offline_directory, "log directories", "/data2 of broker 2"),
+    (directory_event, "log directories", "/log_dir_event_notification/log_dir_event_0000000000"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "name", "culprit"), REFUSALS, ids=[f"{p.__name__}" for p, _, _ in REFUSALS])
+async def test_what_stands_in_the_way_is_refused_and_named(
+    tmp_path: Path, prepare: Prepare, name: str, culprit: str
+) -> None:
+    async with kafka(tmp_path) as cluster:
+        await prepare(cluster)
+        found = await cluster.finding(name)
+        assert found.level is Level.REFUSED
+        assert culprit in found.what
+        assert found.remedy
+
+
+async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        for prepare in (deletion, requested_election, tls, migrating, old_requests, foreign_epoch):
+            await prepare(cluster)
+        refused = {found.name for found in (await cluster.preflight()).refusals}
+        assert refused == {
+            "topic deletions", "requested elections", "listener protocol", "KRaft migration", "request versions",
+            "controller epoch",
+        }  # fmt: skip
+
+
+async def test_no_broker_is_a_refusal(tmp_path: Path) -> None:
+    async with kafka(tmp_path, brokers=0) as cluster:
+        assert (await cluster.finding("live brokers")).level is Level.REFUSED
+
+
+async def test_many_culprits_are_named_shortly(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        for number in range(9):
+            await cluster.operator.create(paths.deletion(f"t{number}"), None)
+        assert (await cluster.finding("topic deletions")).what.startswith("t0, t1, t2, t3, t4 and 4 more")
+
+
+# -- what warns
+
+
+async def lower_ibp(c: Kafka) -> None:
+    c.brokers[2].configs["inter.broker.protocol.version"] = "3.4-IV0"
+
+
+async def higher_ibp(c: Kafka) -> None:
+    c.settings = c.settings.model_copy(update={"controller": c.settings.controller.model_copy(update={"ibp": "3.0"})})
+
+
+async def one_rack(c: Kafka) -> None:
+    await c.again(2, rack="a")
+
+
+async def unclean(c: Kafka) -> None:
+    c.brokers[3].configs["unclean.leader.election.enable"] = "true"
+
+
+async def long_wait(c: Kafka) -> None:
+    c.brokers[1].configs["controller.socket.timeout.ms"] = "30000"
+
+
+async def with_authorizer(c: Kafka) -> None:
+    c.brokers[1].configs["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+
+
+async def secured(c: Kafka) -> None:
+    c.brokers[1].configs["zookeeper.set.acl"] = "true"
+
+
+async def zookeeper_3_5(c: Kafka) -> None:
+    c.release = (3, 5)
+
+
+async def zookeeper_mute(c: Kafka) -> None:
+    c.release = None
+
+
+async def phantom(c: Kafka) -> None:
+    await c.topic("auto", (1, DAEMON))
+
+
+async def broken_topic(c: Kafka) -> None:
+    await c.operator.create(paths.topic("broken"), b"{")
+
+
+WARNINGS: list[tuple[Prepare, str, str]] = [
+    (zookeeper_3_5, "ZooKeeper release", "older than 3.6"),
+    (zookeeper_mute, "ZooKeeper release", "does not tell"),
+    (lower_ibp, "controller.ibp", "2 (3.4-IV0)"),
+    (higher_ibp, "controller.ibp", "3.0-IV1"),
+    (one_rack, "racks", "broker 1, 3 has no rack"),
+    (unclean, "unclean elections", "broker 3"),
+    (long_wait, "controller timeout", "30000 ms on broker 1"),
+    (with_authorizer, "authorizer", "User:ANONYMOUS"),
+    (secured, "permissions", "zookeeper.set.acl=true on broker 1"),
+    (phantom, "controller.id", "auto-0"),
+    (broken_topic, "znodes", "/brokers/topics/broken"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "name", "culprit"), WARNINGS, ids=[f"{p.__name__}" for p, _, _ in WARNINGS])
+async def test_what_is_worth_knowing_is_a_warning(tmp_path: Path, prepare: Prepare, name: str, culprit: str) -> None:
+    async with kafka(tmp_path) as cluster:
+        await prepare(cluster)
+        found = await cluster.finding(name)
+        assert found.level is Level.WARNING
+        assert culprit in found.what
+        assert found.remedy
+        assert (await cluster.preflight()).refusals == []
+
+
+async def test_an_authorizer_that_knows_the_anonymous_user_is_no_warning(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await with_authorizer(cluster)
+        cluster.brokers[1].configs["super.users"] = "User:admin;User:ANONYMOUS"
+        assert (await cluster.finding("authorizer")).level is Level.OK
+
+
+# -- permissions and the lock
+
+
+async def test_who_may_write_is_found_out_for_the_session_that_asks(tmp_path: Path) -> None:
+    """The brokers' znodes are closed to the world and open to the daemons' digest."""
+    async with kafka(tmp_path, digest=DIGEST) as cluster:
+        await cluster.topic("orders", (1, 2))
+        acls, stat = await cluster.operator.get_acls(paths.topic("orders"))
+        await cluster.operator.set_acls(
+            paths.topic("orders"), [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")], stat.acl_version
+        )
+        assert (await cluster.finding("permissions")).level is Level.OK
+
+
+async def test_hold_refuses_where_somebody_else_holds_the_lock(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        assert (await cluster.finding("lock-out")).level is Level.OK
+        await close(cluster, paths.CONTROLLER_EPOCH)
+        found = await cluster.finding("lock-out")
+        assert (found.level, "zookeeper.digest" in found.remedy) == (Level.REFUSED, True)
+
+
+async def test_hold_with_one_daemon_is_a_warning(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        await queue_daemon(cluster, DAEMON)
+        found = await cluster.finding("daemons")
+        assert (found.level, "start a second daemon" in found.remedy) == (Level.WARNING, True)
+
+
+# -- addresses
+
+
+async def test_a_loopback_address_is_refused_where_brokers_are_elsewhere(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        broker = cluster.brokers[2]
+        registered = broker.registration()
+        broker.registration = lambda: type(registered)(  # type: ignore[method-assign]
+            2, 0, tuple(type(e)(e.listener, "192.0.2.7", e.port) for e in registered.endpoints)
+        )
+        await cluster.again(2)
+        found = await cluster.finding("own address")
+        assert (found.level, "broker 2 is elsewhere" in found.what) == (Level.REFUSED, True)
+
+
+async def test_a_daemon_that_does_not_answer_at_its_address_is_refused(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        listener = cluster.settings.listener.model_copy(update={"advertised_port": 1, "port": 1})
+        cluster.settings = cluster.settings.model_copy(update={"listener": listener})
+        assert (await cluster.finding("own address")).level is Level.WARNING
+        await queue_daemon(cluster, DAEMON)
+        found = await cluster.finding("own address")
+        assert (found.level, "nothing answers at 127.0.0.1:1" in found.what) == (Level.REFUSED, True)
+        listener = listener.model_copy(update={"advertised_port": cluster.brokers[1].port})
+        cluster.settings = cluster.settings.model_copy(update={"listener": listener})
+        assert (await cluster.finding("own address")).level is Level.OK
+
+
+def test_connect_strings_are_taken_apart() -> None:
+    assert servers("zk1,zk2:2182, [::1]:2183,[::2]/kafka") == [
+        ("zk1", 2181), ("zk2", 2182), ("::1", 2183), ("::2", 2181),
+    ]  # fmt: skip

@@ -1,0 +1,141 @@
+"""Any interleaving of brokers, leaders, a controller that writes step by step, and reads: never a false difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import cycle
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from state_machines.types import NO_LEADER
+from tests.core.shadow_kit import Name, Watcher, World
+
+REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))
+BROKERS = st.sampled_from((1, 2, 3))
+
+ACTION = st.one_of(
+    st.tuples(st.just("die"), BROKERS),
+    st.tuples(st.just("die"), BROKERS),
+    st.tuples(st.just("return"), BROKERS),
+    st.tuples(st.just("return"), BROKERS),
+    st.tuples(st.just("shut down"), BROKERS),
+    st.tuples(st.just("create"), st.sampled_from(REPLICAS)),
+    st.tuples(st.just("isr"), st.tuples(st.integers(0, 20), st.integers(0, 2))),
+    st.tuples(st.just("isr"), st.tuples(st.integers(0, 20), st.integers(0, 2))),
+    st.tuples(st.just("step"), st.integers(1, 6)),
+    st.tuples(st.just("finish"), st.none()),
+    st.tuples(st.just("read"), st.lists(st.integers(0, 3), min_size=1, max_size=3)),
+    st.tuples(st.just("read"), st.lists(st.integers(0, 3), min_size=1, max_size=3)),
+    st.tuples(st.just("failover"), BROKERS),
+    st.tuples(st.just("wait"), st.none()),
+)
+
+
+class Play:
+    """Carries out actions that are possible, and passes over the others."""
+
+    def __init__(self, *, tame: bool) -> None:
+        self.world = World()
+        self.world.create("t", *REPLICAS)
+        self.world.controller.finish()
+        self.watcher = Watcher(self.world)
+        self.tame = tame
+        self.topics = 0
+
+    def act(self, kind: str, detail: object) -> None:
+        getattr(self, kind.replace(" ", "_"))(detail)
+        if self.tame and kind not in {"step", "finish", "read", "wait"}:
+            self.read([1])
+            self.finish(None)
+            self.read([0])
+            self.read([0])
+
+    def die(self, b: int) -> None:
+        if b in self.world.brokers:
+            self.world.deregister(b)
+
+    def return_(self, b: int) -> None:
+        if b not in self.world.brokers:
+            self.world.register(b)
+
+    def shut_down(self, b: int) -> None:
+        if b not in self.world.brokers:
+            return
+        self.world.asks_to_shut_down(b)
+        self.finish(None)
+        if self.tame:
+            self.read([0])
+        self.world.deregister(b)
+
+    def create(self, replicas: tuple[int, ...]) -> None:
+        self.topics += 1
+        self.world.create(f"t{self.topics}", replicas)
+
+    def isr(self, which: tuple[int, int]) -> None:
+        """A leader lets a live replica in, or one out."""
+        names: list[Name] = sorted(self.world.states)
+        name = names[which[0] % len(names)]
+        held, replicas = self.world.state(name), dict(self.world.assigned())[name]
+        member = replicas[which[1] % len(replicas)]
+        if held.leader == NO_LEADER or held.leader not in self.world.brokers or member == held.leader:
+            return
+        if member in held.isr:
+            self.world.leader_sets_isr(name, *(r for r in held.isr if r != member))
+        elif member in self.world.controller.live:
+            self.world.leader_sets_isr(name, *held.isr, member)
+
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.world.controller.step()
+
+    def finish(self, _: object) -> None:
+        self.world.controller.finish()
+
+    def read(self, between: list[int]) -> None:
+        steps = cycle(between)
+        self.watcher.read(lambda: self.step(next(steps)))
+
+    def failover(self, b: int) -> None:
+        if self.world.controller.events or self.world.holder == b:
+            self.world.elect(b)
+
+    def wait(self, _: object) -> None:
+        self.finish(None)
+        self.read([0])
+        self.watcher.pass_time()
+
+    def end(self) -> Counter[str]:
+        self.wait(None)
+        assert [str(d) for d in self.watcher.tally.differences] == []
+        assert not self.watcher.tracker.waiting
+        for i, held in self.watcher._states():
+            row = self.watcher.tracker.model.rows[i]
+            assert (row.leader, row.isr, row.version) == (
+                held.leadership.leader,
+                held.leadership.isr,
+                held.leadership.version,
+            ), "at the end the model is what was read"
+        return Counter(
+            compared=self.watcher.tally.compared.total(), uncomparable=self.watcher.tally.uncomparable.total()
+        )
+
+
+def play(actions: list[tuple[str, object]], *, tame: bool) -> Counter[str]:
+    scene = Play(tame=tame)
+    for kind, detail in actions:
+        scene.act("return_" if kind == "return" else kind, detail)
+    return scene.end()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ACTION, max_size=14))
+def test_no_interleaving_yields_a_false_difference(actions: list[tuple[str, object]]) -> None:
+    counts = play(actions, tame=False)
+    event("something was compared" if counts["compared"] else "nothing was compared")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ACTION, max_size=12))
+def test_with_a_read_after_every_event_nothing_stays_uncompared(actions: list[tuple[str, object]]) -> None:
+    assert play(actions, tame=True)["uncomparable"] == 0

@@ -1,0 +1,209 @@
+"""Taking the role: the roll-back file, the flag, the claim; refused, repeated, and cut short at every write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller import own_znodes as own
+from controller.rollback import ROLLBACK, Rollback, save, saved_acls, shell_acls
+from controller.takeover import TakeoverRefused, until_held
+from metadata_store import paths
+from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
+from metadata_store.errors import OutcomeUnknown
+from metadata_store.hooks import Kill
+from metadata_store.memory import MemoryZooKeeper
+from metadata_store.port import Write
+from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+
+
+def files(cluster: Kafka) -> list[Path]:
+    """The roll-back files, and whatever else lies there."""
+    folder = cluster.settings.state.directory
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+async def flag(cluster: Kafka) -> str:
+    found, _ = await cluster.office().role()
+    return found.holder
+
+
+async def test_a_take_over_saves_what_was_and_sets_the_flag(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        done = await cluster.take_over("moving to regent")
+        assert await flag(cluster) == "regent"
+        assert [done.file] == files(cluster)
+        assert done.file is not None
+        saved = msgspec.json.decode(done.file.read_bytes(), type=Rollback)
+        assert saved.epoch == await cluster.epoch()
+        assert saved.controller is not None
+        assert saved.controller.brokerid == await cluster.controller()
+        assert (saved.acls, saved.role.holder, saved.reason) == (list(OPEN), "brokers", "moving to regent")
+        node = await cluster.operator.get(ROLLBACK)
+        assert node is not None
+        assert msgspec.json.decode(node.data or b"", type=Rollback) == saved
+        assert done.file.stat().st_mode & 0o007 == 0, "not for everybody"
+
+
+async def test_a_daemon_in_the_queue_takes_the_role_and_every_broker_knows(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.topic("orders", (1, 2, 3))
+        displaced, epoch = await cluster.controller(), await cluster.epoch()
+        assert displaced in cluster.brokers
+        await cluster.take_over()
+        held, seen = await until_held(cluster.office, cluster.ask, 10.0)
+        assert held
+        assert seen is not None
+        assert (seen.holder, seen.by_daemon, seen.unaware) == (DAEMON, True, [])
+        assert seen.sentence() == f"daemon {DAEMON} holds the role, every broker knows"
+        assert await cluster.epoch() == epoch + 1
+        assert daemon.counters.interim_terms == 1, "the broker before it counts"
+
+
+async def test_waiting_ends_in_time_where_a_broker_does_not_hear(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        cluster.brokers[2].deaf = True
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+            held, seen = await until_held(cluster.office, cluster.ask, 0.5)
+            assert not held
+            assert seen is not None
+            assert "broker 2 (names" in seen.sentence()
+
+
+async def test_what_the_preflight_refuses_changes_nothing(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
+        await cluster.operator.create(paths.deletion("old"), None)
+        before = cluster.snapshot()
+        with pytest.raises(TakeoverRefused) as refused:
+            await cluster.take_over()
+        assert refused.value.report is not None
+        assert [f.name for f in refused.value.report.refusals] == ["requested elections", "topic deletions"]
+        assert paths.PREFERRED_ELECTION in str(refused.value)
+        assert cluster.snapshot() == before
+        assert files(cluster) == []
+
+
+async def test_a_dry_run_tells_the_steps_and_changes_nothing(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        before = cluster.snapshot()
+        planned = await cluster.take_over(dry_run=True)
+        text = "\n".join(planned.steps)
+        assert f"controller {await cluster.controller()} resigns" in text
+        assert "locks brokers out" in text
+        assert (cluster.snapshot(), files(cluster)) == (before, [])
+
+
+async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Path) -> None:
+    """A daemon that is restarted with --takeover must not be stopped by what the preflight would say now."""
+    async with kafka(tmp_path) as cluster:
+        await cluster.take_over()
+        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
+        before = cluster.snapshot()
+        again = await cluster.take_over()
+        assert (again.report, again.file, cluster.snapshot()) == (None, None, before)
+        assert again.steps == ["/regent/role says regent already: a test"]
+        assert len(files(cluster)) == 1
+
+
+async def test_without_a_place_for_the_file_nothing_is_changed(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        (tmp_path / "state").write_text("a file where the folder should be")
+        before = cluster.snapshot()
+        with pytest.raises(TakeoverRefused, match="roll-back file cannot be saved") as refused:
+            await cluster.take_over()
+        assert "state.directory" in refused.value.remedy
+        assert cluster.snapshot() == before
+
+
+class KilledAt:
+    """Hooks: the process dies before or after its n-th write; or the answer to that write is lost."""
+
+    def __init__(self, write: int, when: str) -> None:
+        self.left = write
+        self.when = when
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        self.left -= 1
+        if self.left == 0 and self.when == "before":
+            raise Kill
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        if self.left == 0:
+            if self.when == "after":
+                raise Kill
+            if self.when == "reply lost":
+                raise OutcomeUnknown("the answer is lost")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "reply lost"])
+@pytest.mark.parametrize("hold", [False, True])
+async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when: str, hold: bool) -> None:
+    """Never the flag without a saved file; repeating ends in the same place."""
+    write = 0
+    while True:
+        write += 1
+        folder = tmp_path / str(write)
+        async with kafka(folder, hold=hold) as cluster:
+            hooks = KilledAt(write, when)
+            zk = MemoryZooKeeper(cluster.server, credentials=DIGEST if hold else None, hooks=hooks)
+            await zk.connect(1.0)
+            try:
+                await cluster.take_over(zk=zk)
+            except (Kill, OutcomeUnknown):
+                pass
+            await zk.close()
+            if await flag(cluster) == "regent":
+                assert files(cluster), "the flag is set after the file is saved"
+            await cluster.take_over()
+            assert await flag(cluster) == "regent"
+            assert all(path.suffix == ".json" for path in files(cluster)), "no half-written file stays"
+            assert await saved_acls(cluster.office()) == list(OPEN)
+            if hooks.left > 0:
+                break
+    assert write > 3, "some writes were hit"
+
+
+async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> None:
+    """A take-over after a hand-back that was cut short finds our own lock: what was before it is kept."""
+    async with kafka(tmp_path, hold=True) as cluster:
+        before = [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]
+        _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+        await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+            acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+            assert acls == cluster.office().lock_acls()
+        await cluster.office().set_role("brokers", "cut short after this")
+        await cluster.take_over()
+        assert await saved_acls(cluster.office()) == before
+
+
+def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
+    found = Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers"))
+    saved = [save(tmp_path, found) for _ in range(3)]
+    assert [path.name for path in saved] == [
+        "rollback-20231114T221320Z-epoch-7.json",
+        "rollback-20231114T221320Z-epoch-7-1.json",
+        "rollback-20231114T221320Z-epoch-7-2.json",
+    ]
+    assert sorted(os.listdir(tmp_path)) == sorted(path.name for path in saved)
+
+
+def test_a_draft_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".rollback-{os.getpid()}.tmp").write_bytes(b"half")
+    found = Rollback(1_700_000_000_000, None, None, list(OPEN), own.RoleFlag("brokers"))
+    assert msgspec.json.decode(save(tmp_path, found).read_bytes(), type=Rollback) == found
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_acls_are_written_as_the_shell_reads_them() -> None:
+    assert shell_acls(OPEN) == "world:anyone:rwcda"
+    assert shell_acls([Acl(READ, "world", "anyone"), Acl(ALL, "sasl", "kafka")]) == "world:anyone:r,sasl:kafka:rwcda"
