@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -48,6 +48,14 @@ class Contended(RuntimeError):
 
 class Exhausted(RuntimeError):
     """A number space has come to its end."""
+
+
+async def _rounds(zk: ZooKeeper) -> AsyncIterator[int]:
+    """Tries of a conditional write; before each further one this server catches up with what won."""
+    for round_ in range(CAS_ROUNDS_MAX):
+        if round_:
+            await zk.sync("/")
+        yield round_
 
 
 # -- role
@@ -124,7 +132,7 @@ async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fen
     ``version`` is that of the JSON (2 from IBP 3.3), ``enabled`` holds from IBP 2.7. Finalised features are kept
     where they stay enabled, and dropped where they do not. A znode that cannot be understood is left and returned.
     """
-    for _ in range(CAS_ROUNDS_MAX):
+    async for _ in _rounds(zk):
         found = await read_features(zk)
         if found is not None and isinstance(found.value, Malformed):
             return found.value
@@ -151,7 +159,7 @@ async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> Pro
     A block whose write had an unknown outcome is never handed out: the next call reads what holds and goes on behind
     it. Raises :class:`Exhausted`, :class:`Contended`.
     """
-    for _ in range(CAS_ROUNDS_MAX):
+    async for _ in _rounds(zk):
         node = await zk.get(paths.PRODUCER_IDS)
         last = decode_producer_ids(paths.PRODUCER_IDS, node.data if node is not None else None)
         if isinstance(last, Malformed):
@@ -181,7 +189,7 @@ async def delete_children(zk: ZooKeeper, children: Sequence[str], fence: Fence) 
     Raises :class:`Contended` where somebody writes to them all the time.
     """
     left: Sequence[str] = children
-    for round_ in range(CAS_ROUNDS_MAX):
+    async for round_ in _rounds(zk):
         found = await zk.read_many(left)
         writes = [
             (path, path, (Delete(path, node.stat.version),))

@@ -111,7 +111,9 @@ async def _create(
 
 async def _create_together(zk: ZooKeeper, fence: Fence, names: Names, changes: list[Change]) -> StateOutcome:
     """Creates state znodes, with the parents that are missing, in one multi."""
-    for _ in range(PARENT_ROUNDS_MAX):
+    for round_ in range(PARENT_ROUNDS_MAX):
+        if round_:
+            await zk.sync("/")
         batch = _creation(changes, names, await _missing_parents(zk, changes, names))
         try:
             failed = await submit(zk, fence, batch.ops)

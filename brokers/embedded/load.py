@@ -169,7 +169,8 @@ class Load:
         else:
             self.ledger.acknowledged.setdefault(spot, set()).add(number)
 
-    def _oldest(self) -> Stall:
+    def oldest(self) -> Stall:
+        """The wait so far of the record that waits longest."""
         for spot, sent_at in self._waiting.values():
             return Stall(time.monotonic() - sent_at, spot)
         return Stall(0.0, None)

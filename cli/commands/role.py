@@ -130,8 +130,7 @@ def _report(output: Output, found: Json, *, waited: bool) -> None:
     code = CODES.get(found["state"], Exit.FAILED)
     if code is Exit.UNFINISHED:
         output.say("it goes on; come back with: regent status")
-        code = Exit.UNFINISHED if waited else Exit.DONE
-    if code is not Exit.DONE:
+    if waited or code is not Exit.UNFINISHED:
         raise typer.Exit(code)
 
 

@@ -337,14 +337,16 @@ class Tracker:
         for happening in [h for h in self._recent if not h.confirmed and h.at_s <= late_s]:
             self._withdraw(happening, now)
         for i, waiting in list(self.waiting.items()):
-            patient = not waiting.seen or self._under_way(waiting)
-            settled = all(h.confirmed for h in waiting.happened)
-            if settled and now >= waiting.due_s + (patience_s if patient else 0.0):
+            if self._is_due(waiting, now, patience_s):
                 self._evaluate(i, now)
-                if self.waiting.get(i) is waiting and self._tries <= TRIES_MAX:
-                    self._too_late(i, waiting, now, deleting)
+            if i in self.waiting and self._tries <= TRIES_MAX and self._is_due(waiting, now, patience_s):
+                self._too_late(i, waiting, now, deleting)
         held = {h.number for w in self.waiting.values() for h in w.happened} | {h.number for h in self._recent}
         self._by_number = {number: h for number, h in self._by_number.items() if number in held}
+
+    def _is_due(self, waiting: Waiting, now: float, patience_s: float) -> bool:
+        patient = not waiting.seen or self._under_way(waiting)
+        return now >= waiting.due_s + (patience_s if patient else 0.0) and all(h.confirmed for h in waiting.happened)
 
     def _too_late(self, i: int, waiting: Waiting, now: float, deleting: Collection[str]) -> None:
         why = self._unclear(i, waiting, deleting)

@@ -2,7 +2,7 @@
 
 Requests and answers are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` knows what is in them), so that
 MultiRead and SetWatches, which kazoo does not have, are requests like any other, and answers are decoded outside of
-kazoo's thread. Three methods of kazoo's connection are replaced; they are internals, so the version is pinned.
+kazoo's thread. Four methods of kazoo's connection are replaced; they are internals, so the version is pinned.
 
 Invariants: a request is queued only while CONNECTED and only on the connection that the loop has been told of, so
 nothing survives a blip in a queue; after LOST no new session is opened by itself; a watch event is never looked up in
@@ -41,6 +41,8 @@ if kazoo_version != SUPPORTED_KAZOO:
         f"kazoo {SUPPORTED_KAZOO}: install kazoo=={SUPPORTED_KAZOO}"
     )
 
+INT32_MAX: Final = 2**31 - 1
+WAKEUPS_MAX: Final = 4_096
 RECONNECT_DELAY_S: Final = 0.1
 RECONNECT_DELAY_S_MAX: Final = 1.0
 
@@ -112,6 +114,27 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
     """kazoo's connection with raw answers and events."""
 
     client: Client
+
+    def start(self) -> None:
+        """Starts the thread; waking it never blocks the event loop (a socket pair holds some 270 wake-ups)."""
+        super().start()
+        self._write_sock.setblocking(False)
+
+    def wake(self) -> None:
+        """Has the thread look at the queue."""
+        with contextlib.suppress(BlockingIOError):  # it has been woken already, often
+            self._write_sock.send(b"\0")
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        """Sends everything that is queued, however many wake-ups there were (kazoo: one request for each)."""
+        self._read_sock.recv(WAKEUPS_MAX)
+        client = self.client
+        while client._queue:
+            request, call = client._queue[0]
+            self._xid = (self._xid % INT32_MAX) + 1
+            self._submit(request, connect_timeout, self._xid)
+            client._queue.popleft()
+            client._pending.append((request, call, self._xid))
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         result = super()._invoke(timeout, request, xid)
@@ -192,13 +215,14 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         with self.gate:
             if not self.connected or self.connections != connection:
                 raise NotConnected("not connected to ZooKeeper: nothing was sent")
-            self._call(call, call)
+            self._queue.append((call, call))
+        self._connection.wake()
 
     def begin_close(self) -> None:
         """Asks for the end of the session; the connection thread ends when it is answered."""
         self._stopped.set()
         self._queue.append((CloseInstance, None))
-        self._connection._write_sock.send(b"\0")
+        self._connection.wake()
 
     def cut(self) -> None:
         """Ends the connection without waiting for an answer."""

@@ -55,6 +55,8 @@ class Session:
         self.on_state_thread: Callable[[ConnectionState], None] | None = None
         self.hooks = hooks
         self.hosts, self.chroot = split_chroot(connect_string)
+        if credentials is not None and ":" not in credentials:
+            raise ValueError("the ZooKeeper credentials are not of the form user:password")
         self._session_timeout_ms = session_timeout_ms
         self._credentials = credentials
         self._create_chroot = create_chroot

@@ -70,7 +70,7 @@ class Peer:
     async def ask(self, key: int, version: int, **fields: object) -> Any:
         """One call and its answer, read with kio."""
         self._correlation += 1
-        self.send(write_request(key, version, self._correlation, **fields))
+        self.send(write_request(key, version, self._correlation, "2", **fields))
         return await self.answer(key, version)
 
     def send(self, frame: bytes) -> None:
@@ -259,9 +259,8 @@ async def test_a_call_whose_broker_hung_up_goes_on() -> None:
         peer.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
         await eventually(lambda: d.office.calls)
         peer.writer.transport.abort()
-        await eventually(lambda: d.listener.connections == 0)
         d.office.gate.set()
-        await eventually(lambda: d.office.finished == 1)
+        await eventually(lambda: d.office.finished == 1 and d.listener.connections == 0)
 
 
 async def test_too_many_calls_under_way_are_refused_and_not_queued() -> None:

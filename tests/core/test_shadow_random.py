@@ -42,6 +42,7 @@ class Play:
         self.watcher = Watcher(self.world)
         self.tame = tame
         self.topics = 0
+        self.unread: set[int] = set()
 
     def act(self, kind: str, detail: object) -> None:
         getattr(self, kind.replace(" ", "_"))(detail)
@@ -53,11 +54,19 @@ class Play:
 
     def die(self, b: int) -> None:
         if b in self.world.brokers:
+            self.changes(b)
             self.world.deregister(b)
 
     def return_(self, b: int) -> None:
         if b not in self.world.brokers:
+            self.changes(b)
             self.world.register(b)
+
+    def changes(self, b: int) -> None:
+        """The shadow is fast enough to see each registration of a broker: a process takes longer to come back."""
+        if b in self.unread:
+            self.read([0])
+        self.unread.add(b)
 
     def shut_down(self, b: int) -> None:
         if b not in self.world.brokers:
@@ -66,6 +75,7 @@ class Play:
         self.finish(None)
         if self.tame:
             self.read([0])
+        self.changes(b)
         self.world.deregister(b)
 
     def create(self, replicas: tuple[int, ...]) -> None:
@@ -94,6 +104,7 @@ class Play:
 
     def read(self, between: list[int]) -> None:
         steps = cycle(between)
+        self.unread.clear()
         self.watcher.read(lambda: self.step(next(steps)))
 
     def failover(self, b: int) -> None:

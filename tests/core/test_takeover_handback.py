@@ -1,0 +1,308 @@
+"""Giving the role back: online, cut short anywhere, undone where brokers do not follow, and with no daemon alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from controller import own_znodes as own
+from controller.daemon import Mode
+from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back, hand_back_offline, shell_lines
+from controller.own_znodes import this_process
+from metadata_store import paths
+from metadata_store.acl import OPEN, READ, Acl, digest_acl
+from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.hooks import Kill
+from metadata_store.memory import MemoryZooKeeper
+from metadata_store.port import Write
+from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.polling import eventually
+
+
+async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        epoch, steps = await cluster.epoch(), list[str]()
+        seen = await hand_back(daemon, cluster.ask, "upgrade of regent", steps.append)
+        assert seen.holder in cluster.brokers
+        assert (seen.by_daemon, seen.unaware) == (False, [])
+        assert await cluster.epoch() == epoch + 1
+        assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role says brokers", "drained"]
+        await eventually(lambda: daemon.mode is Mode.STANDBY)
+        assert (await cluster.office().role())[0].reason == "upgrade of regent"
+        before = cluster.snapshot()
+        assert (await hand_back(daemon, cluster.ask, "again", steps.append)).holder == seen.holder
+        assert cluster.snapshot() == before, "asked again nothing is left to do"
+
+
+async def test_back_and_forth(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        for _ in range(3):
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            assert await cluster.controller() in cluster.brokers
+
+
+async def test_the_lock_is_lifted_before_the_role_is_free(tmp_path: Path) -> None:
+    """With ``hold`` brokers could not be elected otherwise; what others had set is restored, not opened."""
+    async with kafka(tmp_path, hold=True) as cluster:
+        before = [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(31, "world", "anyone")]
+        _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+        await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+            node = await cluster.operator.get(paths.CONTROLLER)
+            assert node is not None
+            assert node.stat.ephemeral_owner == 0
+            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+            assert acls == before
+
+
+async def test_where_a_broker_does_not_follow_the_role_is_taken_back(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        cluster.brokers[2].deaf = True
+        with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
+            await hand_back(daemon, cluster.ask, "", lambda _: None)
+        assert "controller.handback_timeout_ms" in failed.value.remedy
+        cluster.brokers[2].deaf = False
+        await cluster.in_office(daemon)
+        flag, _ = await cluster.office().role()
+        assert (flag.holder, "hand-back undone" in flag.reason) == ("regent", True)
+
+
+async def test_where_no_broker_elects_the_role_is_taken_back(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        for broker in cluster.brokers.values():
+            broker.elects = False
+        with pytest.raises(HandbackFailed, match="nobody holds the role"):
+            await hand_back(daemon, cluster.ask, "", lambda _: None)
+        await cluster.in_office(daemon)
+
+
+async def test_without_a_live_broker_it_is_refused(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        for broker in cluster.brokers.values():
+            broker.elects = False
+            await broker.zk.close()
+        with pytest.raises(HandbackRefused, match="no broker is live"):
+            await hand_back(daemon, cluster.ask, "", lambda _: None)
+        assert (await cluster.office().role())[0].holder == "regent"
+
+
+async def test_a_standby_names_the_daemon_to_ask(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as active:
+        await cluster.take_over()
+        await cluster.in_office(active)
+        second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
+        async with cluster.daemon(controller=second) as standby:
+            with pytest.raises(HandbackRefused, match=rf"\(pid {active.me.pid}\) holds the role, not this one"):
+                await hand_back(standby, cluster.ask, "", lambda _: None)
+            assert (await cluster.office().role())[0].holder == "regent"
+
+
+class KilledAt:
+    """Hooks of a daemon's session: it dies before or after its n-th write from the moment that it is armed."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.when = ""
+
+    def arm(self, write: int, when: str) -> None:
+        self.left, self.when = write, when
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        self.left -= 1
+        if self.left == 0 and self.when == "before":
+            raise Kill
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        if self.left == 0 and self.when == "after":
+            raise Kill
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("hold", [False, True])
+async def test_a_daemon_that_dies_at_any_write_leaves_what_the_next_one_ends(
+    tmp_path: Path, when: str, hold: bool
+) -> None:
+    """No manual repair: where the flag says brokers, the next daemon in the queue ends the hand-back by itself."""
+    write = 0
+    while True:
+        write += 1
+        async with kafka(tmp_path / f"{write}", hold=hold) as cluster:
+            hooks = KilledAt()
+            async with cluster.daemon() as daemon:
+                await cluster.take_over()
+                await cluster.in_office(daemon)
+                assert daemon.zk is not None
+                daemon.zk.hooks = hooks
+                hooks.arm(write, when)
+                try:
+                    await hand_back(daemon, cluster.ask, "", lambda _: None)
+                except Kill:
+                    cluster.server.expire(daemon.zk.session_id)
+                hooks.arm(0, "")
+                if (await cluster.office().role())[0].holder == "regent":
+                    await cluster.in_office(daemon)
+                else:
+                    await eventually(lambda c=cluster: broker_holds(c))
+                    acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+                    assert set(acls) == set(OPEN)
+            if hooks.left >= 0 and write > 1 and not hooks.when:
+                pass
+        if write == (3 if hold else 2) + 1:
+            break
+
+
+async def broker_holds(cluster: Kafka) -> bool:
+    return await cluster.controller() in cluster.brokers
+
+
+# -- finishing, by the next daemon
+
+
+async def half_handed_back(cluster: Kafka) -> None:
+    """A daemon in mode ``hold`` died after the flag: persistent ``/controller``, the lock, no daemon."""
+    async with cluster.daemon() as daemon:
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+    await cluster.office().set_role("brokers", "cut short after this")
+    assert await cluster.controller() == DAEMON
+
+
+async def test_a_take_over_meanwhile_wins_over_finishing(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        await half_handed_back(cluster)
+        office = cluster.office()
+
+        class TakenOver:
+            async def before(self, ops: Sequence[Write]) -> None:
+                cluster.operator.hooks = None
+                await cluster.office().set_role("regent", "somebody was faster")
+
+            async def after(self, ops: Sequence[Write]) -> None: ...
+
+        await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+        acls, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+        assert acls
+        await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, list(OPEN), stat.acl_version)
+        cluster.operator.hooks = TakenOver()
+        assert await finish(office) is None
+        assert await cluster.controller() == DAEMON
+
+
+async def test_finishing_leaves_a_brokers_role_and_a_role_that_was_never_taken_alone(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        before = cluster.snapshot()
+        assert await finish(cluster.office()) is None
+        assert cluster.snapshot() == before
+        await cluster.office().set_role("brokers", "")
+        before = cluster.snapshot()
+        assert await finish(cluster.office()) is None
+        assert cluster.snapshot() == before
+
+
+# -- with no daemon
+
+
+async def offline(cluster: Kafka, steps: list[str] | None = None, *, dry_run: bool = False) -> int | None:
+    told = steps if steps is not None else []
+    seen = await hand_back_offline(
+        cluster.settings, cluster.office(), cluster.ask, "by hand", told.append, dry_run=dry_run
+    )
+    return seen.holder if seen is not None else None
+
+
+async def test_offline_frees_a_role_that_dead_daemons_hold(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+        steps: list[str] = []
+        assert await offline(cluster, steps, dry_run=True) is None
+        assert await cluster.controller() == DAEMON
+        assert steps[0] == "set /regent/role to brokers"
+        assert await offline(cluster) in cluster.brokers
+        acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
+        assert acls == list(OPEN)
+        assert await offline(cluster) in cluster.brokers, "it may be repeated"
+
+
+async def test_offline_is_refused_while_a_daemon_lives(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        me = this_process(DAEMON)
+        with pytest.raises(HandbackRefused, match=rf"daemon {DAEMON} on {me.host} \(pid {me.pid}\) lives"):
+            await offline(cluster)
+        assert (await cluster.office().role())[0].holder == "regent"
+
+
+async def test_offline_without_the_credentials_of_the_lock_is_refused(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+        stranger = MemoryZooKeeper(cluster.server)
+        await stranger.connect(1.0)
+        cluster.settings = cluster.settings.model_copy(
+            update={"zookeeper": cluster.settings.zookeeper.model_copy(update={"digest": None})}
+        )
+        with pytest.raises(HandbackRefused, match="locked by the digest user regent") as refused:
+            await hand_back_offline(
+                cluster.settings, cluster.office(stranger), cluster.ask, "", lambda _: None
+            )
+        assert "zookeeper.digest_file" in refused.value.remedy
+        assert (await cluster.office().role())[0].holder == "regent"
+        await stranger.close()
+
+
+async def test_offline_says_where_no_broker_comes(tmp_path: Path) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+        for broker in cluster.brokers.values():
+            broker.elects = False
+        with pytest.raises(HandbackFailed, match="the role is free, and after 2 s nobody holds the role"):
+            await offline(cluster)
+
+
+async def test_offline_leaves_a_foreign_controller_alone(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        for broker in cluster.brokers.values():
+            broker.elects = False
+        await cluster.brokers[1].zk.close()
+        await cluster.brokers[2].zk.close()
+        await cluster.brokers[3].zk.close()
+        await cluster.operator.create(paths.CONTROLLER, encode_controller(Controller(4711)))
+        with pytest.raises(HandbackFailed, match="broker 4711 holds the role"):
+            await offline(cluster)
+        assert await cluster.controller() == 4711
+
+
+def test_the_same_by_hand_in_zookeepers_shell() -> None:
+    assert shell_lines() == [
+        "ls /regent/locks",
+        'set /regent/role {"holder":"brokers"}',
+        "delete /controller",
+        "get /controller",
+    ]
+    locked = shell_lines("regent", [Acl(READ, "world", "anyone"), digest_acl("kafka", "pw")])
+    assert locked[0] == "addauth digest regent:PASSWORD"
+    assert locked[3].startswith("setAcl /controller_epoch world:anyone:r,digest:kafka:")
+    assert own.decode_role(b'{"holder":"brokers"}').holder == "brokers"
+    assert DIGEST.startswith("regent:")

@@ -1,0 +1,121 @@
+"""``regent run`` as a process under a stand-in for systemd, on a real ZooKeeper without brokers, and its operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from brokers.embedded.process import ChildProcess
+from cli.exit_codes import Exit
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from tests.conftest import ZooKeeperProcess
+from tests.polling import eventually
+
+REGENT = (sys.executable, "-m", "cli.main")
+
+
+@dataclass
+class Operator:
+    """Calls the command beside a running daemon."""
+
+    daemon: ChildProcess
+    config: Path
+    log: Path
+    notified: list[str]
+
+    async def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            *REGENT, *arguments, env=os.environ | {"REGENT_CONFIG": str(self.config)},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await process.communicate()
+        return await process.wait(), out.decode(), err.decode()
+
+    async def mode(self) -> str:
+        code, out, _ = await self("status", "-o", "json")
+        return str(json.loads(out)["items"][0]["mode"]) if code == 0 else ""
+
+
+@asynccontextmanager
+async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> AsyncIterator[Operator]:
+    """A daemon on a chroot of its own; what it tells systemd is collected."""
+    chroot = zookeeper.new_chroot()
+    zk = KazooZooKeeper(zookeeper.address)
+    await zk.connect(10)
+    await zk.create(chroot, b"")
+    await zk.close()
+    config = folder / "regent.toml"
+    config.write_text(
+        f'[zookeeper]\nconnect = "{zookeeper.address}{chroot}"\n'
+        '[listener]\nhost = "127.0.0.1"\nport = 0\nadvertised_host = "127.0.0.1"\n'
+        f'[http]\nsocket = "{folder}/regent.sock"\n[state]\ndirectory = "{folder}/state"\n[log]\nlevel = "info"\n'
+    )
+    notified: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(folder / "notify"))
+        manager.setblocking(False)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(manager, lambda: notified.append(manager.recv(1_000).decode()))
+        environment = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "1000000"}
+        command = ["env", *(f"{k}={v}" for k, v in environment.items()), *REGENT, "run", "--config", str(config)]
+        daemon = ChildProcess("regent", command, folder / "regent.log")
+        operator = Operator(daemon, config, folder / "regent.log", notified)
+        try:
+            await daemon.start(lambda: _is(operator, "standby"), 30)
+            yield operator
+        finally:
+            await daemon.kill()
+            loop.remove_reader(manager)
+
+
+async def _is(operator: Operator, mode: str) -> bool:
+    return await operator.mode() == mode
+
+
+async def test_a_daemons_life_as_systemd_and_its_operator_see_it(
+    zookeeper_process: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    async with daemon_under_systemd(zookeeper_process, tmp_path) as regent:
+        assert regent.notified[0].startswith("READY=1\nSTATUS=")
+        await eventually(lambda: regent.notified.count("WATCHDOG=1") >= 2)
+        assert any(line.startswith("STATUS=standby") for line in regent.notified)
+        assert (await regent("health"))[0] == (await regent("health", "--ready"))[0] == Exit.DONE
+        code, out, err = await regent("preflight", "-o", "json")
+        checks = {check["name"]: check for check in json.loads(out)["items"]}
+        assert code == Exit.REFUSED
+        assert {name for name, check in checks.items() if check["result"] == "refused"} == {
+            "cluster id", "live brokers",
+        }  # fmt: skip
+        assert "2 of" in err
+
+        regent.config.write_text(regent.config.read_text().replace('"info"', '"debug"'))
+        regent.daemon.signal(signal.SIGHUP)
+        await eventually(lambda: 'log.level is "debug\\" from now on' in regent.log.read_text().replace('\\"', '"', 1))
+        regent.daemon.signal(signal.SIGTERM)
+        assert await regent.daemon.wait(20) == 0
+        assert regent.notified[-1].startswith("STOPPING=1")
+        assert (await regent("status"))[0] == Exit.UNREACHABLE
+
+
+async def test_what_is_refused_without_brokers_names_the_reason(
+    zookeeper_process: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    async with daemon_under_systemd(zookeeper_process, tmp_path) as regent:
+        code, out, _ = await regent("takeover", "--yes")
+        assert code == Exit.REFUSED
+        assert "live brokers" in out
+        code, out, _ = await regent("handback", "--offline", "--yes")
+        assert code == Exit.REFUSED
+        assert "lives" in out, "a daemon that lives hands back by itself"
+        code, _, err = await regent("list", "brokers")
+        assert code == Exit.UNREACHABLE
+        assert "regent takeover" in err
+        assert await regent.mode() == "standby"
