@@ -97,12 +97,12 @@ class InboundConnection(asyncio.Protocol):
         """A peer connected."""
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
-        address = transport.get_extra_info("peername")
+        address = self._transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else self.peer
         if not self._host.admit(self):
-            transport.abort()
+            self._transport.abort()
             return
-        sock = transport.get_extra_info("socket")
+        sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._watch_idle()

@@ -6,130 +6,25 @@ other stands in :mod:`configs.rules`. Descriptions become the comments of ``conf
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict
 
-REQUIRED: Final[Any] = ...
-"""Default of a key that has none."""
-
-
-def key(
-    default: Any,
-    description: str,
-    *,
-    sample: Any = None,
-    remedy: str = "",
-    live: bool = False,
-    environment_only: bool = False,
-    ge: float | None = None,
-    le: float | None = None,
-) -> Any:
-    """A settings key.
-
-    ``sample`` is the value that the example shows where there is no default; ``remedy`` is what an error advises
-    beyond the limits; ``live`` marks what a running daemon takes over on SIGHUP; ``environment_only`` marks a secret.
-    """
-    extra = {"sample": sample, "remedy": remedy, "live": live, "environment_only": environment_only}
-    return Field(default, description=description, json_schema_extra=extra, ge=ge, le=le)
-
-
-_LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
-_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*\.?")
-_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]+)(:(?P<port>\d{1,5}))?")
-_IBP = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(-IV\d+)?")
-_LISTENER = re.compile(r"[A-Za-z0-9_.-]{1,249}")
-_SOCKET_PATH_BYTES_MAX: Final = 96
-"""``sun_path`` of Linux holds 107 bytes; some are left for the name that the socket has before it is renamed."""
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _host(value: str) -> str:
-    looks_numeric = re.fullmatch(r"[0-9.]+", value) is not None
-    if not _is_address(value) and (looks_numeric or not _HOST.fullmatch(value)):
-        raise ValueError("is neither a host name nor an IP address")
-    return value
-
-
-def _advertised_host(value: str) -> str:
-    _host(value)
-    if _is_address(value) and ipaddress.ip_address(value).is_unspecified:
-        raise ValueError("is the address of every interface, which no broker can connect to")
-    return value
-
-
-def _connect(value: str) -> str:
-    servers, slash, chroot = value.partition("/")
-    for server in servers.split(","):
-        found = _SERVER.fullmatch(server.strip())
-        if not found:
-            raise ValueError(f"holds {server!r}, which is not host:port")
-        _host(found["host"].strip("[]"))
-        if found["port"] and not 1 <= int(found["port"]) <= 65535:
-            raise ValueError(f"holds {server!r}, whose port is not from 1 to 65535")
-    if slash and (not chroot or chroot.endswith("/") or "//" in value):
-        raise ValueError(f"ends in the path {slash + chroot!r}, which has an empty part")
-    return value
-
-
-def _ibp(value: str) -> str:
-    if not _IBP.fullmatch(value):
-        raise ValueError("is not an inter.broker.protocol.version")
-    return value
-
-
-def _listener_name(value: str) -> str:
-    if value and not _LISTENER.fullmatch(value):
-        raise ValueError("is not a listener name")
-    return value.upper()
-
-
-def _named_listener(value: str) -> str:
-    if not value:
-        raise ValueError("is empty")
-    return _listener_name(value)
-
-
-def _absolute(value: Path) -> Path:
-    if not value.is_absolute():
-        raise ValueError("is not an absolute path")
-    return value
-
-
-def _socket_path(value: Path) -> Path:
-    if len(bytes(_absolute(value))) > _SOCKET_PATH_BYTES_MAX:
-        raise ValueError(f"is longer than the {_SOCKET_PATH_BYTES_MAX} bytes that it may have")
-    return value
-
-
-def check_digest(value: SecretStr) -> SecretStr:
-    """Raises ``ValueError`` unless ``value`` is ``user:password`` on one line."""
-    user, colon, password = value.get_secret_value().partition(":")
-    if not (user and colon and password) or len(value.get_secret_value().split()) != 1:
-        raise ValueError("is not user:password on one line")
-    return value
-
-
-Host = Annotated[str, AfterValidator(_host)]
-AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
-ConnectString = Annotated[str, AfterValidator(_connect)]
-Ibp = Annotated[str, AfterValidator(_ibp)]
-ListenerName = Annotated[str, AfterValidator(_named_listener)]
-OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
-Digest = Annotated[SecretStr, AfterValidator(check_digest)]
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-SocketPath = Annotated[Path, AfterValidator(_socket_path)]
-Level = Literal["debug", "info", "warning", "error"]
+from configs.values import (
+    REQUIRED,
+    AbsolutePath,
+    AdvertisedHost,
+    ConnectString,
+    Digest,
+    Host,
+    Ibp,
+    Level,
+    ListenerName,
+    OptionalListenerName,
+    SocketPath,
+    key,
+)
 
 
 class Section(BaseModel):

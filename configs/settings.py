@@ -52,7 +52,7 @@ class Key(NamedTuple):
     field: FieldInfo
 
     def meta(self, item: str) -> Any:
-        """What :func:`configs.sections.key` was given as ``item``."""
+        """What :func:`configs.values.key` was given as ``item``."""
         extra = self.field.json_schema_extra
         return extra.get(item) if isinstance(extra, dict) else None
 

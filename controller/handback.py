@@ -217,9 +217,9 @@ async def hand_back_offline(
     await _refuse_if_locked_by_others(office)
     if not dry_run:
         return await _carry_out_offline(settings, office, ask, reason, note)
-    note(
-        f"set {own.ROLE} to brokers, restore the ACL of {paths.CONTROLLER_EPOCH}, delete {paths.CONTROLLER} of a daemon"
-    )
+    note(f"set {own.ROLE} to brokers")
+    note(f"restore the ACL of {paths.CONTROLLER_EPOCH}, where daemons locked it")
+    note(f"delete {paths.CONTROLLER}, where it is a daemon's")
     return None
 
 

@@ -98,10 +98,6 @@ class Feed:
             return found, max(position, until)
         return found[:limit], self._last[found[limit - 1]]
 
-    def changed_after(self, i: int, position: int) -> bool:
-        """Whether row ``i`` changed after ``position``."""
-        return self._last.get(i, 0) > position
-
     def backlog(self, position: int) -> int:
         """How many rows changed after ``position``."""
         return len(self._between(position, self.number))
@@ -288,16 +284,6 @@ class Audience:
             broker
             for broker, outbox in self.outboxes.items()
             if outbox.position < number or outbox.turn <= i < outbox.turn_end
-        )
-
-    def waits(self, outbox: Outbox, i: int) -> bool:
-        """Whether row ``i`` has something that the incarnation was not sent yet."""
-        return (
-            i in outbox.lead
-            or i in outbox.stop
-            or i in outbox.after
-            or outbox.turn <= i < outbox.turn_end
-            or self.feed.changed_after(i, outbox.position)
         )
 
     def prune(self) -> None:

@@ -41,8 +41,10 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class ReplicaMove(Struct, frozen=True, gc=False):
-    """A replica's transition. ``stop``: its broker is told StopReplica (with ``delete`` or without); ``order``: its
-    broker is told the present leadership by LeaderAndIsr (as new where the state is New) and everybody the metadata.
+    """A replica's transition.
+
+    ``stop``: its broker is told StopReplica (with ``delete`` or without). ``order``: its broker is told the present
+    leadership by LeaderAndIsr (as new where the state is New), and every broker the metadata.
     """
 
     entity: int

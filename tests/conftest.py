@@ -19,6 +19,10 @@ from tests import seed_results
 SUPER_PASSWORD = "super-secret"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-stories", action="store_true", help="write the output of tests/stories/*.txt anew")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "seed(*rows): the rows of docs/checklist.csv that the test covers")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line

@@ -56,6 +56,11 @@ class ChildProcess:
         return self._process is not None and self._process.returncode is None
 
     @property
+    def exit_code(self) -> int | None:
+        """How it ended the last time (negative: by that signal); None while it runs and before its first start."""
+        return self._process.returncode if self._process is not None else None
+
+    @property
     def pid(self) -> int:
         """Process id; raises :class:`ProcessFailed` where it does not run."""
         if self._process is None or self._process.returncode is not None:

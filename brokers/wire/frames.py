@@ -106,7 +106,7 @@ class FrameConnection(asyncio.Protocol):
         """Called by asyncio."""
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
-        sock = transport.get_extra_info("socket")
+        sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

@@ -189,7 +189,7 @@ def is_preferred_election(base: Leadership | None, seen: Leadership, replicas: S
     """Whether the write is exactly a preferred election: the first replica leads, the ISR stays, one epoch more."""
     return (
         base is not None
-        and _single(base, seen)
+        and seen.version - base.version == seen.leader_epoch - base.leader_epoch == 1
         and seen.leader == replicas[0] != base.leader
         and base.leader in seen.isr
         and seen.leader in base.isr
@@ -197,16 +197,9 @@ def is_preferred_election(base: Leadership | None, seen: Leadership, replicas: S
     )
 
 
-def is_bare_epoch(base: Leadership | None, seen: Leadership) -> bool:
-    """Whether the write only raised the epoch of a partition without a leader, whose ISR has one member."""
-    return (
-        base is not None
-        and _single(base, seen)
-        and seen.leader == base.leader == NO_LEADER
-        and seen.isr == base.isr
-        and len(base.isr) == 1
-    )
-
-
-def _single(base: Leadership, seen: Leadership) -> bool:
-    return seen.version - base.version == 1 and seen.leader_epoch - base.leader_epoch == 1
+def bare_epochs(base: Leadership | None, steps: Sequence[Step], seen: Leadership) -> int:
+    """How many epochs were only raised, beyond our decisions: of a partition without a leader and one ISR member."""
+    end = after(base, steps)
+    if end is None or not seen.leader == end.leader == NO_LEADER or seen.isr != end.isr or len(end.isr) > 1:
+        return 0
+    return max(0, seen.leader_epoch - end.leader_epoch)

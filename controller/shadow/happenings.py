@@ -45,17 +45,19 @@ class Happening:
     """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
 
     ``rows`` are the new partitions of a CREATION. A SHUTDOWN is inferred from what the other controller wrote: until
-    it is ``confirmed``, its matches are only ``provisional``. ``expected`` and ``met`` count partitions.
+    it is ``confirmed``, its matches are only ``provisional``. ``doubt``: why something may have happened before it that
+    nobody saw. ``expected`` and ``met`` count partitions.
     """
 
     number: int
     kind: Kind
     who: tuple[int, ...]
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, Broker] = field(repr=False)
     shutting_down: frozenset[int]
     at_s: float
     rows: frozenset[int] = frozenset()
     confirmed: bool = True
+    doubt: str = ""
     expected: int = 0
     met: int = 0
     provisional: list[tuple[int, Leadership | None, Seen, Step]] = field(default_factory=list)
@@ -184,8 +186,12 @@ def _joined(one: Happening, two: Happening) -> Iterator[list[Happening]]:
         return
     if one.kind is two.kind and one.kind in {Kind.DEATH, Kind.RETURN}:
         yield [replace(two, who=tuple(sorted({*one.who, *two.who})))]
-    if not {*one.who} & {*two.who}:
+    both = {*one.who} & {*two.who}
+    if not both:
         yield _swapped(one, two)
+    elif (one.kind, two.kind) == (Kind.RETURN, Kind.DEATH):
+        rest = [replace(h, who=tuple(b for b in h.who if b not in both)) for h in (one, two)]
+        yield [h for h in rest if h.who]
 
 
 def _swapped(one: Happening, two: Happening) -> list[Happening]:

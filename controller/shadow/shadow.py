@@ -194,7 +194,7 @@ class Shadow:
         await self._arm(fired, since)
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
-        self.timeline.take(office, states, time.monotonic(), deleting)
+        self.timeline.take(office, states, time.monotonic(), deleting=deleting)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from controller.shadow.compare import Seen
 from controller.shadow.happenings import Kind
 from controller.shadow.reading import Office
-from controller.shadow.tracker import BEING_REASSIGNED, FORGOTTEN, Tracker
+from controller.shadow.tracker import BEING_REASSIGNED, FORGOTTEN, READ_LATE, SEVERAL, UNSEEN_TERM, Tracker
 from state_machines.broker_change import BrokerDelta, compare
 from state_machines.types import Broker, TopicAssignment
 
@@ -78,9 +80,19 @@ class Timeline:
     # -- one reading
 
     def take(
-        self, office: Office, states: Sequence[tuple[int, Seen]], now: float, deleting: Collection[str] = ()
+        self,
+        office: Office,
+        states: Sequence[tuple[int, Seen]],
+        now: float,
+        *,
+        deleting: Collection[str] = (),
+        late: bool = False,
     ) -> None:
-        """One reading: states that answer what happened before it, then what happened, then the new partitions."""
+        """One reading: states that answer what happened before it, then what happened, then the new partitions.
+
+        ``deleting``: topics that are being deleted. ``late``: so much time went by since the event that several may
+        have passed.
+        """
         self._adopt(states)
         later = {i for fresh in self._fresh for i in fresh.rows}
         for i, seen in states:
@@ -88,9 +100,11 @@ class Timeline:
                 self.tracker.observe(i, seen, now)
         delta = compare(self.tracker.model.brokers, office.brokers)
         gone = {*delta.dead, *delta.bounced}
-        self._infer(gone, office, now)
+        alone = len(gone) + len(delta.new) <= 1
+        self._infer(gone, office if alone else structs.replace(office, zxid=0), now)
         self.tracker.left(gone)
-        self._happen(office, delta, now)
+        several = not alone and self.tracker.puzzling_before(office.zxid)
+        self._happen(office, delta, now, READ_LATE if late else SEVERAL if several else "")
         started = later.difference(i for fresh in self._fresh for i in fresh.rows)
         for i, seen in states:
             if i in started:
@@ -111,26 +125,30 @@ class Timeline:
             self.tracker.model.load_leadership(rows, [found.get(i) for i in rows])
             self._adopted = set()
 
-    def _happen(self, office: Office, delta: BrokerDelta, now: float) -> None:
-        self.holder = office.holder
+    def _happen(self, office: Office, delta: BrokerDelta, now: float, doubt: str) -> None:
+        before, self.holder = self.holder, office.holder
         if office.epoch != self.epoch:
             self._create(office.zxid, now)
+            if office.epoch != self.epoch + 1:
+                doubt = UNSEEN_TERM
+            elif {*delta.dead, *delta.new, *delta.bounced} - {before}:
+                doubt = SEVERAL
             self.epoch = self.tracker.model.epoch = office.epoch
-            self._failover(office, now)
+            self._failover(office, now, doubt)
         elif office.holder is None:
             self.tracker.hold(now)
         else:
             if not delta.empty:
                 self._create(office.zxid, now)
-                self._brokers(office.brokers, delta, now)
+                self._brokers(office.brokers, delta, now, doubt)
             self._create(None, now)
 
-    def _failover(self, office: Office, now: float) -> None:
+    def _failover(self, office: Office, now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""
         waiting = [i for fresh in self._fresh for i in fresh.rows]
         self.tracker.model.load_leadership(waiting, [None] * len(waiting))
         self._fresh = []
-        self.tracker.happen(Kind.FAILOVER, (), office.brokers, now, waiting)
+        self.tracker.happen(Kind.FAILOVER, (), office.brokers, now, rows=waiting, doubt=doubt)
 
     def _create(self, before: int | None, now: float) -> None:
         """Decides on topics that were created before a zxid."""
@@ -138,16 +156,16 @@ class Timeline:
         self._fresh = [fresh for fresh in self._fresh if fresh not in due]
         rows = [i for fresh in due for i in fresh.rows]
         if rows:
-            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows)
+            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows=rows)
 
-    def _brokers(self, found: dict[int, Broker], delta: BrokerDelta, now: float) -> None:
+    def _brokers(self, found: dict[int, Broker], delta: BrokerDelta, now: float, doubt: str) -> None:
         """Deaths first, then returns: a bounced broker is both."""
         gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
         if gone:
             without = {b: known for b, known in found.items() if b not in delta.bounced}
-            self.tracker.happen(Kind.DEATH, sorted(gone), without, now)
+            self.tracker.happen(Kind.DEATH, sorted(gone), without, now, doubt=doubt)
         if back:
-            self.tracker.happen(Kind.RETURN, sorted(back), found, now)
+            self.tracker.happen(Kind.RETURN, sorted(back), found, now, doubt=doubt)
         if delta.modified:
             self.tracker.model.observe_brokers(found)
 
@@ -155,7 +173,7 @@ class Timeline:
 def _registered(broker: int, seen: Seen, gone: Collection[int], office: Office) -> bool:
     """Whether ``broker`` was certainly registered when a znode was written.
 
-    One that is gone: written before the last change of the registrations. One that is there: the znode was read in
+    One that is gone: written before the last change of the registrations, which was its own. One that is there: the znode was read in
     an earlier reading than the registrations.
     """
     return seen.zxid < office.zxid if broker in gone else seen.reading < office.reading

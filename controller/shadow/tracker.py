@@ -27,6 +27,9 @@ HAPPENINGS_MAX: Final = 64
 SEEN_MAX: Final = 16
 """Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
 
+BEHIND_MAX: Final = 2
+"""Events without a single answer, from which on the order of further ones is not known."""
+
 TRIES_MAX: Final = 2_000
 """Other orders that are tried in one reading, over all partitions; the rest is tried in the next."""
 
@@ -38,6 +41,10 @@ ISR_UNSEEN: Final = "the leader changed its ISR between two reads: the base of t
 BEING_DELETED: Final = "the topic is being deleted"
 BEING_REASSIGNED: Final = "the partition is being reassigned"
 FORGOTTEN: Final = "the topic vanished or was replaced"
+UNSEEN_TERM: Final = "a controller came and went between two reads"
+SEVERAL: Final = "several brokers came or went between two reads, and the controller wrote in between"
+BEHIND: Final = "the controller was several events behind: the order in which it handled them is not known"
+READ_LATE: Final = "the shadow was too slow: more may have happened between two reads"
 BEGUN_BEFORE: Final = "under way when the shadow began to read"
 PREFERRED: Final = "preferred election"
 BARE_EPOCH: Final = "epoch of an offline partition raised when its broker is found dead: nothing else changes, so regent does not write"
@@ -90,10 +97,18 @@ class Tracker:
     # -- our decisions
 
     def happen(
-        self, kind: Kind, who: Iterable[int], brokers: Mapping[int, Broker], now: float, rows: Iterable[int] = ()
+        self,
+        kind: Kind,
+        who: Iterable[int],
+        brokers: Mapping[int, Broker],
+        now: float,
+        *,
+        rows: Iterable[int] = (),
+        doubt: str = "",
     ) -> Happening:
         """Decides on the model and remembers each write until its counterpart is read."""
         self._number += 1
+        behind = sum(1 for h in self._recent if h.expected and not h.met)
         happening = Happening(
             self._number,
             kind,
@@ -103,6 +118,7 @@ class Tracker:
             now,
             frozenset(rows),
             confirmed=kind is not Kind.SHUTDOWN,
+            doubt=doubt or (BEHIND if behind >= BEHIND_MAX else ""),
         )
         happening.shutting_down = self._shutting_down(happening)
         self.tally.events[kind] += 1
@@ -110,10 +126,11 @@ class Tracker:
         self._by_number[happening.number] = happening
         for waiting in self.waiting.values():
             waiting.happened.append(happening)
+        loading = self._loading() if kind is not Kind.FAILOVER else []
         for change in carry_out(self.model, happening, sorted(happening.rows)):
             waiting_row = self.waiting.get(change.entity)
             if waiting_row is None:
-                happened = [*self._lately(now)] if happening.rows else [happening]
+                happened = self._lately(now) if happening.rows else [*loading, happening]
                 waiting_row = Waiting(leadership_of(change.before), happened, now + self.wait_s)
                 self.waiting[change.entity] = waiting_row
             elif not waiting_row.seen:
@@ -166,6 +183,11 @@ class Tracker:
         """What another controller may still be answering."""
         return [h for h in self._recent if h.at_s > now - self.wait_s]
 
+    def _loading(self) -> list[Happening]:
+        """The last failover, where nothing shows that the new controller has read what it begins with."""
+        latest = next((h for h in reversed(self._recent) if h.met or h.kind is Kind.FAILOVER), None)
+        return [latest] if latest is not None and latest.kind is Kind.FAILOVER and not latest.met else []
+
     def _still_answered(self, now: float) -> list[Happening]:
         """Of it, what was not undone by a return."""
         lately = self._lately(now)
@@ -175,7 +197,7 @@ class Tracker:
     def _evaluate(self, i: int, now: float) -> None:
         """Explains as many reads of a partition as possible, in their order."""
         waiting = self.waiting[i]
-        while waiting.seen and (self._explain(i, waiting, now) or (len(waiting.seen) > 1 and self._under_way(waiting))):
+        while waiting.seen and (self._explain(i, waiting, now) or self._superseded(i, waiting)):
             waiting.seen.pop(0)
         if waiting.seen:
             return
@@ -189,6 +211,15 @@ class Tracker:
         found = judge(waiting.base, waiting.steps, waiting.seen[0].leadership)
         return found.outcome is Outcome.UNDER_WAY
 
+    def _superseded(self, i: int, waiting: Waiting) -> bool:
+        """Whether the oldest read lies inside a decision, in any order of the events, and more was read since."""
+        if len(waiting.seen) < 2:  # noqa: PLR2004 - a read and its successor
+            return False
+        if self._under_way(waiting):
+            return True
+        failover = any(h.kind is Kind.FAILOVER for h in waiting.happened)
+        return failover and self._another_order(i, waiting, waiting.seen[0].leadership, Outcome.UNDER_WAY)
+
     def _explain(self, i: int, waiting: Waiting, now: float) -> bool:
         """Whether the oldest read is explained; then it is the new base."""
         seen = waiting.seen[0]
@@ -201,7 +232,7 @@ class Tracker:
         if found.outcome is Outcome.ISR_CHANGES:
             self.tally.isr_changes += found.isr_changes
             waiting.blurred |= found.isr_changes > 1
-        elif not self._excused(i, waiting, seen):
+        elif not self._excused(i, waiting, seen, now):
             return False
         self._rebase(i, waiting, seen.leadership)
         return True
@@ -223,14 +254,16 @@ class Tracker:
         waiting.due_s = now + self.wait_s
         self._matched_s = now
 
-    def _excused(self, i: int, waiting: Waiting, seen: Seen) -> bool:
+    def _excused(self, i: int, waiting: Waiting, seen: Seen, now: float) -> bool:
         """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
         replicas = self.model.rows[i].assignment.replicas
         base, leadership = waiting.base, seen.leadership
         if not waiting.steps and compare.is_preferred_election(base, leadership, replicas):
             self.tally.not_ours[PREFERRED] += 1
-        elif compare.is_bare_epoch(base, leadership) and any(h.kind in _SHRINKING for h in waiting.happened):
-            self.tally.not_ours[BARE_EPOCH] += 1
+        elif bare := self._bare_epochs(waiting, leadership):
+            self.tally.not_ours[BARE_EPOCH] += bare
+            if waiting.steps:
+                self._agrees(i, waiting, seen, len(waiting.steps), now)
         elif compare.hidden_isr_explains(base, leadership, replicas, lambda b: self._steps(i, b, waiting.happened)):
             self._uncomparable(waiting, ISR_UNSEEN)
         elif self._another_order(i, waiting, leadership):
@@ -239,12 +272,23 @@ class Tracker:
             return False
         return True
 
-    def _another_order(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
+    def _bare_epochs(self, waiting: Waiting, seen: Leadership) -> int:
+        """Epochs that were raised by happenings of which each may raise one; 0 where there are too many."""
+        wrote = {step.happening for step in waiting.steps}
+        able = sum(1 for h in waiting.happened if h.kind in _SHRINKING and h.number not in wrote)
+        bare = compare.bare_epochs(waiting.base, waiting.steps, seen)
+        return bare if bare <= able else 0
+
+    def _another_order(
+        self, i: int, waiting: Waiting, seen: Leadership | None, outcome: Outcome = Outcome.AGREES
+    ) -> bool:
+        """Whether another order of the same happenings leads to ``seen``; None: to no write at all."""
         for order in other_orders(waiting.happened):
             self._tries += 1
             if self._tries > TRIES_MAX:
                 return False
-            if judge(waiting.base, self._steps(i, waiting.base, order), seen).outcome is Outcome.AGREES:
+            steps = self._steps(i, waiting.base, order)
+            if not steps if seen is None else judge(waiting.base, steps, seen).outcome is outcome:
                 return True
         return False
 
@@ -280,6 +324,10 @@ class Tracker:
                 if broker in self.model.brokers and certain(broker, seen):
                     first[broker] = min(seen.zxid, first.get(broker, seen.zxid))
         return sorted((zxid, broker) for broker, zxid in first.items() if not self._inferred(broker, now))
+
+    def puzzling_before(self, zxid: int) -> bool:
+        """Whether something that was written before ``zxid`` is not explained."""
+        return any(self.waiting[i].seen[0].zxid < zxid for i in self._puzzling)
 
     def _inferred(self, broker: int, now: float) -> bool:
         asked = [h for h in self._recent if h.kind is Kind.SHUTDOWN and h.who == (broker,)]
@@ -375,6 +423,11 @@ class Tracker:
             return BEING_REASSIGNED
         if waiting.blurred and not waiting.seen:
             return ISR_UNSEEN
+        if not waiting.seen and self._another_order(i, waiting, None):
+            return ORDER_UNKNOWN
+        for happening in waiting.happened:
+            if happening.doubt:
+                return happening.doubt
         if not waiting.happened and waiting.due_s - self._began_s <= 2 * self.wait_s and self._was_unfinished(waiting):
             return BEGUN_BEFORE
         return None

@@ -114,6 +114,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
     """kazoo's connection with raw answers and events."""
 
     client: Client
+    _xid: int
 
     def start(self) -> None:
         """Starts the thread; waking it never blocks the event loop (a socket pair holds some 270 wake-ups)."""

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from metadata_store.acl import READ, digest_id
 from metadata_store.errors import ConnectFailed, ZkError
-from metadata_store.memory.tree import Identity, Touched, Tree, allowed
+from metadata_store.memory.permissions import Identity, allowed
+from metadata_store.memory.tree import Touched, Tree
 from metadata_store.port import OpResult, WatchEvent, WatchKind, Write
 
 FIRST_SESSION_ID: Final = 0x1000

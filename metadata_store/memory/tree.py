@@ -6,10 +6,11 @@ Pure: no sessions, no watches, no clock. A transaction is all or nothing and giv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from metadata_store.acl import ADMIN, CREATE, DELETE, OPEN, READ, WRITE, Acl
 from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.memory.permissions import Identity, Refused, allowed, expanded
 from metadata_store.port import (
     ANY_VERSION,
     Check,
@@ -25,9 +26,6 @@ from metadata_store.port import (
     Write,
 )
 
-Identity = frozenset[tuple[str, str]]
-"""Schemes and ids that a session has proven."""
-
 
 class Touched(NamedTuple):
     """What happened to a path (CHILD where a child came or went), and the ACL list that says who may know."""
@@ -35,15 +33,6 @@ class Touched(NamedTuple):
     kind: WatchKind
     path: str
     acls: tuple[Acl, ...]
-
-
-_WORLD: Final = ("world", "anyone")
-_SCHEMES: Final = frozenset({"world", "digest", "ip"})
-
-
-class _Refused(Exception):
-    def __init__(self, code: Code) -> None:
-        self.code = code
 
 
 class _Znode:
@@ -60,16 +49,7 @@ class _Znode:
 
     def allows(self, perms: int, identity: Identity) -> None:
         if not allowed(self.acls, perms, identity):
-            raise _Refused(Code.NO_AUTH)
-
-
-def allowed(acls: Iterable[Acl], perms: int, identity: Identity) -> bool:
-    """Whether an ACL list gives one of ``perms``."""
-    for entry in acls:
-        who = (entry.scheme, entry.id)
-        if entry.perms & perms and (who == _WORLD or who in identity):
-            return True
-    return False
+            raise Refused(Code.NO_AUTH)
 
 
 def parent_of(path: str) -> str:
@@ -79,7 +59,7 @@ def parent_of(path: str) -> str:
 
 def _expect(expected: int, version: int) -> None:
     if expected not in (ANY_VERSION, version):
-        raise _Refused(Code.BAD_VERSION)
+        raise Refused(Code.BAD_VERSION)
 
 
 class Tree:
@@ -100,7 +80,7 @@ class Tree:
             return Code.NO_NODE
         try:
             found.allows(READ, identity)
-        except _Refused as refused:
+        except Refused as refused:
             return refused.code
         return Node(found.data, found.stat())
 
@@ -127,7 +107,7 @@ class Tree:
             return None
         try:
             found.allows(READ, identity)
-        except _Refused as refused:
+        except Refused as refused:
             raise ZkError(refused.code, path) from None
         return list(found.children), found.stat()
 
@@ -136,7 +116,7 @@ class Tree:
         try:
             found = self._get(path)
             found.allows(READ | ADMIN, identity)
-        except _Refused as refused:
+        except Refused as refused:
             raise ZkError(refused.code, path) from None
         return list(found.acls), found.stat()
 
@@ -174,7 +154,7 @@ class Tree:
         for index, op in enumerate(ops):
             try:
                 results.append(self._perform(op, identity, session))
-            except _Refused as refused:
+            except Refused as refused:
                 self._roll_back()
                 later = [Code.RUNTIME_INCONSISTENCY] * (len(ops) - index - 1)
                 raise MultiFailed(index, [Code.OK] * index + [refused.code] + later, op.path) from None
@@ -207,7 +187,7 @@ class Tree:
     def _get(self, path: str) -> _Znode:
         found = self._nodes.get(path)
         if found is None:
-            raise _Refused(Code.NO_NODE)
+            raise Refused(Code.NO_NODE)
         return found
 
     def _remember(self, node: _Znode) -> None:
@@ -221,15 +201,15 @@ class Tree:
         self._undo.append(undo)
 
     def _create(self, op: Create, identity: Identity, session: int) -> Created:
-        acls = _expanded(OPEN if op.acl is None else op.acl, identity)
+        acls = expanded(OPEN if op.acl is None else op.acl, identity)
         parent_path = parent_of(op.path)
         parent = self._get(parent_path)
         parent.allows(CREATE, identity)
         path = f"{op.path}{parent.created:010d}" if op.sequential else op.path
         if path in self._nodes:
-            raise _Refused(Code.NODE_EXISTS)
+            raise Refused(Code.NODE_EXISTS)
         if parent.owner:
-            raise _Refused(Code.NO_CHILDREN_FOR_EPHEMERALS)
+            raise Refused(Code.NO_CHILDREN_FOR_EPHEMERALS)
         self._remember(parent)
         parent.created += 1
         parent.pzxid = self.zxid
@@ -256,7 +236,7 @@ class Tree:
         parent.allows(DELETE, identity)
         _expect(op.version, node.version)
         if node.children:
-            raise _Refused(Code.NOT_EMPTY)
+            raise Refused(Code.NOT_EMPTY)
         self._remove(op.path)
 
     def _remove(self, path: str) -> None:
@@ -280,25 +260,10 @@ class Tree:
         _expect(op.version, node.version)
 
     def _set_acls(self, op: SetAcls, identity: Identity) -> Stat:
-        acls = _expanded(op.acls, identity)
+        acls = expanded(op.acls, identity)
         node = self._get(op.path)
         node.allows(ADMIN, identity)
         _expect(op.version, node.acl_version)
         self._remember(node)
         node.acls, node.acl_version = acls, node.acl_version + 1
         return node.stat()
-
-
-def _expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
-    """The list as it is stored: the scheme ``auth`` becomes the session's own ids."""
-    stored: list[Acl] = []
-    for entry in acls:
-        if entry.scheme == "auth":
-            stored += [Acl(entry.perms, scheme, who) for scheme, who in sorted(identity) if scheme != "world"]
-        elif entry.scheme in _SCHEMES:
-            stored.append(entry)
-        else:
-            raise _Refused(Code.INVALID_ACL)
-    if not stored:
-        raise _Refused(Code.INVALID_ACL)
-    return tuple(stored)

@@ -67,13 +67,16 @@ class World:
         }
 
     async def healed(self, within_s: float = 60.0) -> None:
-        """Waits until every partition has a leader and all its replicas in sync."""
+        """Waits until every partition has a leader and all its replicas in sync; brokers that never were do not count.
+        """
 
         async def whole() -> bool:
             states = await self.states()
+            known = {name: set(replicas) & self.cluster.brokers.keys() for name, (replicas, _) in states.items()}
             return bool(states) and all(
-                state is not None and state.leader >= 0 and set(state.isr) == set(replicas)
-                for replicas, state in states.values()
+                state is not None and state.leader >= 0 and set(state.isr) == known[name]
+                for name, (_, state) in states.items()
+                if known[name]
             )
 
         await eventually(whole, within_s)

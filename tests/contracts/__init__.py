@@ -11,6 +11,7 @@ pytest.register_assert_rewrite(
             "kafka_commits",
             "kafka_nodes",
             "kafka_support",
+            "kafka_topics",
             "nodes",
             "sessions",
             "support",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.contracts.kafka_commits import CommitContract, CreationContract, TopicCommitContract
+from tests.contracts.kafka_commits import CommitContract, CreationContract
 from tests.contracts.kafka_nodes import ClusterNodeContract, LoadContract
+from tests.contracts.kafka_topics import TopicCommitContract
 
 
 class KafkaStoreContract(CommitContract, CreationContract, TopicCommitContract, LoadContract, ClusterNodeContract):

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
-from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.hooks import Kill
 from metadata_store.kafka_store import Fence, Fenced
-from metadata_store.port import WRITE_BYTES_MAX, Create, Write
-from state_machines.decision import TopicChange
-from state_machines.types import Assignment, Leadership, TopicAssignment
+from metadata_store.port import Create
+from state_machines.types import Leadership
 from tests.contracts.kafka_support import (
-    ASSIGNMENT,
+    NthWrite,
     after_election,
     created,
     data_of,
     elected,
     kafka,
     merged,
+    raising,
     rows_of,
 )
 from tests.contracts.support import LOST, SUSPENDED, Backend, session
-
-
-class NthWrite:
-    """Hooks that act at the n-th write (from 0), before or after it; counts how many are under way."""
-
-    def __init__(self, at: int, before: Callable[[], object] | None = None, after: BaseException | None = None) -> None:
-        self.at, self.acts, self.raises = at, before, after
-        self.count = self.under_way = self.most = 0
-        self.writes: list[Sequence[Write]] = []
-
-    async def before(self, ops: Sequence[Write]) -> None:
-        number, self.count = self.count, self.count + 1
-        self.writes.append(ops)
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        await asyncio.sleep(0)
-        if number == self.at and self.acts is not None:
-            done = self.acts()
-            if asyncio.iscoroutine(done):
-                await done
-
-    async def after(self, ops: Sequence[Write]) -> None:
-        self.under_way -= 1
-        if self.raises is not None and self.writes[self.at] is ops:
-            raise self.raises
-
-
-def raising(error: BaseException) -> Callable[[], object]:
-    def act() -> object:
-        raise error
-
-    return act
 
 
 class CommitContract:
@@ -278,74 +242,3 @@ class CreationContract:
             total = merged((await k.commit([created(0), created(1)]))[0])
             assert (total.unknown, total.applied) == ([0, 1], [])
             assert await k.store.reread([0, 1], k.name) == dict.fromkeys((0, 1), Leadership(1, 0, (1, 2), 1, 0))
-
-
-TOPIC_ID = bytes(range(16))
-
-
-def moved(topic: str, version: int, partitions: dict[int, Assignment] | None = None) -> TopicChange:
-    return TopicChange(topic, version, partitions or {0: Assignment((2, 3, 1), (3,), (1,))}, None, "reassigned")
-
-
-class TopicCommitContract:
-    """Fenced, conditional rewrites of topic znodes."""
-
-    async def test_a_rewrite_keeps_what_it_does_not_know(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            data = encode_topic({0: ASSIGNMENT, 1: ASSIGNMENT}, TOPIC_ID, {"vendor": {"a": [1]}})
-            await k.zk.create(paths.topic("t"), data)
-            outcome = await k.store.commit_topics([moved("t", 0)], k.fence)
-            assert [change.topic for change in outcome.applied] == ["t"]
-            [found] = await k.store.load_topics(["t"])
-            assert isinstance(found, TopicAssignment)
-            assert found.partitions == {0: Assignment((2, 3, 1), (3,), (1,)), 1: ASSIGNMENT}
-            assert (found.topic_id, found.unknown, found.version) == (TOPIC_ID, {"vendor": {"a": [1]}}, 1)
-
-    @pytest.mark.seed("S4-85")
-    async def test_a_missing_topic_id_is_written(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            await k.zk.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[1,2,3]}}')
-            await k.store.commit_topics([TopicChange("t", 0, {}, TOPIC_ID, "topic id given")], k.fence)
-            node = await k.zk.get(paths.topic("t"))
-            assert decode_topic("", "t", data_of(node), 1, 0) == TopicAssignment("t", TOPIC_ID, {0: ASSIGNMENT}, 1, 0)
-
-    async def test_each_topic_gets_its_own_outcome(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            data = encode_topic({0: ASSIGNMENT}, None)
-            for name in ("fine", "changed"):
-                await k.zk.create(paths.topic(name), data)
-            await k.zk.set(paths.topic("changed"), data, 0)
-            await k.zk.create(paths.topic("broken"), b"{")
-            await k.zk.create(paths.topic("huge"), encode_topic({0: ASSIGNMENT}, None))
-            huge = {p: Assignment(tuple(range(1_000_000_000, 1_000_000_050))) for p in range(2_000)}
-            changes = [moved(n, 0) for n in ("fine", "changed", "absent", "broken")] + [moved("huge", 0, huge)]
-            outcome = await k.store.commit_topics(changes, k.fence)
-            assert [change.topic for change in outcome.applied] == ["fine"]
-            assert (outcome.conflicts, outcome.gone) == (["changed"], ["absent"])
-            assert outcome.refused == [("broken", Code.DATA_INCONSISTENCY), ("huge", Code.TOO_BIG)]
-
-    async def test_large_topics_go_in_several_multis(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            data = encode_topic({0: ASSIGNMENT}, None)
-            await k.zk.apply([Create(paths.topic(f"t{n}"), data) for n in range(4)])
-            big = {p: Assignment(tuple(range(1_000_000, 1_000_050))) for p in range(500)}
-            hooks = k.zk.hooks = NthWrite(at=-1)
-            outcome = await k.store.commit_topics([moved(f"t{n}", 0, big) for n in range(4)], k.fence)
-            assert len(outcome.applied) == 4
-            assert hooks.count > 1
-            assert all(sum(len(getattr(op, "data", b"")) for op in ops) < WRITE_BYTES_MAX for ops in hooks.writes)
-
-    @pytest.mark.seed("S4-86")
-    async def test_a_stale_epoch_is_fenced(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
-            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
-            with pytest.raises(Fenced):
-                await k.store.commit_topics([moved("t", 0)], k.fence)
-
-    async def test_what_was_not_sent_is_to_be_decided_again(self, backend: Backend) -> None:
-        async with kafka(backend) as k:
-            await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
-            k.fence = Fence(0, lambda: False)
-            outcome = await k.store.commit_topics([moved("t", 0)], k.fence)
-            assert (outcome.applied, outcome.conflicts) == ([], ["t"])

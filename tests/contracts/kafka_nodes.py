@@ -17,8 +17,7 @@ from metadata_store.errors import Code, OutcomeUnknown, ZkError
 from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed
 from metadata_store.port import ANY_VERSION
 from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
-from tests.contracts.kafka_commits import NthWrite
-from tests.contracts.kafka_support import ASSIGNMENT, data_of, kafka
+from tests.contracts.kafka_support import ASSIGNMENT, NthWrite, data_of, kafka
 from tests.contracts.support import Backend, refused, session
 
 ENDPOINT = Endpoint("INTERNAL", "127.0.0.1", 9092)

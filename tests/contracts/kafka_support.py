@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,12 +11,44 @@ from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import NotConnected
 from metadata_store.kafka_store import Fence, Fenced, KafkaStore, StateOutcome
-from metadata_store.port import Create, Node, Op
+from metadata_store.port import Create, Node, Op, Write
 from state_machines.decision import Change
 from state_machines.types import Assignment, Leadership, PartitionRow, PartitionState
 from tests.contracts.support import Backend, Session, session
 
 ASSIGNMENT = Assignment((1, 2, 3))
+
+
+class NthWrite:
+    """Hooks that act at the n-th write (from 0), before or after it; counts how many are under way."""
+
+    def __init__(self, at: int, before: Callable[[], object] | None = None, after: BaseException | None = None) -> None:
+        self.at, self.acts, self.raises = at, before, after
+        self.count = self.under_way = self.most = 0
+        self.writes: list[Sequence[Write]] = []
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        number, self.count = self.count, self.count + 1
+        self.writes.append(ops)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        if number == self.at and self.acts is not None:
+            done = self.acts()
+            if asyncio.iscoroutine(done):
+                await done
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        self.under_way -= 1
+        if self.raises is not None and self.writes[self.at] is ops:
+            raise self.raises
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def act() -> object:
+        raise error
+
+    return act
 
 
 class World:

@@ -78,6 +78,13 @@ class WatchContract:
             await s.zk.create("/old-parent/child", b"")
             await s.saw(("/old", CHANGED), ("/absent", CREATED), ("/old-parent", CHILD))
 
+    async def test_a_new_session_is_told_nothing_of_what_was_there_before(self, backend: Backend) -> None:
+        async with session(backend) as other:
+            await other.zk.create("/a", b"")
+            async with session(backend) as s:
+                await s.zk.watch(data=["/a"], children=["/"], since_zxid=s.zk.last_zxid)
+                await s.quiet()
+
     async def test_one_event_for_a_deleted_znode_with_two_watches(self, backend: Backend) -> None:
         async with session(backend) as s:
             await s.zk.create("/a", b"")

@@ -22,7 +22,7 @@ OWN = Endpoint(LISTENER, "regent.example.com", 9095)
 
 def settings(**changes: Any) -> ChannelSettings:
     """Quick retries, short seals; ``changes`` by name."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "controller_id": CONTROLLER,
         "controller_epoch": EPOCH,
         "ibp": Ibp.parse("3.9"),

@@ -1,4 +1,4 @@
-"""Builders for tests of the pure core: clusters in one line each, and a naive ZooKeeper to hold decisions to account."""
+"""Builders for tests of the pure core: clusters in one line each, and a naive ZooKeeper that decisions answer to."""
 
 from __future__ import annotations
 

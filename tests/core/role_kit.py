@@ -309,7 +309,7 @@ def settings_for(folder: Path, *, hold: bool = False, digest: str | None = None,
             "zookeeper": {"connect": "127.0.0.1:2181", "digest": digest},
             "controller": {
                 "id": controller_id, "on_absence": "hold" if hold else "brokers", "drain_timeout_ms": 2_000,
-                "handback_timeout_ms": 2_000,
+                "handback_timeout_ms": 1_000,
             },
             "listener": {"host": "127.0.0.1", "port": 0, "advertised_host": "127.0.0.1"},
             "state": {"directory": str(folder / "state")},

@@ -114,11 +114,13 @@ class KafkaLike:
         self.doing: Iterator[None] = iter(())
         self.known: dict[int, Broker] = {}
         self.shutting_down: set[int] = set()
+        self.topics: set[str] = set()
         self.tamper: Tamper = lambda _, written: written
         self.writes = 0
 
     def post(self, event: Callable[[], Iterator[None]]) -> None:
-        self.events.append(event)
+        if self.world.holder is not None:
+            self.events.append(event)
 
     def step(self) -> bool:
         """Goes on until one write is done; False where there is nothing left to do."""
@@ -139,13 +141,18 @@ class KafkaLike:
     def live(self) -> set[int]:
         return set(self.known) - self.shutting_down
 
+    def assigned(self) -> list[tuple[Name, tuple[int, ...]]]:
+        """Of what it knows already: a topic is known once its creation was handled."""
+        return [(name, replicas) for name, replicas in self.world.assigned() if name[0] in self.topics]
+
     # -- events
 
     def failover(self) -> Iterator[None]:
         self.known = dict(self.world.brokers)
+        self.topics = set(self.world.topics)
         gone = {b for _, (held, _) in self.world.states.items() for b in held.isr if b not in self.known}
         for b in sorted(gone):
-            yield from self.shrink(b, [name for name, _ in self.world.assigned()])
+            yield from self.shrink(b, [name for name, _ in self.assigned()])
         yield from self.trigger_online()
 
     def broker_change(self) -> Iterator[None]:
@@ -169,10 +176,11 @@ class KafkaLike:
             self.shutting_down.discard(b)
         yield from self.trigger_online()
         for b in sorted(dead):
-            yield from self.shrink(b, [name for name, replicas in self.world.assigned() if b in replicas])
+            yield from self.shrink(b, [name for name, replicas in self.assigned() if b in replicas])
 
     def topic_change(self) -> Iterator[None]:
-        for name, replicas in list(self.world.assigned()):
+        self.topics = set(self.world.topics)
+        for name, replicas in self.assigned():
             live = [b for b in replicas if b in self.live]
             if name not in self.world.states and live:
                 yield from self.write(name, live[0], 0, live)
@@ -181,7 +189,7 @@ class KafkaLike:
         if b not in self.known:
             return
         self.shutting_down.add(b)
-        mine = [(n, r) for n, r in self.world.assigned() if b in r and len(r) > 1 and n in self.world.states]
+        mine = [(n, r) for n, r in self.assigned() if b in r and len(r) > 1 and n in self.world.states]
         led = [(n, r) for n, r in mine if self.world.state(n).leader == b]
         for name, replicas in led:
             held = self.world.state(name)
@@ -194,7 +202,7 @@ class KafkaLike:
     # -- steps
 
     def trigger_online(self) -> Iterator[None]:
-        for name, replicas in list(self.world.assigned()):
+        for name, replicas in self.assigned():
             if name not in self.world.states:
                 live = [b for b in replicas if b in self.live]
                 if live:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
@@ -162,6 +162,7 @@ class Merging(RuleBasedStateMachine):
 
 
 TestMerging = Merging.TestCase
+TestMerging.settings = settings(max_examples=50, deadline=None)
 
 
 def test_leader_and_isr_after_a_stop_waits_for_the_seal_after_it() -> None:
@@ -342,3 +343,30 @@ def test_pruning_keeps_what_the_slowest_broker_has_not_read() -> None:
     audience.outboxes[2].position = audience.feed.number
     audience.prune()
     assert len(audience.feed) == 0
+
+
+@pytest.mark.seed("S4-31")
+@pytest.mark.parametrize(("state", "is_new"), [(ReplicaState.NEW, True), (ReplicaState.ONLINE, False)])
+def test_a_replica_that_is_ordered_to_follow_hears_the_present_leadership(state: ReplicaState, is_new: bool) -> None:
+    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2))
+    audience = audience_of(cluster)
+    audience.tell((), [ReplicaMove(0, 2, state, "added", order=True)])
+    assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {}, 2: {0: is_new}}
+    assert audience.feed.since(0, MANY, MANY)[0] == [0]
+
+
+def test_a_row_is_unacknowledged_by_whom_its_last_change_or_its_turn_has_not_reached() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), brokers=(1, 2))
+    audience = audience_of(cluster)
+    first, second = audience.outboxes.values()
+    assert audience.unacknowledged_by(0) == frozenset()
+    audience.metadata_changed([0])
+    assert audience.unacknowledged_by(0) == {1, 2}
+    assert audience.unacknowledged_by(1) == frozenset()
+    first.position = audience.feed.number
+    assert audience.unacknowledged_by(0) == {2}
+    second.position = audience.feed.number
+    audience.snapshot(2)
+    second.turn = 1
+    assert audience.unacknowledged_by(0) == frozenset()
+    assert audience.unacknowledged_by(1) == {2}

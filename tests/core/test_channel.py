@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 from kio.schema.errors import ErrorCode
 
 from brokers.delivery import Answer, ChannelFailed
@@ -127,17 +128,17 @@ async def test_what_happens_while_a_broker_is_slow_reaches_it_merged() -> None:
 
 
 async def test_the_first_seal_after_quiet_goes_at_once_and_the_next_one_waits_for_the_interval() -> None:
-    async with world(1, seal_interval_ms=300) as w:
+    async with world(1, seal_interval_ms=600) as w:
         rows = w.add_topic("t", [(1,)] * 3)
         await settled(w)
-        first = w.brokers[1].heard[0].at_s
+        assert w.brokers[1].apis() == "U"
         for i in rows:
             w.elect(i)
             await asyncio.sleep(0.01)
+        assert w.brokers[1].apis() == "U"
         await settled(w)
-        leaders = w.brokers[1].of(LEADER_AND_ISR)
-        assert [heard.partitions() for heard in leaders] == [[("t", 0), ("t", 1), ("t", 2)]]
-        assert leaders[0].at_s - first >= 0.29
+        assert w.brokers[1].apis() == "ULu"
+        assert w.brokers[1].of(LEADER_AND_ISR)[0].partitions() == [("t", 0), ("t", 1), ("t", 2)]
 
 
 @pytest.mark.seed("S4-34", "S4-73")
@@ -431,3 +432,8 @@ async def test_a_connection_that_the_broker_closes_when_idle_is_made_again() -> 
         w.brokers[1].cut()
         await eventually(lambda: w.brokers[1].connections == 2 and w.channels.propagation()[1].connected)
         assert w.brokers[1].apis() == "U"
+
+
+def test_channels_run_on_uvloop_too() -> None:
+    uvloop.run(test_first_contact_is_the_live_list_then_leadership_then_metadata())
+    uvloop.run(test_a_request_whose_answer_was_lost_is_sent_again_before_anything_newer())

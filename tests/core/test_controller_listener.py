@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from brokers.controller_listener import ControllerListener, NotController
 from brokers.inbound import LOG_INTERVAL_S, ListenerLimits, Quiet
@@ -36,6 +37,7 @@ class Office:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
+        self.remaining = [("left", 4)]
 
     async def _took(self, call: Call) -> None:
         self.calls.append(call)
@@ -47,7 +49,7 @@ class Office:
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         await self._took(call)
-        return ControlledShutdownReply(0, [("left", 4)])
+        return ControlledShutdownReply(0, self.remaining)
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         await self._took(call)
@@ -321,7 +323,7 @@ async def test_a_frame_above_the_limit_is_refused_at_its_length() -> None:
 
 
 async def test_a_request_that_never_arrives_whole_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
-    async with desk(frame_timeout_ms=60) as d:
+    async with desk(frame_timeout_ms=150) as d:
         peer = await d.connect()
         peer.writer.write(b"\0\0\0\x20\0\x38")
         assert await peer.closed()
@@ -334,17 +336,17 @@ async def test_a_request_that_never_arrives_whole_ends_its_connection(caplog: py
 
 async def test_a_peer_that_takes_no_answers_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with desk(frame_timeout_ms=100) as d:
+        d.office.remaining = [("a-topic-with-a-long-name", p) for p in range(50_000)]
         peer = await d.connect()
-        frame = write_request(VERSIONS, 0, 1)
-        many = (len(frame).to_bytes(4, "big") + frame) * 400_000
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        peer.writer.write(many)
+        for _ in range(20):
+            peer.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
         await eventually(lambda: d.listener.connections == 0)
     assert "does not take its answer" in caplog.text
 
 
 async def test_an_idle_connection_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    async with desk(idle_timeout_ms=50) as d:
+    async with desk(idle_timeout_ms=400) as d:
         peer = await d.connect()
         await peer.ask(VERSIONS, 0)
         assert await peer.closed()
@@ -423,3 +425,9 @@ async def test_a_port_that_is_taken_is_named() -> None:
         other = ControllerListener("127.0.0.1", d.listener.port)
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{d.listener.port}"):
             await other.start()
+
+
+def test_it_runs_on_uvloop_too(caplog: pytest.LogCaptureFixture) -> None:
+    uvloop.run(test_a_broker_asks_for_versions_and_then_calls_on_the_same_connection())
+    uvloop.run(test_a_frame_above_the_limit_is_refused_at_its_length())
+    uvloop.run(test_a_peer_that_takes_no_answers_ends_its_connection(caplog))

@@ -67,7 +67,9 @@ ALONE = {
 }
 
 PAIRS = [
-    (first, second) for first, second in combinations(CONDITIONS, 2) if not set(CONDITIONS[first]) & set(CONDITIONS[second])
+    (first, second)
+    for first, second in combinations(CONDITIONS, 2)
+    if not set(CONDITIONS[first]) & set(CONDITIONS[second])
 ]
 
 

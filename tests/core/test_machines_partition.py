@@ -203,7 +203,12 @@ def test_unclean_is_asked_of_the_topic() -> None:
 
 def _elect_unclean(draft: Draft, *, allowed: bool) -> None:
     asked: list[int] = []
-    PartitionStateMachine(draft).elect_leaderless([0], lambda topic: bool(asked.append(topic)) or allowed)
+
+    def unclean(topic: int) -> bool:
+        asked.append(topic)
+        return allowed
+
+    PartitionStateMachine(draft).elect_leaderless([0], unclean)
     assert asked == [0], "asked by the topic's index"
 
 
@@ -227,7 +232,9 @@ def test_the_selector_is_asked_once_per_assignment_and_isr() -> None:
         asked.append((replicas, isr))
         return selectors.offline(replicas, isr, live=frozenset({1, 2}))
 
-    decision = decided(cluster, lambda d: PartitionStateMachine(d).elect(range(150), selector) and None)
+    draft = Draft(cluster)
+    assert PartitionStateMachine(draft).elect(range(150), selector) == []
+    decision = draft.finish()
     assert asked == [((1, 2), (1, 2)), ((2, 1), (2, 1)), ((1, 2), (1,))]
     leaders = [change.after.leader for change in decision.writes]
     assert leaders == [1] * 50 + [2] * 50 + [1] * 50

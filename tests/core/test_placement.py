@@ -36,7 +36,8 @@ def cases() -> list[tuple[str, Case]]:
         pairs = [entry.partition(":") for entry in who.split(",")]
         brokers = {int(broker): rack or None for broker, _, rack in pairs}
         replicas = [tuple(map(int, replica.split(","))) for replica in placed.split()]
-        found.append((f"{who} {how}", Case(brokers, *map(int, how.split()), replicas)))  # type: ignore[arg-type]
+        factor, start, shift, first = map(int, how.split())
+        found.append((f"{who} {how}", Case(brokers, factor, start, shift, first, replicas)))
     return found
 
 

@@ -103,7 +103,9 @@ def test_preferred(replicas: Ids, isr: Ids, live: set[int], expected: object) ->
         pytest.param((1, 2, 3), (1, 2, 3), {1, 3}, {1}, (3, (2, 3)), id="only who leaves is taken out of the ISR"),
     ],
 )
-def test_controlled_shutdown(replicas: Ids, isr: Ids, registered: set[int], leaving: set[int], expected: object) -> None:
+def test_controlled_shutdown(
+    replicas: Ids, isr: Ids, registered: set[int], leaving: set[int], expected: object
+) -> None:
     assert outcome(controlled_shutdown(replicas, isr, registered=registered, shutting_down=leaving)) == expected
 
 

@@ -42,6 +42,7 @@ class Play:
         self.watcher = Watcher(self.world)
         self.tame = tame
         self.topics = 0
+        self.holder = 9
         self.unread: set[int] = set()
 
     def act(self, kind: str, detail: object) -> None:
@@ -108,10 +109,19 @@ class Play:
         self.watcher.read(lambda: self.step(next(steps)))
 
     def failover(self, b: int) -> None:
-        if self.world.controller.events or self.world.holder == b:
-            self.world.elect(b)
+        if b in self.world.brokers:
+            self.elect(b)
+
+    def elect(self, b: int) -> None:
+        """Only its predecessor's own death may be read together with an election."""
+        if self.unread - {self.holder}:
+            self.read([0])
+        self.world.elect(b)
+        self.holder = b
 
     def wait(self, _: object) -> None:
+        if self.world.holder is None:
+            self.elect(next(iter(self.world.brokers), 0))
         self.finish(None)
         self.read([0])
         self.watcher.pass_time()

@@ -125,7 +125,7 @@ def test_answers_to_alter_partition_of_every_version(version: int, data: st.Data
         PartitionReply(
             topic.topic_id.bytes if version >= 2 else topic.topic_name,
             p.partition_index,
-            p.error_code,
+            int(p.error_code),
             p.leader_id,
             p.leader_epoch,
             p.isr,

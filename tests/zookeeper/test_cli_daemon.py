@@ -28,7 +28,6 @@ class Operator:
 
     daemon: ChildProcess
     config: Path
-    log: Path
     notified: list[str]
 
     async def __call__(self, *arguments: str) -> tuple[int, str, str]:
@@ -48,9 +47,8 @@ class Operator:
 async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> AsyncIterator[Operator]:
     """A daemon on a chroot of its own; what it tells systemd is collected."""
     chroot = zookeeper.new_chroot()
-    zk = KazooZooKeeper(zookeeper.address)
+    zk = KazooZooKeeper(zookeeper.address + chroot, session_timeout_ms=6_000, create_chroot=True)
     await zk.connect(10)
-    await zk.create(chroot, b"")
     await zk.close()
     config = folder / "regent.toml"
     config.write_text(
@@ -65,9 +63,9 @@ async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> Asy
         loop = asyncio.get_running_loop()
         loop.add_reader(manager, lambda: notified.append(manager.recv(1_000).decode()))
         environment = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "1000000"}
-        command = ["env", *(f"{k}={v}" for k, v in environment.items()), *REGENT, "run", "--config", str(config)]
-        daemon = ChildProcess("regent", command, folder / "regent.log")
-        operator = Operator(daemon, config, folder / "regent.log", notified)
+        command = [*REGENT, "run", "--config", str(config)]
+        daemon = ChildProcess("regent", command, folder / "regent.log", env=environment)
+        operator = Operator(daemon, config, notified)
         try:
             await daemon.start(lambda: _is(operator, "standby"), 30)
             yield operator
@@ -97,11 +95,12 @@ async def test_a_daemons_life_as_systemd_and_its_operator_see_it(
         assert "2 of" in err
 
         regent.config.write_text(regent.config.read_text().replace('"info"', '"debug"'))
-        regent.daemon.signal(signal.SIGHUP)
-        await eventually(lambda: 'log.level is "debug\\" from now on' in regent.log.read_text().replace('\\"', '"', 1))
-        regent.daemon.signal(signal.SIGTERM)
-        assert await regent.daemon.wait(20) == 0
-        assert regent.notified[-1].startswith("STOPPING=1")
+        os.kill(regent.daemon.pid, signal.SIGHUP)
+        await eventually(lambda: regent.daemon.log_has(r"log\.level is .*debug.* from now on"))
+        await eventually(lambda: any(line.startswith("RELOADING=1\nMONOTONIC_USEC=") for line in regent.notified))
+        await regent.daemon.stop(20)
+        assert regent.daemon.log_has("regent has stopped")
+        await eventually(lambda: regent.notified[-1].startswith("STOPPING=1"))
         assert (await regent("status"))[0] == Exit.UNREACHABLE
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from brokers.embedded.zookeeper import EmbeddedZooKeeper
-from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, SessionLost, ZxidWentBack
+from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, SessionLost, ZxidWentBack
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ConnectionState, Create, Node, WatchKind
 from tests.conftest import ZooKeeperProcess
@@ -204,6 +204,20 @@ async def test_reads_cut_off_in_the_middle_fail_as_one(backend: RealBackend) -> 
         await s.reaches(SUSPENDED, CONNECTED)
         found = await s.zk.read_many(paths)
         assert all(isinstance(node, Node) for node in found)
+
+
+async def test_thousands_of_single_reads_under_way(backend: RealBackend) -> None:
+    async with session(backend, multi_read=False) as s:
+        await s.zk.create("/a", b"x")
+        found = await s.zk.read_many(["/a", "/none"] * 2_500)
+        assert [type(node) for node in found] == [Node, Code] * 2_500
+
+
+async def test_more_calls_at_once_than_wake_ups_fit(backend: RealBackend) -> None:
+    """Each call wakes kazoo's thread through a socket pair that holds some 270 bytes: a full one must not block."""
+    async with session(backend) as s:
+        found = await asyncio.gather(*(s.zk.exists("/") for _ in range(5_000)))
+        assert len(found) == 5_000
 
 
 async def test_thousands_of_watches_in_several_requests(backend: RealBackend) -> None:

@@ -1,0 +1,46 @@
+"""Permissions of the in-memory ZooKeeper, as the real server's ``checkACL`` and ``fixupACL``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from metadata_store.acl import Acl
+from metadata_store.errors import Code
+
+Identity = frozenset[tuple[str, str]]
+"""Schemes and ids that a session has proven."""
+
+_WORLD: Final = ("world", "anyone")
+_SCHEMES: Final = frozenset({"world", "digest", "ip"})
+
+
+class Refused(Exception):
+    """An operation is refused; never leaves the in-memory ZooKeeper."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+
+def allowed(acls: Iterable[Acl], perms: int, identity: Identity) -> bool:
+    """Whether an ACL list gives one of ``perms``."""
+    for entry in acls:
+        who = (entry.scheme, entry.id)
+        if entry.perms & perms and (who == _WORLD or who in identity):
+            return True
+    return False
+
+
+def expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
+    """The list as it is stored: the scheme ``auth`` becomes the session's own ids."""
+    stored: list[Acl] = []
+    for entry in acls:
+        if entry.scheme == "auth":
+            stored += [Acl(entry.perms, scheme, who) for scheme, who in sorted(identity) if scheme != "world"]
+        elif entry.scheme in _SCHEMES:
+            stored.append(entry)
+        else:
+            raise Refused(Code.INVALID_ACL)
+    if not stored:
+        raise Refused(Code.INVALID_ACL)
+    return tuple(stored)

@@ -1,0 +1,138 @@
+"""A world under regent and under load: what the fault tests stand on, and the proof after each fault."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from brokers.embedded.ledger import Spot
+from brokers.embedded.load import Load, Reader
+from cli.demo.process import RegentProcess
+from state_machines.types import Leadership
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+TOPIC = "orders"
+PARTITIONS = 12
+RATE_PER_S = 300
+FLOWING_S = 0.5
+"""Records flow again once none waits longer for its acknowledgement."""
+
+State = tuple[tuple[int, ...], Leadership | None]
+
+
+@dataclass
+class Scene:
+    """A cluster, its daemon, records that are written (acks=all) and read all the time."""
+
+    w: World
+    daemon: RegentProcess
+    load: Load
+    reader: Reader
+
+    async def active(self, within_s: float = 60.0) -> int:
+        """Waits until the daemon is active and ``/controller`` names it; returns its epoch."""
+
+        async def seated() -> int:
+            status = await self.daemon.status()
+            here = status is not None and status["mode"] == "active" and await self.w.controller() == self.daemon.id
+            return int(status["controllerEpoch"]) if here and status is not None else 0
+
+        return await eventually(seated, within_s)
+
+    async def flows(self, within_s: float = 60.0) -> None:
+        """Waits until every partition has acknowledged a record that was sent from now on."""
+        begin = self.load.ledger.sent
+
+        def flowing() -> bool:
+            acknowledged = self.load.ledger.acknowledged
+            return all(max(acknowledged.get(spot, {0})) > begin for spot in self.load.spots)
+
+        await eventually(flowing, within_s)
+        await eventually(lambda: self.load.oldest().seconds < FLOWING_S, within_s)
+
+    async def proven(self) -> None:
+        """Records flow, every replica is in sync, nothing acknowledged is lost, and all agree on the metadata."""
+        await self.flows()
+        await self.w.healed()
+        await everything_read(self.load, self.reader)
+        await agreed(self.daemon)
+
+    async def restored(self) -> None:
+        """Brings back what an earlier test may have left down, so that one failure does not become many."""
+        for broker in self.w.cluster.brokers:
+            if not self.w.cluster.brokers[broker].running:
+                await self.w.cluster.revive(broker)
+        if not self.daemon.running:
+            await self.daemon.boot()
+        await self.active()
+        await self.w.healed()
+
+
+async def everything_read(load: Load, reader: Reader, within_s: float = 60.0) -> None:
+    """Waits until what is acknowledged by now was read, while the load goes on."""
+    expected = {spot: set(numbers) for spot, numbers in load.ledger.acknowledged.items()}
+    assert sum(map(len, expected.values())) > len(load.spots), "nothing was acknowledged"
+
+    def missing() -> dict[Spot, set[int]]:
+        unread = {spot: numbers - reader._read.get(spot, {}).keys() for spot, numbers in expected.items()}
+        return {spot: numbers for spot, numbers in unread.items() if numbers}
+
+    def complete() -> bool:
+        lost = missing()
+        assert not lost, f"acknowledged and not read: {lost}"
+        return True
+
+    await eventually(complete, within_s)
+
+
+async def agreed(daemon: RegentProcess, within_s: float = 60.0) -> None:
+    """``regent verify``: ZooKeeper, the daemon's memory and every broker's metadata agree."""
+
+    async def clean() -> bool:
+        try:
+            [found] = (await daemon.get("/v1/verification"))["items"]
+        except httpx.HTTPError as error:
+            raise AssertionError(f"no verification: {error!r}") from error
+        assert not found["differencesTotal"], found["differences"]
+        assert not found.get("unreachable"), found
+        return True
+
+    await eventually(clean, within_s)
+
+
+def leaders(states: Mapping[tuple[str, int], State]) -> dict[tuple[str, int], int]:
+    """Leader of each partition, -1 where it has none."""
+    return {name: -1 if state is None else state.leader for name, (_, state) in states.items()}
+
+
+@asynccontextmanager
+async def scene(
+    *,
+    brokers: int = 3,
+    partitions: int = PARTITIONS,
+    rate_per_s: int = RATE_PER_S,
+    idempotent: bool = True,
+    flags: Sequence[str] = ("--takeover",),
+    settings: Mapping[str, object] | None = None,
+    **options: Any,
+) -> AsyncIterator[Scene]:
+    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to the world."""
+    async with AsyncExitStack() as stack:
+        w = await stack.enter_async_context(world(brokers, partitions=partitions, **options))
+        daemon = w.daemon(flags=flags, settings=dict(settings or {}))
+        await daemon.boot()
+        load = Load(w.cluster.bootstrap, {TOPIC: partitions}, rate_per_s=rate_per_s, idempotent=idempotent)
+        await stack.enter_async_context(load)
+        reader = await stack.enter_async_context(Reader(w.cluster.bootstrap, load))
+        made = Scene(w, daemon, load, reader)
+        await made.flows()
+        await w.healed()
+        yield made
+        await load.stop()
+        verdict = await reader.verdict()
+        assert verdict.lost == [], verdict

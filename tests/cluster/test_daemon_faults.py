@@ -1,0 +1,85 @@
+"""The daemon is killed and frozen under acks=all load, and what happened meanwhile is made good."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
+from state_machines.types import Assignment, TopicAssignment
+from tests.cluster.scene import TOPIC, Scene
+from tests.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+STALLED_EXIT = 75
+
+
+async def led(stage: Scene, topic: str, partitions: int) -> bool:
+    """Whether the topic has as many partitions, each with a leader."""
+    states = {name: state for name, (_, state) in (await stage.w.states()).items() if name[0] == topic}
+    return len(states) == partitions and all(state is not None and state.leader >= 0 for state in states.values())
+
+
+@pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77", "S4-79", "S4-85")
+async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: Scene) -> None:
+    epoch = await stage.active()
+    await stage.daemon.kill()
+    zk, store = stage.w.zk, stage.w.store
+    await store.create_topic("born-orphan", {0: [1, 2, 3], 1: [2, 3, 1]})
+    assert await zk.exists(paths.state("born-orphan", 0)) is None
+    await stage.daemon.boot()
+    assert await stage.active() == epoch + 1, "back before its session ended, no broker was the controller between"
+    await eventually(lambda: led(stage, "born-orphan", 2), 30.0)
+    [created] = await store.load_topics(["born-orphan"])
+    assert isinstance(created, TopicAssignment)
+    assert created.topic_id is not None, "a topic id is given where the creator gave none"
+    states = await stage.w.states()
+    assert all(states["born-orphan", p][1].controller_epoch == epoch + 1 for p in (0, 1))  # type: ignore[union-attr]
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-79")
+async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: Scene) -> None:
+    zk, topic = stage.w.zk, f"grows-{uuid.uuid4().hex[:6]}"
+    await stage.w.store.create_topic(topic, {0: [1, 2, 3]})
+    await eventually(lambda: led(stage, topic, 1), 30.0)
+    [found] = await stage.w.store.load_topics([topic])
+    assert isinstance(found, TopicAssignment)
+    grown = {**found.partitions, 1: Assignment((3, 1, 2)), 2: Assignment((2, 1, 3))}
+    await zk.set(paths.topic(topic), encode_topic(grown, found.topic_id), found.version)
+    await eventually(lambda: led(stage, topic, 3), 30.0)
+    states = await stage.w.states()
+    assert [states[topic, p][1].leader for p in (1, 2)] == [3, 2]  # type: ignore[union-attr]
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-77", "S4-86")
+async def test_a_short_freeze_costs_nothing_and_a_long_one_the_process(stage: Scene) -> None:
+    epoch = await stage.active()
+    stage.daemon.pause()
+    await asyncio.sleep(1.0)  # the freeze itself, far below the limit of 2.5 s
+    stage.daemon.resume()
+    assert await stage.active() == epoch
+    await stage.proven()
+    stage.daemon.pause()
+    await asyncio.sleep(3.0)  # beyond the limit, and within the session
+    stage.daemon.resume()
+    assert await stage.daemon.ended(within_s=30)
+    assert stage.daemon.exit_code == STALLED_EXIT
+    assert stage.daemon.log_has("the loop did not turn")
+    await stage.daemon.boot()
+    assert await stage.active() > epoch
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-75")
+async def test_a_topic_of_the_load_has_every_partition_led_by_its_first_replica_or_another_in_sync(
+    stage: Scene,
+) -> None:
+    rows = await stage.daemon.partitions(topic=TOPIC)
+    assert len(rows) == len(stage.load.spots)
+    assert all(row["leader"] in row["isr"] for row in rows)

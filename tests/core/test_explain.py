@@ -1,0 +1,158 @@
+"""Explanations: what they say must be what a decision would do."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from controller.explain import explain
+from controller.recent import RecentChanges
+from state_machines.broker_change import broker_death
+from state_machines.cluster import Cluster
+from state_machines.controlled_shutdown import controlled_shutdown
+from state_machines.decision import Change
+from state_machines.selectors import OFFLINE_IN_ISR
+from state_machines.types import NO_LEADER
+from tests.core.model import P, carried_out, decided, die, make_cluster
+
+
+def said(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:
+    """Everything that is said of the first partition, in lower case."""
+    found = explain(cluster, 0, unclean=unclean, last=last)
+    return "\n".join([found.state, found.leader, found.isr, *found.would_change])
+
+
+def test_a_healthy_partition() -> None:
+    cluster = make_cluster(P((1, 2, 3), leader=1, epoch=4))
+    found = explain(cluster, 0, unclean=False, last="new partition: first live replica leads")
+    assert found.state == "ONLINE: its leader is registered"
+    assert found.leader == (
+        "broker 1 leads at leader epoch 4; it is the preferred replica, the first of the assignment; decided at "
+        "controller epoch 6: new partition: first live replica leads"
+    )
+    assert found.isr == "in sync are 1, 2, 3, all replicas"
+    assert found.would_change == [
+        "if broker 1 dies, broker 2 leads with the ISR 2, 3 (leader lost: first live replica of the ISR leads)",
+        "if broker 1 shuts down, broker 2 leads with the ISR 2, 3 (controlled shutdown: first other replica of the "
+        "ISR leads)",
+    ]
+
+
+def test_what_it_says_of_a_leaders_death_is_what_is_decided() -> None:
+    for isr in ((1, 2, 3), (1, 3), (1,)):
+        cluster = make_cluster(P((1, 2, 3), leader=1, isr=isr))
+        text = said(cluster)
+        die(cluster, 1)
+        [change] = decided(cluster, partial(broker_death, dead=[1])).writes
+        after = change.after
+        if after.leader != NO_LEADER:
+            members = ", ".join(map(str, after.isr))
+            assert f"if broker 1 dies, broker {after.leader} leads with the ISR {members} (" in text
+        else:
+            assert "if broker 1 dies, nobody else leads: no ISR member is live" in text
+
+
+def test_what_it_says_of_a_clean_shutdown_is_what_is_decided() -> None:
+    for isr in ((1, 2, 3), (1, 3), (1,)):
+        cluster = make_cluster(P((1, 2, 3), leader=1, isr=isr))
+        text = said(cluster)
+        cluster.observe_shutting_down(1)
+        decision = decided(cluster, partial(controlled_shutdown, broker=1))
+        if decision.writes:
+            after = decision.writes[0].after
+            assert f"if broker 1 shuts down, broker {after.leader} leads" in text
+        else:
+            assert "if broker 1 shuts down, nobody else leads: no other ISR member can lead" in text
+
+
+def test_a_leader_that_is_not_preferred() -> None:
+    assert "broker 1 would be preferred and could lead" in said(make_cluster(P((1, 2, 3), leader=2)))
+    behind = said(make_cluster(P((1, 2, 3), leader=2, isr=(2, 3))))
+    assert "broker 1 would be preferred, but the preferred replica is not in the ISR" in behind
+    assert "if a preferred election is asked for, nobody else leads" in behind
+    down = make_cluster(P((1, 2, 3), leader=2), brokers=(2, 3))
+    assert "but the preferred replica is not live: start its broker" in said(down)
+
+
+def test_why_a_replica_is_not_in_sync() -> None:
+    cluster = make_cluster(P((1, 2, 3, 4), leader=1, isr=(1,)), brokers=(1, 2, 4))
+    cluster.observe_shutting_down(2)
+    text = explain(cluster, 0, unclean=False).isr
+    assert "in sync are 1; 2 is not: its broker shuts down; 3 is not: its broker is not registered; 4 is not: it has" in text
+
+
+def test_a_member_that_is_not_assigned_is_named() -> None:
+    assert "9 in it is not assigned" in explain(make_cluster(P((1, 2), leader=1, isr=(1, 9))), 0, unclean=False).isr
+
+
+def test_an_offline_partition_says_who_must_return() -> None:
+    cluster = make_cluster(P((1, 2, 3), leader=1, isr=(1, 3), epoch=9), brokers=(2,))
+    text = said(cluster)
+    assert "OFFLINE: it was led, and its leader is gone" in text
+    assert "no leader since broker 1 is gone: no ISR member is live" in text
+    assert "if broker 1 returns, broker 1 leads with the ISR 1" in text
+    assert "if broker 3 returns, broker 3 leads with the ISR 3" in text
+    assert "if an unclean election is allowed, broker 2 leads with the ISR 2" in text
+    assert "what only 1, 3 hold is lost" in text
+    assert "without a leader nobody can add it" in text
+
+
+def test_where_unclean_elections_are_allowed_it_is_said_what_comes() -> None:
+    cluster = make_cluster(P((1, 2), leader=1, isr=(1,)), brokers=(2,))
+    assert "broker 2 is about to be elected (unclean election" in said(cluster, unclean=True)
+    recovering = make_cluster(P((1, 2), leader=2, isr=(2,), recovering=True))
+    assert "elected uncleanly and is still recovering" in said(recovering)
+
+
+def test_a_partition_that_never_had_a_leader() -> None:
+    cluster = make_cluster(P((1, 2)), brokers=(3,))
+    text = said(cluster)
+    assert "NEW: assigned, and never led yet" in text
+    assert "no leader yet: no replica is live" in text
+    assert "if broker 2 returns, broker 2 leads with the ISR 2 (new partition" in text
+    assert "unclean" not in text
+
+
+def test_a_partition_whose_znode_says_nobody() -> None:
+    cluster = make_cluster(P((1, 2), leader=NO_LEADER, isr=(1,)), brokers=(2,))
+    assert "no leader: no ISR member is live" in said(cluster)
+
+
+def test_a_single_replica_goes_with_its_broker() -> None:
+    assert "the partition goes offline with it: it has no other replica" in said(make_cluster(P((1,), leader=1)))
+
+
+def test_a_partition_whose_znode_cannot_be_used() -> None:
+    cluster = make_cluster(P((1, 2), leader=1))
+    cluster.observe_topic_gone("t")
+    text = said(cluster)
+    assert "NON_EXISTENT" in text
+    assert "mending or deleting its state znode" in text
+
+
+def test_the_last_change_is_remembered_for_a_while() -> None:
+    cluster = make_cluster(*[P((1, 2, 3), leader=1)] * 4)
+    die(cluster, 1)
+    changes = carried_out(cluster, partial(broker_death, dead=[1])).writes
+    recent = RecentChanges(changes_max=4)
+    assert recent.why(0) is None
+    recent.add(changes)
+    assert recent.why(0) == OFFLINE_IN_ISR
+    again = changes[0]
+    recent.add([Change(again.entity, again.before, again.after, "later")])
+    assert (recent.why(0), recent.why(1)) == ("later", None), "the batch before it went as a whole"
+    recent.add(changes * 3)
+    assert recent.why(3) == OFFLINE_IN_ISR
+    assert "decided in this term: leader lost" in said(cluster, last=recent.why(0))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_what_is_remembered_is_bounded(size: int) -> None:
+    recent = RecentChanges(changes_max=3)
+    cluster = make_cluster(*[P((1, 2), leader=1)] * 8)
+    for start in range(0, 8, size):
+        rows = range(start, min(8, start + size))
+        recent.add([Change(i, cluster.rows[i], cluster.rows[i], f"{i}") for i in rows])
+        assert sum(recent.why(i) is not None for i in range(8)) <= 3
+    assert recent.why(7) == "7"

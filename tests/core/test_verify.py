@@ -1,0 +1,234 @@
+"""Verification: a planted difference in any field, in any of the three places, is found; a settled cluster is clean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from brokers.client import PartitionMetadata
+from controller import verify as module
+from controller.daemon import Daemon
+from controller.verify import Verdict, verify
+from metadata_store import paths
+from metadata_store.codecs.state import encode_state
+from metadata_store.port import ANY_VERSION
+from state_machines.cluster import Cluster
+from tests.core.role_kit import DAEMON, Kafka, kafka
+from tests.polling import eventually
+
+SETTLE_S = 0.01
+"""Long enough for one more look, short for a difference that stays."""
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+
+
+@asynccontextmanager
+async def governed(folder: Path) -> AsyncIterator[tuple[Kafka, Daemon]]:
+    """Three brokers, two topics, and a daemon that holds the role."""
+    async with kafka(folder) as cluster, cluster.daemon() as daemon:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        await cluster.topic("payments", (3, 1))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        await eventually(lambda: all(len(b.topics) == 2 for b in cluster.brokers.values()))
+        yield cluster, daemon
+
+
+def memory_of(daemon: Daemon) -> Cluster:
+    assert daemon.reign is not None
+    return daemon.reign.cluster
+
+
+async def look(cluster: Kafka, daemon: Daemon | None = None, settle_s: float = SETTLE_S) -> Verdict:
+    memory = memory_of(daemon) if daemon is not None else None
+    ibp = daemon.ibp if daemon is not None else (await cluster.context()).ibp
+    return await verify(cluster.office(), cluster.ask, ibp, memory=memory, settle_s=settle_s)
+
+
+def shown(verdict: Verdict) -> list[str]:
+    return [f"{d.topic}-{d.partition} {d.field} {d.expected} {d.found} {d.broker}" for d in verdict.differences]
+
+
+async def test_a_settled_cluster_is_clean_with_and_without_the_daemons_memory(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        for verdict in (await look(cluster, daemon), await look(cluster)):
+            assert shown(verdict) == []
+            assert verdict.clean
+            assert (verdict.partitions, verdict.brokers) == (3, [1, 2, 3])
+
+
+def change(broker_id: int, topic: str, partition: int, **fields: Any) -> Callable[[Kafka], None]:
+    """Plants a field into what one broker shows."""
+
+    def plant(cluster: Kafka) -> None:
+        partitions = cluster.brokers[broker_id].topics[topic].partitions
+        assert isinstance(partitions, dict)
+        partitions[partition] = structs.replace(partitions[partition], **fields)
+
+    return plant
+
+
+def forget_topic(cluster: Kafka) -> None:
+    del cluster.brokers[2].topics["orders"]
+
+
+def forget_partition(cluster: Kafka) -> None:
+    partitions = cluster.brokers[2].topics["orders"].partitions
+    assert isinstance(partitions, dict)
+    del partitions[1]
+
+
+def other_id(cluster: Kafka) -> None:
+    cluster.brokers[1].topics["orders"] = structs.replace(cluster.brokers[1].topics["orders"], topic_id=bytes(16))
+
+
+def stray(cluster: Kafka) -> None:
+    known = cluster.brokers[3].topics["orders"]
+    cluster.brokers[3].topics["ghost"] = structs.replace(
+        known, partitions={0: PartitionMetadata(0, 1, 0, (1,), (1,), ())}
+    )
+
+
+def other_controller(cluster: Kafka) -> None:
+    cluster.brokers[2].controller_id = 3
+
+
+def other_brokers(cluster: Kafka) -> None:
+    cluster.brokers[2].live = frozenset({1, 2, DAEMON})
+
+
+PLANTED: list[tuple[Callable[[Kafka], None], str]] = [
+    (change(2, "orders", 0, leader=2), "orders-0 leader 1 2 2"),
+    (change(3, "orders", 1, leader_epoch=9), "orders-1 leader epoch 3 9 3"),
+    (change(1, "orders", 1, isr=(2, 3)), "orders-1 isr [2, 3, 1] [2, 3] 1"),
+    (change(1, "payments", 0, replicas=(3, 2)), "payments-0 replicas [3, 1] [3, 2] 1"),
+    (change(1, "payments", 0, offline=(3,)), "payments-0 offline replicas [] [3] 1"),
+    (forget_topic, "orders--1 topic known unknown 2"),
+    (forget_partition, "orders-1 partition known unknown 2"),
+    (other_id, f"orders--1 topic id {'00' * 15}06 {'00' * 16} 1"),
+    (stray, "ghost--1 topic unknown known 3"),
+    (other_controller, f"--1 controller {DAEMON} 3 2"),
+    (other_brokers, f"--1 live brokers [1, 2, 3, {DAEMON}] [1, 2, {DAEMON}] 2"),
+]
+
+
+@pytest.mark.parametrize(("plant", "expected"), PLANTED, ids=[expected for _, expected in PLANTED])
+async def test_a_difference_at_a_broker_is_found(
+    tmp_path: Path, plant: Callable[[Kafka], None], expected: str
+) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        plant(cluster)
+        for verdict in (await look(cluster, daemon), await look(cluster)):
+            assert shown(verdict) == [expected]
+            assert (verdict.total, verdict.clean) == (1, False)
+
+
+async def test_an_isr_in_another_order_is_the_same(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        change(1, "orders", 0, isr=(3, 1, 2))(cluster)
+        assert (await look(cluster, daemon)).clean
+
+
+async def test_a_write_that_the_daemon_did_not_see_is_found(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        await cluster.operator.set(paths.state("orders", 0), encode_state(1, 4, (1, 2), 7), ANY_VERSION)
+        found = shown(await look(cluster, daemon))
+        for field in ("leader epoch 3 4", "isr (1, 2, 3) (1, 2)", "controller epoch 1 7", "version 0 1"):
+            assert f"orders-0 {field} None" in found
+        assert "orders-0 leader epoch 4 3 2" in found, "and every broker differs from it"
+
+
+async def test_what_a_controller_should_have_decided_is_found(tmp_path: Path) -> None:
+    """No daemon and no controller at work: the state znodes alone say that elections are due."""
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+        await cluster.topic("fresh", (1, 2), leaders=False)
+        await cluster.operator.set(paths.state("orders", 0), encode_state(9, 4, (2, 9), 1), ANY_VERSION)
+        await cluster.operator.set(paths.state("orders", 1), encode_state(1, 4, (2,), 1), ANY_VERSION)
+        await cluster.operator.set(paths.state("orders", 2), b"{", ANY_VERSION)
+        found = [line for line in shown(await look(cluster)) if line.endswith("None")]
+        assert [line.split(" None")[0] for line in found if "state znode" not in line] == [
+            "fresh-0 leader one of [1, 2], which are live never elected",
+            "orders-0 leader one of [2], which are live and in sync 9, which is gone",
+            "orders-1 isr some of [2, 3, 1], with leader 1 [2]",
+        ]
+        assert any(line.startswith("orders-2 state znode readable ") for line in found)
+
+
+async def test_a_topic_that_vanished_behind_the_daemons_back_is_found(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        memory = memory_of(daemon)
+        row = memory.find("payments", 0)
+        assert row is not None
+        for path in (paths.state("payments", 0), paths.partition("payments", 0), paths.partitions("payments")):
+            await cluster.operator.delete(path, ANY_VERSION)
+        found = shown(await look(cluster, daemon))
+        assert "payments-0 state znode there none None" in found
+        assert "payments-0 leader one of [3, 1], which are live never elected None" in found
+
+
+async def test_what_settles_in_time_is_no_difference(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        right = cluster.brokers[2].topics["orders"]
+        wrong = structs.replace(right.partitions[0], leader=2)
+        looked = 0
+
+        async def slowly(topics: Any = None) -> Any:
+            nonlocal looked
+            looked += 1
+            late = looked <= 2
+            cluster.brokers[2].topics["orders"] = structs.replace(
+                right, partitions={**right.partitions, 0: wrong} if late else right.partitions
+            )
+            return await type(cluster.brokers[2]).metadata(cluster.brokers[2], topics)
+
+        cluster.brokers[2].metadata = slowly  # type: ignore[method-assign]
+        assert (await look(cluster, daemon, settle_s=10.0)).clean
+        assert looked == 3, "the topic that differed was looked at again"
+
+
+async def test_a_broker_that_does_not_answer_is_not_clean(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon):
+        cluster.brokers[2].silent = "127.0.0.1:9 cannot be reached"
+        verdict = await look(cluster, daemon)
+        assert (verdict.clean, dict(verdict.unreachable)) == (False, {2: "127.0.0.1:9 cannot be reached"})
+        assert verdict.differences == []
+
+
+async def test_listed_differences_are_bounded_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DIFFERENCES_MAX", 2)
+    async with governed(tmp_path) as (cluster, daemon):
+        for broker in (1, 2, 3):
+            change(broker, "orders", 0, leader_epoch=99)(cluster)
+        verdict = await look(cluster, daemon)
+        assert (len(verdict.differences), verdict.total) == (2, 3)
+
+
+async def test_chunks_do_not_change_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_PARTITIONS_MAX", 1)
+    monkeypatch.setattr(module, "CHUNK_TOPICS_MAX", 1)
+    async with governed(tmp_path) as (cluster, daemon):
+        assert (await look(cluster, daemon)).clean
+        change(2, "payments", 0, leader=1)(cluster)
+        assert shown(await look(cluster, daemon)) == ["payments-0 leader 3 1 2"]
+
+
+async def test_a_controlled_shutdown_under_way_is_no_difference(tmp_path: Path) -> None:
+    """A broker that shuts down is still registered and already offline as a replica."""
+    async with governed(tmp_path) as (cluster, daemon):
+        memory_of(daemon).observe_shutting_down(3)
+        for broker in cluster.brokers.values():
+            for name, topic in broker.topics.items():
+                offline = {p: structs.replace(m, offline=(3,)) for p, m in topic.partitions.items()}
+                broker.topics[name] = structs.replace(topic, partitions=offline)
+        assert (await look(cluster, daemon)).clean

@@ -1,0 +1,327 @@
+"""The daemon as its operators see it: before it has a session, as a standby, in office, suspended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from controller import census as census_module
+from controller import pages
+from controller.census import Census, Counted
+from controller.daemon import Daemon, Mode
+from controller.gauges import Mode as GaugeMode
+from controller.http.models import OperationRequest
+from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
+from controller.outlook import MinIsr
+from controller.pages import partition_page, topic_page
+from controller.view import View
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from state_machines.cluster import Cluster
+from tests.core.model import P, broker, die, make_cluster, topic
+from tests.core.role_kit import DAEMON, Kafka, kafka, settings_for
+from tests.polling import eventually
+
+
+@asynccontextmanager
+async def governed(folder: Path) -> AsyncIterator[tuple[Kafka, Daemon, View]]:
+    """Three brokers, two topics, a daemon in office and its view."""
+    async with kafka(folder) as cluster, cluster.daemon() as daemon:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        await cluster.topic("payments", (3, 1))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        view = View(daemon, cluster.ask, cluster.release_of)
+        await view.refresh()
+        yield cluster, daemon, view
+
+
+async def test_before_anything_is_known_the_probes_answer(tmp_path: Path) -> None:
+    daemon = Daemon(settings_for(tmp_path), lambda: MemoryZooKeeper(MemoryServer()))
+    view: DaemonView = View(daemon)
+    assert view.liveness().ok
+    ready = view.readiness()
+    assert (ready.ok, ready.mode, ready.why) == (False, "connecting", "not connected to ZooKeeper yet")
+    status = view.status()
+    assert (status.mode, status.zookeeper_connected, status.holder) == ("connecting", False, None)
+    for ask in (view.describe_cluster, view.list_brokers, lambda: view.list_topics(10, None)):
+        with pytest.raises(NotActive, match="this daemon is connecting"):
+            ask()
+    with pytest.raises(NotActive, match="no ZooKeeper session"):
+        await view.verify()
+    assert View(daemon).gauges().mode is GaugeMode.STARTING
+    assert view.operation() is None
+
+
+async def test_a_standby_is_ready_and_says_who_holds_the_role(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        view = View(daemon, cluster.ask, cluster.release_of)
+        await view.refresh()
+        assert view.readiness().ok
+        status = view.status()
+        assert (status.mode, status.role_flag, status.holder_kind) == ("standby", "brokers", "broker")
+        assert status.holder in cluster.brokers
+        assert status.cluster_id == cluster.brokers[1].cluster_id
+        assert "regent takeover" in status.why
+        with pytest.raises(NotActive) as refused:
+            view.describe_topic("orders")
+        assert refused.value.remedy == "see 'regent status'"
+        assert (await view.verify()).partitions == 0, "a standby compares ZooKeeper and brokers"
+
+
+async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, active, _):
+        second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
+        async with cluster.daemon(controller=second) as standby:
+            view = View(standby, cluster.ask, cluster.release_of)
+            await view.refresh()
+            with pytest.raises(NotActive) as refused:
+                view.list_brokers()
+            assert refused.value.remedy == f"ask the daemon on {active.me.host} (pid {active.me.pid})"
+            assert [d.id for d in view.tower.outlook.queue] == [DAEMON, DAEMON + 1]
+
+
+async def test_in_office_everything_is_described(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        assert daemon.reign is not None
+        status = view.status()
+        assert (status.mode, status.role_flag, status.holder, status.holder_kind) == ("active", "regent", DAEMON, "daemon")
+        assert (status.brokers, status.topics, status.partitions) == (3, 2, 3)
+        assert (status.offline_partitions, status.under_replicated_partitions, status.warnings) == (0, 0, [])
+        assert (status.controller_epoch, status.lease_remaining_s > 0) == (daemon.reign.claim.epoch, True)
+        described = view.describe_cluster()
+        assert (described.brokers, described.daemons[0].id) == ([1, 2, 3], DAEMON)
+        assert [(b.id, b.leads, b.hosts, b.state) for b in view.list_brokers()] == [
+            (1, 1, 3, "live"), (2, 1, 2, "live"), (3, 1, 3, "live"),
+        ]  # fmt: skip
+        assert view.describe_broker(2).listeners[0].security_protocol == "PLAINTEXT"
+        assert [t.name for t in view.list_topics(10, None).items] == ["orders", "payments"]
+        assert view.describe_topic("orders").id == "AAAAAAAAAAAAAAAAAAAABg"
+        one = view.describe_partition("orders", 1)
+        assert (one.leader, one.isr, one.under_replicated, one.preferred) == (2, [2, 3, 1], False, True)
+
+
+async def test_who_is_not_there_is_not_found(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, _, view):
+        with pytest.raises(NotFound, match="broker 9"):
+            view.describe_broker(9)
+        with pytest.raises(NotFound, match="topic nope"):
+            view.describe_topic("nope")
+        with pytest.raises(NotFound, match="topic orders has no partition 7"):
+            view.describe_partition("orders", 7)
+        with pytest.raises(NotFound, match="topic nope"):
+            view.list_partitions(PartitionQuery("nope", frozenset(), 10, None))
+
+
+async def test_an_explanation_names_the_rule_and_who_has_not_heard(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        dead = cluster.brokers[1]
+        dead.elects = False
+        await dead.zk.close()
+        await eventually(lambda: view.describe_partition("orders", 0).leader == 2)
+        found = await view.explain("orders", 0)
+        assert "decided in this term: leader lost: first live replica of the ISR leads" in found.leader_because
+        assert "1 is not: its broker is not registered" in found.isr_because
+        await eventually(lambda: not daemon.reign or not daemon.reign.controller.channels.unacknowledged_by(0))
+        assert (await view.explain("orders", 0)).waiting_for == []
+        cluster.brokers[3].hold()
+        cluster.brokers[2].elects = False
+        await cluster.brokers[2].zk.close()
+        await eventually(lambda: view.describe_partition("orders", 0).leader == 3)
+        assert (await view.explain("orders", 0)).waiting_for == [3]
+        cluster.brokers[3].let_go.set()
+
+
+async def test_at_min_isr_is_known_once_a_broker_was_asked(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await create_topic(cluster.operator, "strict", {0: (1, 2, 3)}, bytes(16), {"min.insync.replicas": "3"})
+        await cluster.topic("orders", (1, 2, 3))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        view = View(daemon, cluster.ask, cluster.release_of)
+        query = PartitionQuery(None, frozenset({Only.AT_MIN_ISR}), 10, None)
+        with pytest.raises(Refused, match=r"min\.insync\.replicas is not known yet"):
+            view.list_partitions(query)
+        assert view.describe_partition("orders", 0).at_min_isr is None
+        await view.refresh()
+        assert [p.topic for p in view.list_partitions(query).items] == ["strict"]
+        assert view.describe_partition("orders", 0).at_min_isr is False
+
+
+async def test_a_suspended_connection_is_not_ready(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        assert daemon.zk is not None
+        cluster.server.suspend(daemon.zk.session_id)
+        await eventually(lambda: not view.readiness().ok)
+        assert view.readiness().why == "the connection to ZooKeeper is suspended"
+        assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
+        await view.refresh()
+        assert view.status().holder == DAEMON, "what was seen before stays"
+        cluster.server.resume(daemon.zk.session_id)
+        await eventually(lambda: view.readiness().ok)
+
+
+async def test_gauges_are_those_of_the_model(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        await cluster.operator.create(paths.topic("broken"), b"{")
+        await eventually(lambda: view.gauges().malformed_znodes == 1)
+        found = view.gauges()
+        assert (found.mode, found.topics, found.partitions, found.active_brokers) == (GaugeMode.ACTIVE, 2, 3, 3)
+        assert (found.offline_partitions, found.preferred_replica_imbalance) == (0, 0)
+        assert sorted(found.brokers) == [1, 2, 3]
+        assert view.status().warnings[0].startswith("/brokers/topics/broken cannot be used")
+
+
+# -- operations
+
+
+async def test_a_take_over_and_a_hand_back_are_followed(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        view = View(daemon, cluster.ask, cluster.release_of)
+        planned = await view.takeover(OperationRequest(dry_run=True))
+        assert (planned.state, planned.steps[0].startswith("save a roll-back file")) == ("planned", True)
+        assert view.operation() is None
+        begun = await view.takeover(OperationRequest(reason="now"))
+        assert (begun.state, begun.kind, begun.reason) == ("running", "takeover", "now")
+        with pytest.raises(Refused, match="a takeover is running"):
+            await view.handback(OperationRequest())
+        await eventually(lambda: ended(view))
+        assert (state(view), message(view)) == ("done", f"daemon {DAEMON} holds the role, every broker knows")
+        assert (await view.handback(OperationRequest(dry_run=True))).state == "planned"
+        await view.handback(OperationRequest(reason="later"))
+        await eventually(lambda: ended(view))
+        assert state(view) == "done"
+        assert "holds the role, every broker knows" in message(view)
+        found = view.operation()
+        assert found is not None
+        assert found.steps[1].startswith("drained")
+
+
+async def test_refused_and_failed_operations_say_why(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        view = View(daemon, cluster.ask, cluster.release_of)
+        await cluster.operator.create(paths.deletion("old"), None)
+        assert (await view.takeover(OperationRequest(dry_run=True))).state == "refused"
+        await view.takeover(OperationRequest())
+        await eventually(lambda: ended(view))
+        assert (state(view), "topic deletions" in message(view)) == ("refused", True)
+        for each in cluster.brokers.values():
+            each.elects = False
+            await each.zk.close()
+        await view.handback(OperationRequest())
+        await eventually(lambda: ended(view))
+        assert (state(view), message(view)) == ("refused", "no broker is live: nobody could take the role")
+
+
+def ended(view: View) -> bool:
+    return state(view) != "running"
+
+
+def state(view: View) -> str:
+    found = view.operation()
+    assert found is not None
+    return found.state
+
+
+def message(view: View) -> str:
+    found = view.operation()
+    assert found is not None
+    return found.message
+
+
+# -- pages and counts, on models
+
+
+def several(topics: int, partitions: int) -> Cluster:
+    """Topics t00, t01, ... on three brokers; the second partition of each has lost broker 3."""
+    cluster = make_cluster()
+    for number in range(topics):
+        rows = cluster.observe_topic(topic(f"t{number:02}", [(1, 2, 3)] * partitions))
+        found = [P((1, 2, 3), leader=1, isr=(1, 2) if p == 1 else ()).leadership() for p in range(partitions)]
+        cluster.load_leadership(rows, found)
+    return cluster
+
+
+def walk(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr | None = None) -> tuple[list[str], int]:
+    """All pages: the partitions in order, and the number of pages."""
+    known = min_isr or MinIsr(None, {})
+    seen: list[str] = []
+    for number in range(1, 1000):
+        page = partition_page(cluster, query, known)
+        assert len(page.items) <= query.limit
+        seen += [f"{item.topic}-{item.partition}" for item in page.items]
+        if page.next is None:
+            return seen, number
+        query = query._replace(after=page.next)
+    raise AssertionError("the pages do not end")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_pages_of_partitions_meet_without_gap_or_overlap(limit: int) -> None:
+    cluster = several(5, 3)
+    every = [f"t{t:02}-{p}" for t in range(5) for p in range(3)]
+    assert walk(cluster, PartitionQuery(None, frozenset(), limit, None))[0] == every
+    assert walk(cluster, PartitionQuery("t03", frozenset(), limit, None))[0] == every[9:12]
+
+
+def test_a_page_looks_at_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "SCANNED_ROWS_MAX", 4)
+    cluster = several(5, 3)
+    seen, number = walk(cluster, PartitionQuery(None, frozenset({Only.UNDER_REPLICATED}), 100, None))
+    assert seen == [f"t{t:02}-1" for t in range(5)]
+    assert number == 4
+    assert [len(topic_page(cluster, 100, after).items) for after in (None, "t01", "t03")] == [2, 2, 1]
+
+
+def test_a_topic_that_vanishes_between_two_pages_is_passed_over() -> None:
+    cluster = several(3, 2)
+    page = partition_page(cluster, PartitionQuery(None, frozenset(), 3, None), MinIsr(None, {}))
+    assert page.next == "t01:0"
+    cluster.observe_topic_gone("t01")
+    rest = partition_page(cluster, PartitionQuery(None, frozenset(), 9, page.next), MinIsr(None, {}))
+    assert [item.topic for item in rest.items] == ["t02", "t02"]
+
+
+def test_filters_name_what_they_say() -> None:
+    cluster = make_cluster(P((1, 2), leader=1), P((2, 1), leader=1), P((3, 1), leader=3), P((1, 3), leader=1, isr=(1,)))
+    die(cluster, 3)
+    cluster.load_leadership([2], [P((3, 1), leader=3).leadership()])
+
+    def named(*only: Only, min_isr: MinIsr | None = None) -> list[str]:
+        return walk(cluster, PartitionQuery("t", frozenset(only), 10, None), min_isr)[0]
+
+    assert named(Only.OFFLINE) == ["t-2"]
+    assert named(Only.NOT_PREFERRED) == ["t-1"]
+    assert named(Only.UNDER_REPLICATED) == ["t-3"]
+    assert named(Only.OFFLINE, Only.UNDER_REPLICATED) == ["t-2", "t-3"]
+    assert named(Only.AT_MIN_ISR, min_isr=MinIsr(1, {})) == ["t-3"]
+    assert named(Only.AT_MIN_ISR, min_isr=MinIsr(1, {"t": 2})) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+async def test_a_large_model_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = several(4, 5)
+    exact = Census()
+    exact.count(cluster.rows)
+    assert (exact.under_replicated, exact.not_preferred, exact.leads[1], exact.hosts[3]) == (4, 0, 20, 20)
+    monkeypatch.setattr(census_module, "TURN_ROWS", 7)
+    counted = Counted()
+    assert counted.of(cluster) is None, "not counted yet, and too large to be counted at once"
+    await counted.refresh(cluster)
+    found = counted.of(cluster)
+    assert found is not None
+    assert (found.under_replicated, found.leads, found.hosts) == (exact.under_replicated, exact.leads, exact.hosts)
+    assert counted.of(several(4, 5)) is None, "another term's model"
+
+
+def test_rows_of_vanished_topics_do_not_count() -> None:
+    cluster = several(2, 3)
+    cluster.observe_topic_gone("t00")
+    found = Counted().of(cluster)
+    assert found is not None
+    assert (found.leads[1], found.under_replicated) == (3, 1)
+    assert broker(1).id == 1
+    assert Mode.ACTIVE.value == "active"

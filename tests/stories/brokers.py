@@ -1,0 +1,116 @@
+"""Brokers in their simplest form: what a sequence of requests leaves behind, whoever sent them.
+
+Both sides of a story drive such brokers: the requests of this controller, and the trace of Kafka's. They take part in
+what makes requests count: a LeaderAndIsr whose leader epoch is known is ignored, and so is one that names a leader
+which the broker does not know to be live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from state_machines.types import NO_LEADER, Leadership
+
+LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA = "LeaderAndIsr", "UpdateMetadata", "StopReplica"
+
+
+class Entry(Struct, frozen=True):
+    """What a request says of one partition. Partition epochs are left out: merged writes have fewer of them."""
+
+    leader: int = NO_LEADER
+    epoch: int = 0
+    isr: tuple[int, ...] = ()
+    replicas: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    recovering: bool = False
+    is_new: bool = False
+    delete: bool = False
+
+    @staticmethod
+    def of(held: Leadership, replicas: tuple[int, ...], *, is_new: bool = False) -> Entry:
+        """As LeaderAndIsr names it."""
+        return Entry(held.leader, held.leader_epoch, held.isr, replicas, (), held.recovering, is_new)
+
+    def __str__(self) -> str:
+        leader = "none" if self.leader == NO_LEADER else str(self.leader)
+        marks = [word for word in ("recovering", "is_new") if getattr(self, word)]
+        text = f"leader {leader} epoch {self.epoch} isr {ids(self.isr)}{''.join(' ' + m for m in marks)}"
+        return text.replace("is_new", "new") + (f" offline {ids(self.offline)}" if self.offline else "")
+
+
+class Request(Struct, frozen=True):
+    """One request: entries by partition, and with UpdateMetadata always the whole live list."""
+
+    kind: str
+    entries: dict[str, Entry]
+    live: tuple[int, ...] = ()
+
+    @property
+    def live_list_only(self) -> bool:
+        """An UpdateMetadata without partitions."""
+        return not self.entries
+
+
+class NaiveBroker:
+    """One incarnation of a broker."""
+
+    def __init__(self, broker_id: int) -> None:
+        self.id = broker_id
+        self.orders: dict[str, tuple[str, Entry]] = {}
+        self.metadata: dict[str, Entry] = {}
+        self.live: tuple[int, ...] = ()
+        self._epochs: dict[str, int] = {}
+
+    def copy(self) -> NaiveBroker:
+        """Another one that knows the same."""
+        other = NaiveBroker(self.id)
+        other.orders, other.metadata, other.live = dict(self.orders), dict(self.metadata), self.live
+        other._epochs = dict(self._epochs)
+        return other
+
+    def take(self, request: Request) -> None:
+        """Does what a broker does with the request."""
+        if request.kind == UPDATE_METADATA:
+            self.live = request.live
+            self.metadata.update(request.entries)
+        for name, entry in request.entries.items():
+            if request.kind == LEADER_AND_ISR:
+                self._order(name, entry)
+            elif request.kind == STOP_REPLICA and entry.epoch >= self._epochs.get(name, 0):
+                self.orders[name] = STOP_REPLICA, Entry(delete=entry.delete)
+
+    def _order(self, name: str, entry: Entry) -> None:
+        leader_known = entry.leader in self.live or entry.leader == self.id
+        if entry.epoch > self._epochs.get(name, -1) and leader_known:
+            self._epochs[name] = entry.epoch
+            self.orders[name] = LEADER_AND_ISR, entry
+
+
+def differences(ours: NaiveBroker, kafkas: NaiveBroker) -> list[str]:
+    """Where two brokers with the same id differ in the last that they were told and heeded."""
+    found = []
+    if ours.live != kafkas.live:
+        found.append(f"broker {ours.id} knows live {ids(ours.live)}, under Kafka {ids(kafkas.live)}")
+    for what, mine, theirs in (("order", ours.orders, kafkas.orders), ("metadata", ours.metadata, kafkas.metadata)):
+        found += [
+            f"broker {ours.id}, {what} of {name}: {_say(mine.get(name))}, under Kafka {_say(theirs.get(name))}"
+            for name in sorted({*mine, *theirs})
+            if mine.get(name) != theirs.get(name)
+        ]
+    return found
+
+
+def _say(told: tuple[str, Entry] | Entry | None) -> str:
+    return " ".join(map(str, told)) if isinstance(told, tuple) else str(told)
+
+
+def ids(brokers: Iterable[int]) -> str:
+    """Broker ids as the stories write them."""
+    return ",".join(map(str, brokers)) or "-"
+
+
+def parsed(text: str) -> tuple[int, ...]:
+    """The inverse of :func:`ids`."""
+    return () if text == "-" else tuple(map(int, text.split(",")))

@@ -1,0 +1,184 @@
+"""This controller's side of a story: model, decisions and audience, a ZooKeeper of dicts, and a commit without waits.
+
+============================================ =================================================================
+``brokers 1,2,3``                            registered before the story begins
+``given t-0 replicas 1,2 [leader 1 ...]``    a partition before the story begins; without a leader: no state znode
+``running``                                  a controller took office and has told everything
+``take-office``                              a new term begins
+``unheard-death 3`` / ``unheard-topic u 1``  before it, while there was no controller
+``brokers gone 1 back 2 bounced 3``          the registrations changed
+``topic t 1,2 2,3`` / ``expand t 3,1``       a topic appears; partitions are added to it
+``shutdown 1``                               a broker asks for its controlled shutdown
+``alter t-0 isr 1,2 [epoch 3] [version 4]``  the leader asks for an ISR; epochs are the present ones if not given
+``leader-writes t-0 isr 1,2``                the leader writes its ISR itself; ``notify t-0`` tells the controller
+``next-write t-0 conflict isr 1,2``          the leader's own write comes first; or ``reply-lost``, ``refused``
+``unclean t``                                the topic allows unclean elections
+============================================ =================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from state_machines.alter_partition import IsrRequest, alter_partitions, judge
+from state_machines.broker_change import broker_death, broker_return
+from state_machines.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.failover import failover
+from state_machines.topic_change import new_partitions
+from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
+from tests.core.model import broker, check_model
+from tests.stories.brokers import NaiveBroker, parsed
+from tests.stories.office import Office, split
+
+
+class Stage(Office):
+    """Plays the commands of one story; ``out`` holds the lines of the present step."""
+
+    def play(self, command: str) -> None:
+        """One command; what it leads to is committed, applied and told before the next."""
+        verb, *words = command.split()
+        commands: dict[str, Callable[..., None]] = {
+            "brokers": self.registrations,
+            "given": self.given,
+            "running": self.running,
+            "take-office": self.take_office,
+            "unheard-death": self.unheard_death,
+            "unheard-topic": self.unheard_topic,
+            "topic": self.topic,
+            "expand": self.expand,
+            "shutdown": self.shutdown,
+            "alter": self.alter,
+            "leader-writes": self.leader_writes,
+            "notify": self.notify,
+            "next-write": self.next_write,
+            "unclean": self.allow_unclean,
+        }
+        commands[verb](*words)
+        if verb.startswith("unheard"):
+            return
+        self.tell_brokers()
+        check_model(self.cluster, self.zookeeper, self.unobserved)
+
+    # -- before the story
+
+    def registrations(self, *words: str) -> None:
+        """Before the story who is there, in it what changed."""
+        if len(words) == 1:
+            self.registered = {b: broker(b, b) for b in parsed(words[0])}
+            self.brokers = {b: NaiveBroker(b) for b in self.registered}
+        else:
+            said = dict(zip(words[::2], map(parsed, words[1::2]), strict=True))
+            self.brokers_change(said.get("gone", ()), said.get("bounced", ()), said.get("back", ()))
+
+    def given(self, name: str, *words: str) -> None:
+        """A partition, with its state znode if it has a leader or had one."""
+        said = dict(zip(words[::2], words[1::2], strict=True))
+        topic, partition = split(name)
+        replicas = parsed(said["replicas"])
+        self.assign(topic, {partition: replicas})
+        if "leader" in said:
+            leader = NO_LEADER if said["leader"] == "none" else int(said["leader"])
+            isr = parsed(said["isr"]) if "isr" in said else replicas
+            epoch, version = int(said.get("epoch", "0")), int(said.get("version", "0"))
+            self.zookeeper.states[topic, partition] = Leadership(leader, epoch, isr, 1, version)
+
+    def assign(self, topic: str, replicas: dict[int, tuple[int, ...]]) -> None:
+        """The topic znode names these partitions, too."""
+        known = self.assigned.get(topic) or TopicAssignment(topic, None, {}, -1, self.new_zxid())
+        partitions = {**known.partitions, **{p: Assignment(r) for p, r in replicas.items()}}
+        self.assigned[topic] = TopicAssignment(topic, None, partitions, known.version + 1, known.czxid)
+
+    def running(self) -> None:
+        """Earlier events were decided and told: the story begins with brokers that know everything."""
+        self.load(1)
+        self.carry_out(failover)
+        assert not any(line.startswith("write") for line in self.out), "a running cluster has nothing to decide"
+        self.snapshot(self.registered)
+        self.tell_brokers()
+        self.out.clear()
+
+    # -- events
+
+    def take_office(self) -> None:
+        """A new term: everything is read, decided, and told to everybody."""
+        self.load(self.cluster.epoch + 1)
+        self.carry_out(partial(failover, unclean=self.allows_unclean))
+        self.tell_brokers()
+        self.snapshot(self.registered)
+
+    def unheard_death(self, broker_id: str) -> None:
+        """A broker dies while there is no controller."""
+        del self.registered[int(broker_id)]
+        self.leave(int(broker_id))
+
+    def unheard_topic(self, topic: str, *replicas: str) -> None:
+        """A topic appears while there is no controller."""
+        self.assign(topic, {p: parsed(r) for p, r in enumerate(replicas)})
+
+    def brokers_change(self, gone: tuple[int, ...], bounced: tuple[int, ...], back: tuple[int, ...]) -> None:
+        """One snapshot of the registrations: deaths first, returns after."""
+        zxid = self.new_zxid()
+        stayed = {b: known for b, known in self.registered.items() if b not in (*gone, *bounced)}
+        self.registered = dict(sorted({**stayed, **{b: broker(b, zxid) for b in (*bounced, *back)}}.items()))
+        for b in (*gone, *bounced):
+            self.leave(b)
+        self.cluster.observe_brokers({b: found for b, found in self.registered.items() if b not in bounced})
+        for b in back:
+            self.join(b)
+        if gone or bounced:
+            self.carry_out(partial(broker_death, dead=(*gone, *bounced), unclean=self.allows_unclean))
+        self.cluster.observe_brokers(self.registered)
+        for b in bounced:
+            self.join(b)
+        if back or bounced:
+            self.snapshot((*back, *bounced))
+            self.carry_out(partial(broker_return, returned=(*back, *bounced), unclean=self.allows_unclean))
+
+    def topic(self, topic: str, *replicas: str) -> None:
+        """A topic znode appeared."""
+        self.expand(topic, *replicas)
+
+    def expand(self, topic: str, *replicas: str) -> None:
+        """A topic znode names more partitions than before."""
+        known = self.assigned.get(topic)
+        first = len(known.partitions) if known is not None else 0
+        self.assign(topic, {first + n: parsed(r) for n, r in enumerate(replicas)})
+        self.carry_out(partial(new_partitions, rows=self.cluster.observe_topic(self.assigned[topic])))
+
+    def shutdown(self, broker_id: str) -> None:
+        """ControlledShutdown; the answer is what it still leads."""
+        self.cluster.observe_shutting_down(int(broker_id))
+        self.carry_out(partial(controlled_shutdown, broker=int(broker_id)))
+        left = [str(self.cluster.name(i)) for i in remaining(self.cluster, int(broker_id))]
+        self.out.append(f"answer: remaining {' '.join(left) or 'nothing'}")
+
+    def alter(self, name: str, *words: str) -> None:
+        """AlterPartition; the answer is what is judged once everything is committed."""
+        said = dict(zip(words[::2], words[1::2], strict=True))
+        held = self.zookeeper.states[split(name)]
+        asked = IsrRequest(
+            self.cluster.find(*split(name)),
+            int(said.get("epoch", held.leader_epoch)),
+            int(said.get("version", held.version)),
+            parsed(said["isr"]),
+            recovering=said.get("recovering") == "yes",
+            by_id=True,
+        )
+        self.carry_out(partial(alter_partitions, asked=[asked]))
+        answer = judge(self.cluster, asked)
+        assert answer is not None, "what was to be written is written by now"
+        self.out.append(f"answer: {answer.name}")
+
+    def notify(self, *names: str) -> None:
+        """ISR change notifications name these partitions."""
+        for name in names:
+            self.reread(self.row(name))
+
+    def next_write(self, name: str, *trouble: str) -> None:
+        """What befalls the next write to a state znode."""
+        self.trouble[name] = trouble
+
+    def allow_unclean(self, topic: str) -> None:
+        """The topic's configuration allows unclean elections."""
+        self.unclean.add(topic)

@@ -1,0 +1,152 @@
+"""Golden stories: what this controller does, to the letter, and that it comes to what Kafka's controller does.
+
+The rule, after every step: the state znodes have the same content (not the same versions: several writes of Kafka's
+are one here); each broker was last told, and heeded, the same about each partition and the live list; and no broker
+got more requests with partitions than from Kafka's controller. A live list alone, which Kafka sends with every
+UpdateMetadata, goes to a broker at most once more per step; and a broker that just joined may hear once more of what
+was decided for it at once, because the full state that it gets names it again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from state_machines.types import Broker, Leadership
+from tests.stories.brokers import LEADER_AND_ISR, UPDATE_METADATA, Entry, NaiveBroker, Request, differences
+from tests.stories.kafka import KafkaSide
+from tests.stories.script import Story
+from tests.stories.stage import Stage
+
+FOLDER = Path(__file__).parent
+STORIES = [Story.read(path) for path in sorted(FOLDER.glob("*.txt"))]
+
+
+class Play:
+    """Both sides of a story, step by step."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.kafka = KafkaSide(self.stage.replicas)
+        self._lives: dict[int, Broker] = {}
+
+    def step(self, commands: list[str], kafka: list[list[str]]) -> list[str]:
+        """Plays one step and returns its output; fails where the rule is broken."""
+        self.stage.begin()
+        self._lives = dict(self.stage.registered)
+        for command in commands:
+            self.stage.play(command)
+        if "running" in commands:
+            self._same_start()
+        self._same_lives()
+        for line in kafka:
+            self.kafka.play(line)
+        broken = self.compare()
+        assert not broken, "\n".join([f"after {commands}:", *broken, *self.stage.out])
+        return self.stage.out
+
+    def _same_start(self) -> None:
+        """Kafka's side begins with what the cluster holds and its brokers know."""
+        self.kafka.states = {f"{t}-{p}": held for (t, p), held in self.stage.zookeeper.states.items()}
+        for broker_id in self.stage.brokers:
+            self.kafka.brokers[broker_id] = self.stage.brokers[broker_id].copy()
+        self.stage.begin()
+
+    def _same_lives(self) -> None:
+        """The same brokers live and die on both sides; a new life knows nothing."""
+        found, before, known = self.stage.registered, self._lives, self.kafka.brokers
+        self.kafka.brokers = {
+            b: known[b] if b in known and before.get(b, life) == life else NaiveBroker(b) for b, life in found.items()
+        }
+        self.kafka.begin(tuple(sorted(found)), self.stage.cluster.live)
+
+    def compare(self) -> list[str]:
+        """Where the rule is broken."""
+        ours = {f"{t}-{p}": content(held) for (t, p), held in self.stage.zookeeper.states.items()}
+        kafkas = {name: content(held) for name, held in self.kafka.states.items() if name in ours}
+        broken = [f"znode of {n}: {ours[n]}, under Kafka {kafkas.get(n)}" for n in ours if ours[n] != kafkas.get(n)]
+        for broker_id, broker in self.stage.brokers.items():
+            broken += differences(broker, self.kafka.brokers[broker_id])
+            sent, allowed = self.stage.sent[broker_id], self.kafka.sent[broker_id]
+            joined = self._lives.get(broker_id) != self.stage.registered[broker_id]
+            if sent[False] > allowed[False] + joined:
+                broken.append(f"broker {broker_id}: {sent[False]} requests, from Kafka {allowed[False]}")
+            if sent[True] > max(1, allowed[True]):
+                broken.append(f"broker {broker_id}: {sent[True]} live lists alone, from Kafka {allowed[True]}")
+        return broken
+
+
+def content(held: Leadership) -> Leadership:
+    """What must be the same on both sides."""
+    return replace(held, controller_epoch=0, version=0)
+
+
+@pytest.mark.parametrize("story", [pytest.param(s, id=s.path.stem, marks=pytest.mark.seed(*s.seeds)) for s in STORIES])
+def test_story(story: Story, request: pytest.FixtureRequest) -> None:
+    play = Play()
+    found = [replace(step, output=play.step(step.commands, step.kafka)) for step in story.steps]
+    if request.config.getoption("--rewrite-stories"):
+        story.path.write_text(replace(story, steps=found).text())
+    else:
+        for step, told in zip(found, story.steps, strict=True):
+            assert step.output == told.output, f"{story.path.name}: after {step.commands}"
+
+
+DEATH = [
+    "W t-0 leader 2 epoch 1 isr 2",
+    "L 2 t-0",
+    "U 2,3 t-0",
+    "W t-1 leader 2 epoch 1 isr 2",
+    "L 2 t-0 t-1",
+    "U 2,3 t-0 t-1",
+]
+
+
+@pytest.mark.parametrize(
+    ("trace", "broken"),
+    [
+        pytest.param(DEATH, "", id="as it is"),
+        pytest.param(["W t-0 leader 2 epoch 1 isr 2,3", *DEATH[1:]], "znode of t-0", id="another ISR"),
+        pytest.param(["W t-0 leader 2 epoch 2 isr 2", *DEATH[1:]], "znode of t-0", id="another leader epoch"),
+        pytest.param(DEATH[:3] + DEATH[4:], "znode of t-1", id="one write less"),
+        pytest.param([DEATH[0], *DEATH[2:4], DEATH[5]], "order of t-0", id="a replica that is not told"),
+        pytest.param([*DEATH[:4], "L 2 new t-1", DEATH[5]], "order of t-1", id="told as new"),
+        pytest.param([*DEATH[:5], "U 2 t-0 t-1"], "metadata of t-1", id="a broker that misses metadata"),
+        pytest.param([*DEATH, "S 2 t-1"], "order of t-1", id="a replica that is stopped"),
+        pytest.param([DEATH[0], DEATH[3], *DEATH[5:]], "2 requests, from Kafka 1", id="fewer requests"),
+        pytest.param([*DEATH, "live 1,2,3", "U 2,3 t-0 t-1"], "offline 1", id="an offline replica that is not"),
+    ],
+)
+def test_the_rule_finds_what_differs(trace: list[str], broken: str) -> None:
+    """A judge that lets everything pass would be no judge."""
+    play = Play()
+    given = ["brokers 1,2,3", "given t-0 replicas 1,2 leader 1", "given t-1 replicas 2,1 leader 2", "running"]
+    play.step(given, [])
+    if not broken:
+        play.step(["brokers gone 1"], [line.split() for line in trace])
+        return
+    with pytest.raises(AssertionError) as found:
+        play.step(["brokers gone 1"], [line.split() for line in trace])
+    assert broken in str(found.value)
+
+
+def test_what_a_broker_does_not_heed_does_not_count() -> None:
+    """A known leader epoch, and a leader that is not on the broker's live list (KAFKA-4443)."""
+    told = NaiveBroker(1)
+    told.take(Request(UPDATE_METADATA, {}, (1, 2)))
+    first = Entry(2, 5, (2, 1), (1, 2))
+    told.take(Request(LEADER_AND_ISR, {"t-0": first}))
+    told.take(Request(LEADER_AND_ISR, {"t-0": replace(first, isr=(2,))}))
+    told.take(Request(LEADER_AND_ISR, {"t-0": replace(first, epoch=6, leader=3)}))
+    assert told.orders == {"t-0": (LEADER_AND_ISR, first)}
+    assert told.copy().orders == told.orders
+    assert differences(told, told.copy()) == []
+    assert len(differences(told, NaiveBroker(1))) == 2
+
+
+def test_rewriting_keeps_what_people_wrote() -> None:
+    for story in STORIES:
+        assert Story.read(story.path).text() == story.path.read_text()
+        assert story.seeds
