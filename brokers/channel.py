@@ -3,7 +3,8 @@
 Within a seal: UpdateMetadata with the live list alone (where LeaderAndIsr follows), LeaderAndIsr, UpdateMetadata of
 partitions, StopReplica. A follower that is sent to a leader which is not in its live list ignores it for good, so
 no LeaderAndIsr leaves before the present live list was acknowledged (KAFKA-4443). Changes go ahead of the turns of
-a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once.
+a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once. A follower hears
+of a new leader after the leader itself has acknowledged (for at most ``LEADER_FIRST_S_MAX``).
 
 A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
 meanwhile follows. Only the end of the incarnation ends the retries (Kafka ``RequestSendThread``).
@@ -15,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from functools import partial
+from typing import Final
 
 from msgspec import Struct
 
@@ -29,6 +31,10 @@ from state_machines.audience import Outbox
 from state_machines.types import Broker
 
 log = logging.getLogger("regent.brokers")
+
+LEADER_FIRST_S_MAX: Final = 1.0
+"""How long followers are told later than their leader."""
+HELD_POLL_S: Final = 0.005
 
 Rows = Mapping[int, bool] | range
 
@@ -62,6 +68,9 @@ class Channel:
         self._refused: set[int] = set()
         self._behind_since_s: float | None = None
         self._sealed_since_s: float | None = None
+        self._held: set[int] = set()
+        self._held_at = (-1, -1, -1)
+        self._held_since_s: float | None = None
         self._in_flight = 0
         self._busy = False
         self._heard_turn = False
@@ -153,8 +162,9 @@ class Channel:
         self._next_seal_s = shared.now_s() + shared.settings.seal_interval_ms / 1000
         if outbox.lead:
             await self._tell_live_list()
-        cut, leads = shared.sealer.cut(shared.now_s()), outbox.take_lead(REQUEST_ROWS_MAX)
-        if outbox.lead:
+        held = self._held_back()
+        cut, leads = shared.sealer.cut(shared.now_s()), outbox.take_lead(REQUEST_ROWS_MAX, held)
+        if len(outbox.lead) > len(held):
             self._next_seal_s = 0.0
             await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
             return
@@ -168,6 +178,22 @@ class Channel:
         outbox.position, self._heard_turn = reached, self._heard_turn and reached < cut
         if stops:
             await self._tell_stops(stops)
+
+    def _held_back(self) -> set[int]:
+        """Rows whose leader is told first, for a bounded time: a leader that does not answer holds nobody up."""
+        audience, now_s = self._audience, self._shared.now_s()
+        seen = audience.acknowledged, audience.feed.number, len(self.outbox.lead)
+        if seen != self._held_at:
+            self._held, self._held_at = audience.held(self.broker.id), seen
+        held = self._held
+        if not held:
+            self._held_since_s = None
+            return held
+        self._held_since_s = self._held_since_s or now_s
+        if now_s - self._held_since_s > LEADER_FIRST_S_MAX:
+            return set()
+        self._next_seal_s = max(self._next_seal_s, now_s + HELD_POLL_S)
+        return held
 
     async def _turn(self) -> None:
         outbox = self.outbox
@@ -193,10 +219,17 @@ class Channel:
         self.outbox.live_version = version
 
     async def _tell_leaders(self, rows: Rows, body: bytes | None) -> None:
-        if body is not None:
-            self._in_flight = len(rows)
+        if body is None:
+            return
+        self._in_flight = len(rows)
+        self.outbox.telling = dict(rows) if isinstance(rows, dict) else {}
+        try:
             errors = await self._link.deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
-            self._answered(errors, Api.LEADER_AND_ISR, rows)
+        finally:
+            self.outbox.telling = {}
+            self._audience.acknowledged += 1
+        self._answered(errors, Api.LEADER_AND_ISR, rows)
+        self._shared.progress.set()
 
     async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
         self._in_flight = len(entries)

@@ -115,6 +115,19 @@ class Channels:
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
+    async def leaders_told(self, rows: Iterable[int], timeout_s: float) -> bool:
+        """Waits until the leader of each row has acknowledged that it leads; False where time was too short."""
+        waiting = [row for row in rows if self._audience.leader_waits(row)]
+        try:
+            async with asyncio.timeout(timeout_s):
+                while waiting:
+                    self._shared.progress.clear()
+                    await self._shared.progress.wait()
+                    waiting = [row for row in waiting if self._audience.leader_waits(row)]
+        except TimeoutError:
+            return False
+        return True
+
     def unacknowledged_by(self, row: int) -> frozenset[int]:
         """Brokers that have not acknowledged the last change of a row."""
         return self._audience.unacknowledged_by(row)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import aclosing
 
 import anyio
 
@@ -20,7 +21,8 @@ from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import Fence, KafkaStore, Malformed
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
 from metadata_store.port import ZooKeeper
 from state_machines.cluster import Cluster
 from state_machines.decision import Change, Decision, ReplicaMove
@@ -33,6 +35,7 @@ state_change = logging.getLogger("regent.state-change")
 
 
 GATE_POLL_S = 0.02
+CONTENDED = "contended: tried again at its next event"
 
 
 class Controller:
@@ -67,45 +70,63 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
+        self._beside: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
         self.ready.set()
         self._rounds_max = conflict_rounds_max
 
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Runs something beside the queue that ends with the term."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def close(self) -> None:
+        """Ends what runs beside the queue."""
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
+
     # -- the one path
 
     async def carry_out(self, decide: Decide, why: str) -> Report:
-        """Decides, commits, applies and tells until everything is settled; raises Fenced or TermEnded."""
+        """Decides, commits, applies and tells until everything is settled; raises Fenced or TermEnded.
+
+        After ``conflict_rounds_max`` rounds what is left is sent singly, so that a contended partition does not hold
+        up those that shared a multi with it; after as many again it is given up, which never ends the term. Rounds
+        that a lost connection cut short do not count: the lease bounds those.
+        """
         report = Report(why)
         only: Collection[int] | None = None
-        for _ in range(self._rounds_max):
-            only = await self._round(decide, only, report)
+        rounds = 0
+        while rounds < 2 * self._rounds_max:
+            writes_max = WRITES_MAX if rounds < self._rounds_max else 1
+            before = report.conflicts, report.unknown, report.written
+            only = await self._round(decide, only, report, writes_max)
             if not only:
                 break
-        for entity in sorted(only or ()):
-            await self._settle_singly(decide, entity, report)
+            rounds += _stuck(before, report)
+        else:
+            self._give_up(only or (), CONTENDED, report)
         self._count(report)
         return report
 
-    async def _settle_singly(self, decide: Decide, entity: int, report: Report) -> None:
-        """One entity by itself; it stays contended without holding up, or resigning for, the rest."""
-        for _ in range(self._rounds_max):
-            if not await self._round(decide, [entity], report):
-                return
-        report.failed["contended: tried again at its next event"] += 1
-
-    async def _round(self, decide: Decide, only: Collection[int] | None, report: Report) -> set[int]:
+    async def _round(
+        self, decide: Decide, only: Collection[int] | None, report: Report, writes_max: int
+    ) -> Collection[int]:
         """One decide, commit, apply, tell; returns what is unsettled, read again and told."""
         await self.connected()
         draft = Draft(self.cluster, only)
         decide(draft)
         decision = draft.finish()
         report.refuse(decision.refusals)
-        unsettled = await self._commit(decision, report)
+        unsettled = sorted(await self._commit(decision, report, writes_max))
         if unsettled:
-            await self.reread(sorted(unsettled))
+            await self.reread(unsettled)
         return unsettled
 
-    async def _commit(self, decision: Decision, report: Report) -> set[int]:
+    async def _commit(self, decision: Decision, report: Report, writes_max: int) -> set[int]:
         stops: dict[int, list[ReplicaMove]] = {}
         for move in decision.replica_moves:
             stops.setdefault(move.entity, []).append(move)
@@ -114,31 +135,38 @@ class Controller:
         self._enter(decision.moves, unwritten, report)
         self.channels.metadata_changed(decision.metadata)
         pending = set(written)
+        commit = self.store.commit(decision.writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
-            async for outcome in self.store.commit(decision.writes, self.cluster.name, self.fence):
-                self.term.check()
-                moves = [move for change in outcome.applied for move in stops.get(change.entity, ())]
-                self._enter(outcome.applied, moves, report)
-                self.counters.commits += 1
-                self.counters.writes += len(outcome.applied)
-                report.conflicts += len(outcome.conflicts)
-                report.unknown += len(outcome.unknown)
-                pending.difference_update(change.entity for change in outcome.applied)
-                self._final(outcome.gone, outcome.refused, pending, report)
+            async with aclosing(commit) as outcomes:
+                async for outcome in outcomes:
+                    self.term.check()
+                    moves = [move for change in outcome.applied for move in stops.get(change.entity, ())]
+                    self._enter(outcome.applied, moves, report)
+                    self._settle(outcome, pending, report)
         except NotConnected:
             self.term.check()
         return pending
 
-    def _final(
-        self, gone: Sequence[int], refused: Sequence[tuple[int, object]], pending: set[int], report: Report
-    ) -> None:
-        """Outcomes that this decision cannot change: counted, tried again at the entity's next event."""
-        pending.difference_update(gone)
-        if gone:
-            report.failed["its znode is gone: recreate the topic or wait for its deletion"] += len(gone)
-        for entity, code in refused:
-            pending.discard(entity)
-            report.failed[f"ZooKeeper refused the write ({code}): check jute.maxbuffer and the znode's ACL"] += 1
+    def _settle(self, outcome: StateOutcome, pending: set[int], report: Report) -> None:
+        """Counts an outcome. What this decision cannot change is given up: tried again at the entity's next event."""
+        self.counters.commits += 1
+        self.counters.writes += len(outcome.applied)
+        report.written += len(outcome.applied)
+        report.conflicts += len(outcome.conflicts)
+        report.unknown += len(outcome.unknown)
+        pending.difference_update(change.entity for change in outcome.applied)
+        pending.difference_update(outcome.gone, (entity for entity, _ in outcome.refused))
+        self._give_up(outcome.gone, "its znode is gone: recreate the topic or wait for its deletion", report)
+        for entity, code in outcome.refused:
+            why = f"ZooKeeper refused the write ({code.name}): check jute.maxbuffer and the znode's ACL"
+            self._give_up([entity], why, report)
+
+    def _give_up(self, rows: Collection[int], why: str, report: Report) -> None:
+        """What needs no write is entered and told all the same: a partition under a dead leader is Offline."""
+        if rows:
+            report.failed[why] += len(rows)
+            self.cluster.observe_undecided(rows)
+            self.channels.metadata_changed(rows)
 
     def _enter(self, changes: Sequence[Change], moves: Sequence[ReplicaMove], report: Report) -> None:
         """Apply, then tell. A dead term does neither."""
@@ -178,13 +206,17 @@ class Controller:
         return found.brokers
 
     async def read_states(self, pairs: Sequence[TopicPartition]) -> list[Leadership | Malformed | None]:
-        """State znodes of partitions, read after a ``sync``; malformed ones are reported by path."""
+        """State znodes of partitions, read after a ``sync``; malformed ones are reported by path and watched."""
         found: list[Leadership | Malformed | None] = []
         while True:
             await self.connected()
+            since = self.zk.last_zxid
             try:
                 await self.zk.sync("/brokers/topics")
                 found = await self.store.load_states(pairs)
+                bad = [state.path for state in found if isinstance(state, Malformed)]
+                if bad:
+                    await self.zk.watch(data=bad, since_zxid=since)
                 break
             except (NotConnected, OutcomeUnknown):
                 self.term.check()
@@ -195,12 +227,19 @@ class Controller:
         return found
 
     def malformed(self, found: Malformed) -> None:
-        """A znode that cannot be understood: reported once by its path, everything else goes on."""
+        """A znode that cannot be understood: reported once by its path, everything else goes on.
+
+        It stays listed until a watch says that it changed, then it is read again.
+        """
         if self.counters.malformed.get(found.path) != found.why:
             log.error(
                 "%s cannot be used: %s; mend or delete it, the rest of the cluster is served", found.path, found.why
             )
             self.counters.malformed[found.path] = found.why
+
+    def malformed_below(self, parent: str) -> list[str]:
+        """Paths of malformed children of a znode: they are watched like the others."""
+        return [path for path in self.counters.malformed if path.rpartition("/")[0] == parent]
 
     async def connected(self) -> None:
         """Waits until connection, claim and lease hold; raises TermEnded where the term is over."""
@@ -218,3 +257,9 @@ class Controller:
         self.counters.failures.update(report.failed)
         if report.done or report.refused or report.failed:
             log.info("%s", report.sentence())
+
+
+def _stuck(before: tuple[int, int, int], report: Report) -> bool:
+    """Whether a round met other writers, or got nothing through (a server that hangs up at large requests)."""
+    conflicts, unknown, written = before
+    return report.conflicts > conflicts or (report.unknown > unknown and report.written == written)

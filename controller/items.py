@@ -62,7 +62,9 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
         epoch=broker.epoch,
         rack=broker.rack,
         listeners=[
-            models.Listener(name=e.listener, host=e.host, port=e.port, security_protocol=PROTOCOL_NAMES[e.security_protocol])
+            models.Listener(
+                name=e.listener, host=e.host, port=e.port, security_protocol=PROTOCOL_NAMES[e.security_protocol]
+            )
             for e in broker.endpoints
         ],
         leads=census.leads[broker.id],

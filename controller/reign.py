@@ -25,6 +25,7 @@ from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import arm_parents, take_office
 from controller.handlers.isr_notification import isr_notification
+from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.topic_change import partition_modifications, topic_change
 from controller.lease import Lease
@@ -115,6 +116,7 @@ class Reign:
             "topic_change": lambda _: topic_change(self.controller),
             "partition_modifications": lambda e: partition_modifications(self.controller, str(e.detail)),
             "isr_notification": lambda _: isr_notification(self.controller),
+            "mended_state": lambda e: mended_state(self.controller, str(e.detail)),
             "reconnected": lambda _: self._rearm(),
             "alter_partition": lambda e: alter_partition(self.controller, pending(e)),
             "controlled_shutdown": lambda e: controlled_shutdown_call(self.controller, pending(e)),
@@ -136,6 +138,7 @@ class Reign:
                 self.term.end(f"error: {type(error).__name__}: {error}")
         self.term.end("the daemon stops")
         self.queue.clear()
+        await self.controller.close()
         await self.channels.close()
         assert self.term.why_ended is not None
         return self.term.why_ended
@@ -189,6 +192,7 @@ class Reign:
     def watched(self, event: WatchEvent) -> None:
         """A watch fired: only enqueues."""
         path, kind = event
+        mended = self._counters.malformed.pop(path, None) is not None
         if path in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
             self._validate_soon()
         elif path == paths.TOPICS:
@@ -197,6 +201,8 @@ class Reign:
             self.queue.signal("isr_notification")
         elif path.startswith(paths.BROKER_IDS):
             self.queue.signal("broker_change")
+        elif mended and paths.partition_of_state(path) is not None:
+            self.queue.signal("mended_state", path)
         elif path.startswith(f"{paths.TOPICS}/"):
             name = path.rpartition("/")[2]
             if kind is WatchKind.DELETED:
@@ -246,6 +252,7 @@ class Reign:
             data=[
                 *(paths.broker(b) for b in self.cluster.brokers),
                 *(paths.topic(name) for name in self.cluster.topic_index),
+                *self._counters.malformed,
             ],
             since_zxid=since,
         )

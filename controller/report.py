@@ -16,6 +16,7 @@ class Report:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.unclean = 0
+        self.written = 0
         self.conflicts = 0
         self.unknown = 0
         self.failed: Counter[str] = Counter()

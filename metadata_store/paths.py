@@ -67,6 +67,13 @@ def state(name: str, number: int) -> str:
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
+def partition_of_state(path: str) -> tuple[str, int] | None:
+    """Topic and partition of a path that :func:`state` made; None for any other."""
+    parts = path.removeprefix(f"{TOPICS}/").split("/")
+    known = path.startswith(f"{TOPICS}/") and len(parts) == 4 and (parts[1], parts[3]) == ("partitions", "state")
+    return (parts[0], int(parts[2])) if known and parts[2].isdecimal() else None
+
+
 def config(kind: str, name: str) -> str:
     """Configuration of an entity; ``kind`` is one of ``CONFIG_KINDS``."""
     return f"{CONFIG}/{kind}/{name}"

@@ -134,14 +134,16 @@ class Outbox:
 
     ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
     sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
-    waits in ``after`` until it was taken. ``position`` and ``live_version`` are what the broker was sent of the feed
+    waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way.
+    ``position`` and ``live_version`` are what the broker was sent of the feed
     and of the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come.
     """
 
-    __slots__ = ("after", "lead", "live_version", "position", "stop", "turn", "turn_end")
+    __slots__ = ("after", "lead", "live_version", "position", "stop", "telling", "turn", "turn_end")
 
     def __init__(self, position: int) -> None:
         self.lead: dict[int, bool] = {}
+        self.telling: dict[int, bool] = {}
         self.stop: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
         self.position = position
@@ -161,9 +163,14 @@ class Outbox:
         self.after.pop(i, None)
         self.stop[i] = delete or self.stop.get(i, False)
 
-    def take_lead(self, limit: int) -> dict[int, bool]:
-        """Removes and returns the first ``limit`` LeaderAndIsr entries."""
-        taken, self.lead = _split(self.lead, limit)
+    def take_lead(self, limit: int, held: frozenset[int] | set[int] = frozenset()) -> dict[int, bool]:
+        """Removes and returns the first ``limit`` LeaderAndIsr entries that are not ``held``."""
+        if held:
+            free = {i: is_new for i, is_new in self.lead.items() if i not in held}
+            taken, _ = _split(free, limit)
+            self.lead = {i: is_new for i, is_new in self.lead.items() if i not in taken}
+        else:
+            taken, self.lead = _split(self.lead, limit)
         return taken
 
     def take_stop(self, limit: int) -> dict[int, bool]:
@@ -195,6 +202,7 @@ class Audience:
         self.feed = Feed()
         self.outboxes: dict[int, Outbox] = {}
         self.live_version = 1
+        self.acknowledged = 0
         self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
 
     def add(self, broker: int) -> Outbox:
@@ -264,6 +272,20 @@ class Audience:
         if outbox is not None:
             for i in rows:
                 outbox.add_lead(i, is_new=is_new)
+
+    def held(self, broker: int) -> set[int]:
+        """Rows that the broker must not hear yet: followers are told after their leader.
+
+        A follower that asks a broker which does not know yet that it leads is refused, and waits for a second
+        (``replica.fetch.backoff.ms``) before it asks again: so would every record with acks=all.
+        """
+        return {i for i in self.outboxes[broker].lead if self.leader_waits(i, besides=broker)}
+
+    def leader_waits(self, i: int, besides: int | None = None) -> bool:
+        """Whether the leader of a row has still to hear, or to acknowledge, that it leads."""
+        leader = self.view.rows[i].leader
+        outbox = self.outboxes.get(leader) if leader != besides else None
+        return outbox is not None and (i in outbox.lead or i in outbox.telling)
 
     def behind(self, outbox: Outbox) -> bool:
         """Whether something waits for the incarnation, the snapshot included."""

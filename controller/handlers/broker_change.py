@@ -20,7 +20,8 @@ async def broker_change(c: Controller) -> None:
     """Reads all registrations, then carries out deaths first and returns after."""
     since = c.zk.last_zxid
     found = await c.read_brokers()
-    await c.zk.watch(children=[paths.BROKER_IDS], data=[paths.broker(b) for b in found], since_zxid=since)
+    watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
+    await c.zk.watch(children=[paths.BROKER_IDS], data=watched, since_zxid=since)
     c.term.check()
     delta = compare(c.cluster.brokers, found)
     if delta.empty:

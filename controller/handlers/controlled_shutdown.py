@@ -12,6 +12,9 @@ from controller.calls import PendingCall
 from controller.controller import Controller
 from state_machines.controlled_shutdown import controlled_shutdown, remaining
 
+TOLD_S_MAX = 2.0
+"""How long the answer waits for the new leaders; the broker itself waits for 30 s."""
+
 log = logging.getLogger("regent.controller")
 
 
@@ -30,6 +33,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
         await c.carry_out(
             partial(controlled_shutdown, broker=call.broker_id), f"broker {call.broker_id} asks to shut down"
         )
+        hosted = c.cluster.hosted(call.broker_id)
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
             log.warning(
@@ -40,6 +44,19 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
             )
         else:
             log.info("broker %d may stop: it leads nothing that another replica could lead", call.broker_id)
-        pending.answer(ControlledShutdownReply(Error.NONE, left))
+    except BaseException:
+        pending.refuse()
+        raise
+    moved = [i for i in hosted if c.cluster.rows[i].leader != call.broker_id]
+    c.spawn(_answer_when_told(c, pending, ControlledShutdownReply(Error.NONE, left), moved))
+
+
+async def _answer_when_told(
+    c: Controller, pending: PendingCall, reply: ControlledShutdownReply, rows: list[int]
+) -> None:
+    """The broker goes down at once when it is answered: the leaders that take over should serve by then."""
+    try:
+        await c.channels.leaders_told(rows, TOLD_S_MAX)
+        pending.answer(reply)
     finally:
         pending.refuse()

@@ -23,6 +23,7 @@ log = logging.getLogger("regent.controller")
 async def take_office(c: Controller) -> None:
     """Loads the model, elects, tells every broker everything."""
     started_s = time.monotonic()
+    c.counters.malformed.clear()
     since = c.zk.last_zxid
     await c.store.ensure_top_level_paths()
     bad = await c.store.set_up_features(c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
@@ -70,7 +71,8 @@ async def load_brokers(c: Controller) -> None:
     since = c.zk.last_zxid
     found = await c.read_brokers()
     c.cluster.observe_brokers(found)
-    await c.zk.watch(data=[paths.broker(b) for b in found], since_zxid=since)
+    watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
+    await c.zk.watch(data=watched, since_zxid=since)
 
 
 async def load_topics(c: Controller, since: int) -> None:
@@ -81,5 +83,6 @@ async def load_topics(c: Controller, since: int) -> None:
             c.malformed(found)
         else:
             topics.append(found)
-    await c.zk.watch(data=[paths.topic(t.name) for t in topics], since_zxid=since)
+    watched = [*(paths.topic(t.name) for t in topics), *c.malformed_below(paths.TOPICS)]
+    await c.zk.watch(data=watched, since_zxid=since)
     load(c, await bring_in(c, topics))

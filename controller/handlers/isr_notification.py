@@ -26,4 +26,7 @@ async def isr_notification(c: Controller) -> None:
                 named[row] = None
     if named:
         await c.reread(list(named))
-    await c.store.delete_children([f"{paths.ISR_CHANGES}/{name}" for name in names], c.fence)
+    processed = [f"{paths.ISR_CHANGES}/{name}" for name in names]
+    await c.store.delete_children(processed, c.fence)
+    for path in processed:
+        c.counters.malformed.pop(path, None)

@@ -7,6 +7,7 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply
 from controller.calls import PendingCall
 from controller.controller import Controller
+from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
 
 
@@ -27,6 +28,7 @@ async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
             c.malformed(block)
             pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
             return
+        c.counters.malformed.pop(paths.PRODUCER_IDS, None)
         pending.answer(AllocateProducerIdsReply(Error.NONE, block.start, block.end - block.start + 1))
     except Contended:
         pending.answer(AllocateProducerIdsReply(Error.REQUEST_TIMED_OUT))

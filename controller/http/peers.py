@@ -40,3 +40,5 @@ class PeerProtocol(H11Protocol):
         super().connection_made(transport)
         peer = peer_of(transport.get_extra_info("socket"))
         self.client = (f"{_PREFIX}{peer.uid}", peer.pid)
+        # As if it had been answered once: a peer that sends no whole request in time must not hold a place for ever.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)

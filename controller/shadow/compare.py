@@ -36,10 +36,12 @@ class Seen(Struct, frozen=True, gc=False):
 class Step(Struct, frozen=True, gc=False):
     """One decision of ours about one partition: the leadership it leads to, and how many leader epochs it raises.
 
-    ``happening`` is the number of what it answers, ``why`` the constant reason of the rule.
+    ``happening`` is the number of what it answers, ``controller`` the epoch of the first controller that could answer
+    it, ``why`` the constant reason of the rule.
     """
 
     happening: int
+    controller: int
     leader: int
     isr: tuple[int, ...]
     epochs: int
@@ -106,7 +108,7 @@ def judge(base: Leadership | None, steps: Sequence[Step], seen: Leadership) -> J
         beyond = epochs > sum(step.epochs for step in steps)
         return Judgement(Outcome.BEYOND if beyond else Outcome.UNDER_WAY, 0, changes)
     last = steps[count - 1]
-    agrees = last.leader == seen.leader and same_isr(last.isr, seen.isr)
+    agrees = last.leader == seen.leader and same_isr(last.isr, seen.isr) and last.controller <= seen.controller_epoch
     return Judgement(Outcome.AGREES if agrees else Outcome.DIFFERS, count, changes)
 
 

@@ -44,12 +44,13 @@ class Kind(StrEnum):
 class Happening:
     """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
 
-    ``rows`` are the new partitions of a CREATION. A SHUTDOWN is inferred from what the other controller wrote: until
+    ``controller`` is the epoch of the controller in office. ``rows`` are the new partitions of a CREATION. A SHUTDOWN is inferred from what the other controller wrote: until
     it is ``confirmed``, its matches are only ``provisional``. ``doubt``: why something may have happened before it that
     nobody saw. ``expected`` and ``met`` count partitions.
     """
 
     number: int
+    controller: int
     kind: Kind
     who: tuple[int, ...]
     brokers: Mapping[int, Broker] = field(repr=False)
@@ -112,7 +113,8 @@ def carry_out(cluster: Cluster, happening: Happening, rows: Sequence[int]) -> li
 def step_of(change: Change, happening: Happening) -> Step:
     """A write as a step."""
     before, after = leadership_of(change.before), change.after
-    return Step(happening.number, after.leader, after.isr, after.leader_epoch - epoch_of(before), change.why)
+    epochs = after.leader_epoch - epoch_of(before)
+    return Step(happening.number, happening.controller, after.leader, after.isr, epochs, change.why)
 
 
 def replay(i: int, row: PartitionRow, base: Leadership | None, happenings: Sequence[Happening]) -> list[Step]:
@@ -182,7 +184,7 @@ def _split(happening: Happening) -> Iterator[list[Happening]]:
 def _joined(one: Happening, two: Happening) -> Iterator[list[Happening]]:
     """Two neighbours as one snapshot, or the other way round."""
     if Kind.FAILOVER in {one.kind, two.kind}:
-        yield [replace(two, kind=Kind.FAILOVER, who=(), rows=frozenset(), shutting_down=frozenset())]
+        yield [replace(two, kind=Kind.FAILOVER, who=(), rows=one.rows | two.rows, shutting_down=frozenset())]
         return
     if one.kind is two.kind and one.kind in {Kind.DEATH, Kind.RETURN}:
         yield [replace(two, who=tuple(sorted({*one.who, *two.who})))]

@@ -12,7 +12,7 @@ from controller.shadow.happenings import Kind
 from controller.shadow.reading import Office
 from controller.shadow.tracker import BEING_REASSIGNED, FORGOTTEN, READ_LATE, SEVERAL, UNSEEN_TERM, Tracker
 from state_machines.broker_change import BrokerDelta, compare
-from state_machines.types import Broker, TopicAssignment
+from state_machines.types import Broker, Leadership, TopicAssignment
 
 
 @dataclass(slots=True)
@@ -30,13 +30,14 @@ class Timeline:
         self.tracker = tracker
         self.epoch = 0
         self.holder: int | None = None
+        self._last_holder: int | None = None
         self._fresh: list[Fresh] = []
         self._adopted: set[int] = set()
 
     def begin(self, office: Office, topics: Iterable[TopicAssignment], now: float) -> None:
         """Starts over with what is there: the next states are taken as they are."""
         self.tracker.begin(office.epoch, office.brokers, now)
-        self.epoch, self.holder = office.epoch, office.holder
+        self.epoch, self.holder, self._last_holder = office.epoch, office.holder, office.holder
         self._fresh = []
         self._adopted = {i for topic in topics for i in self.tracker.model.observe_topic(topic)}
 
@@ -104,7 +105,7 @@ class Timeline:
         self._infer(gone, office if alone else structs.replace(office, zxid=0), now)
         self.tracker.left(gone)
         several = not alone and self.tracker.puzzling_before(office.zxid)
-        self._happen(office, delta, now, READ_LATE if late else SEVERAL if several else "")
+        self._happen(office, delta, states, now, READ_LATE if late else SEVERAL if several else "")
         started = later.difference(i for fresh in self._fresh for i in fresh.rows)
         for i, seen in states:
             if i in started:
@@ -125,10 +126,13 @@ class Timeline:
             self.tracker.model.load_leadership(rows, [found.get(i) for i in rows])
             self._adopted = set()
 
-    def _happen(self, office: Office, delta: BrokerDelta, now: float, doubt: str) -> None:
-        before, self.holder = self.holder, office.holder
+    def _happen(
+        self, office: Office, delta: BrokerDelta, states: Sequence[tuple[int, Seen]], now: float, doubt: str
+    ) -> None:
+        before, self.holder = self._last_holder, office.holder
+        self._last_holder = office.holder if office.holder is not None else before
         if office.epoch != self.epoch:
-            self._create(office.zxid, now)
+            self._created_before(states, now)
             if office.epoch != self.epoch + 1:
                 doubt = UNSEEN_TERM
             elif {*delta.dead, *delta.new, *delta.bounced} - {before}:
@@ -142,6 +146,15 @@ class Timeline:
                 self._create(office.zxid, now)
                 self._brokers(office.brokers, delta, now, doubt)
             self._create(None, now)
+
+    def _created_before(self, states: Sequence[tuple[int, Seen]], now: float) -> None:
+        """Partitions that the controller before has started; the others are left to its successor."""
+        done = {i for i, seen in states if not _is_first_of(seen.leadership, self.epoch)}
+        for fresh in self._fresh:
+            started = [i for i in fresh.rows if i in done]
+            fresh.rows = [i for i in fresh.rows if i not in done]
+            if started:
+                self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows=started)
 
     def _failover(self, office: Office, now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""
@@ -168,6 +181,11 @@ class Timeline:
             self.tracker.happen(Kind.RETURN, sorted(back), found, now, doubt=doubt)
         if delta.modified:
             self.tracker.model.observe_brokers(found)
+
+
+def _is_first_of(state: Leadership, earlier: int) -> bool:
+    """Whether a state znode is as it was created, by a controller after ``earlier``."""
+    return state.version == 0 and state.controller_epoch > earlier
 
 
 def _registered(broker: int, seen: Seen, gone: Collection[int], office: Office) -> bool:

@@ -30,6 +30,9 @@ SEEN_MAX: Final = 16
 BEHIND_MAX: Final = 2
 """Events without a single answer, from which on the order of further ones is not known."""
 
+EXCUSE_SHARE: Final = 10
+"""A read that nothing explains counts as uncomparable, where it can, after the tenth part of the usual wait."""
+
 TRIES_MAX: Final = 2_000
 """Other orders that are tried in one reading, over all partitions; the rest is tried in the next."""
 
@@ -47,7 +50,9 @@ BEHIND: Final = "the controller was several events behind: the order in which it
 READ_LATE: Final = "the shadow was too slow: more may have happened between two reads"
 BEGUN_BEFORE: Final = "under way when the shadow began to read"
 PREFERRED: Final = "preferred election"
-BARE_EPOCH: Final = "epoch of an offline partition raised when its broker is found dead: nothing else changes, so regent does not write"
+BARE_EPOCH: Final = (
+    "epoch of an offline partition raised when its broker is found dead: nothing else changes, so regent does not write"
+)
 NO_EVENT: Final = "no event explains it"
 
 _SHRINKING: Final = (Kind.DEATH, Kind.FAILOVER)
@@ -58,14 +63,29 @@ Certain = Callable[[int, Seen], bool]
 
 @dataclass(slots=True)
 class Waiting:
-    """One partition. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing."""
+    """One partition.
+
+    ``base``: the last explained read, ``happened``: what is unanswered since. ``origin`` and ``since``: the same as of
+    when it began to wait. ``puzzled_s``: when the oldest unexplained read became that. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing.
+    """
 
     base: Leadership | None
     happened: list[Happening]
     due_s: float
+    origin: Leadership | None = field(init=False)
+    since: list[Happening] = field(init=False)
     steps: list[Step] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     blurred: bool = False
+    puzzled_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begin(self.base)
+
+    def begin(self, base: Leadership | None) -> None:
+        """A new origin: what led to ``base`` is settled."""
+        self.base = self.origin = base
+        self.since = list(self.happened)
 
 
 class Tracker:
@@ -111,6 +131,7 @@ class Tracker:
         behind = sum(1 for h in self._recent if h.expected and not h.met)
         happening = Happening(
             self._number,
+            self.model.epoch,
             kind,
             tuple(who),
             dict(brokers),
@@ -126,6 +147,7 @@ class Tracker:
         self._by_number[happening.number] = happening
         for waiting in self.waiting.values():
             waiting.happened.append(happening)
+            waiting.since.append(happening)
         loading = self._loading() if kind is not Kind.FAILOVER else []
         for change in carry_out(self.model, happening, sorted(happening.rows)):
             waiting_row = self.waiting.get(change.entity)
@@ -171,7 +193,8 @@ class Tracker:
         if seen.leadership == last:
             return
         del waiting.seen[SEEN_MAX - 1 :]
-        if not waiting.seen and waiting.steps:
+        if not waiting.seen:
+            waiting.puzzled_s = now
             waiting.due_s = now + self.wait_s
         waiting.seen.append(seen)
         if self._under_way(waiting):
@@ -194,11 +217,12 @@ class Tracker:
         undone = max((at for at, h in enumerate(lately, 1) if h.kind is Kind.RETURN), default=0)
         return lately[undone:]
 
-    def _evaluate(self, i: int, now: float) -> None:
-        """Explains as many reads of a partition as possible, in their order."""
+    def _evaluate(self, i: int, now: float, *, excuse: bool = False) -> None:
+        """Explains as many reads of a partition as possible, in their order; ``excuse``: as uncomparable, too."""
         waiting = self.waiting[i]
-        while waiting.seen and (self._explain(i, waiting, now) or self._superseded(i, waiting)):
+        while waiting.seen and self._explain(i, waiting, now, excuse):
             waiting.seen.pop(0)
+            waiting.puzzled_s = now
         if waiting.seen:
             return
         self._puzzling.discard(i)
@@ -220,8 +244,8 @@ class Tracker:
         failover = any(h.kind is Kind.FAILOVER for h in waiting.happened)
         return failover and self._another_order(i, waiting, waiting.seen[0].leadership, Outcome.UNDER_WAY)
 
-    def _explain(self, i: int, waiting: Waiting, now: float) -> bool:
-        """Whether the oldest read is explained; then it is the new base."""
+    def _explain(self, i: int, waiting: Waiting, now: float, excuse: bool) -> bool:
+        """Whether the oldest read is explained; then it is the new base, unless it only lay inside a decision."""
         seen = waiting.seen[0]
         found = judge(waiting.base, waiting.steps, seen.leadership)
         if found.outcome is Outcome.UNCHANGED:
@@ -232,8 +256,10 @@ class Tracker:
         if found.outcome is Outcome.ISR_CHANGES:
             self.tally.isr_changes += found.isr_changes
             waiting.blurred |= found.isr_changes > 1
+        elif not excuse:
+            return len(waiting.seen) > 1 and found.outcome is Outcome.UNDER_WAY
         elif not self._excused(i, waiting, seen, now):
-            return False
+            return self._superseded(i, waiting)
         self._rebase(i, waiting, seen.leadership)
         return True
 
@@ -282,13 +308,16 @@ class Tracker:
     def _another_order(
         self, i: int, waiting: Waiting, seen: Leadership | None, outcome: Outcome = Outcome.AGREES
     ) -> bool:
-        """Whether another order of the same happenings leads to ``seen``; None: to no write at all."""
-        for order in other_orders(waiting.happened):
+        """Whether another order of the events since the origin leads to ``seen``."""
+        for order in other_orders(waiting.since):
             self._tries += 1
             if self._tries > TRIES_MAX:
                 return False
-            steps = self._steps(i, waiting.base, order)
-            if not steps if seen is None else judge(waiting.base, steps, seen).outcome is outcome:
+            steps = self._steps(i, waiting.origin, order)
+            if seen == waiting.origin:
+                if not steps:
+                    return True
+            elif seen is not None and judge(waiting.origin, steps, seen).outcome is outcome:
                 return True
         return False
 
@@ -301,7 +330,7 @@ class Tracker:
 
     def _rebase(self, i: int, waiting: Waiting, base: Leadership | None) -> None:
         """Decides again what is still unanswered, on what was read."""
-        waiting.base = base
+        waiting.begin(base)
         self._plan(i, waiting, self._steps(i, base, waiting.happened))
 
     def _plan(self, i: int, waiting: Waiting, steps: list[Step]) -> None:
@@ -385,8 +414,8 @@ class Tracker:
         for happening in [h for h in self._recent if not h.confirmed and h.at_s <= late_s]:
             self._withdraw(happening, now)
         for i, waiting in list(self.waiting.items()):
-            if self._is_due(waiting, now, patience_s):
-                self._evaluate(i, now)
+            if waiting.seen and now >= waiting.puzzled_s + self.wait_s / EXCUSE_SHARE and _settled(waiting):
+                self._evaluate(i, now, excuse=True)
             if i in self.waiting and self._tries <= TRIES_MAX and self._is_due(waiting, now, patience_s):
                 self._too_late(i, waiting, now, deleting)
         held = {h.number for w in self.waiting.values() for h in w.happened} | {h.number for h in self._recent}
@@ -394,7 +423,7 @@ class Tracker:
 
     def _is_due(self, waiting: Waiting, now: float, patience_s: float) -> bool:
         patient = not waiting.seen or self._under_way(waiting)
-        return now >= waiting.due_s + (patience_s if patient else 0.0) and all(h.confirmed for h in waiting.happened)
+        return now >= waiting.due_s + (patience_s if patient else 0.0) and _settled(waiting)
 
     def _too_late(self, i: int, waiting: Waiting, now: float, deleting: Collection[str]) -> None:
         why = self._unclear(i, waiting, deleting)
@@ -408,8 +437,9 @@ class Tracker:
             event = self._by_number[steps[-1].happening].what if steps else NO_EVENT
             ours = compare.after(waiting.base, steps)
             self.tally.differs(difference(self._path(i), waiting.base, ours, theirs, event, reasons(steps)))
-        answered = steps[-1].happening if steps else self._number
-        waiting.happened = [h for h in waiting.happened if h.number > answered]
+        if why is None or theirs == waiting.base:
+            answered = steps[-1].happening if steps else self._number
+            waiting.happened = [h for h in waiting.happened if h.number > answered]
         waiting.due_s = now + self.wait_s
         self._rebase(i, waiting, theirs)
         self._evaluate(i, now)
@@ -423,7 +453,7 @@ class Tracker:
             return BEING_REASSIGNED
         if waiting.blurred and not waiting.seen:
             return ISR_UNSEEN
-        if not waiting.seen and self._another_order(i, waiting, None):
+        if not waiting.seen and self._another_order(i, waiting, waiting.base):
             return ORDER_UNKNOWN
         for happening in waiting.happened:
             if happening.doubt:
@@ -449,3 +479,8 @@ class Tracker:
     def _path(self, i: int) -> str:
         name = self.model.name(i)
         return paths.state(name.topic, name.partition)
+
+
+def _settled(waiting: Waiting) -> bool:
+    """Whether nothing that the partition's decisions stand on is only inferred."""
+    return all(h.confirmed for h in waiting.since)

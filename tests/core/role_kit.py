@@ -38,9 +38,12 @@ from tests.polling import eventually
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 DAEMON = 1_000_001
 DIGEST = "regent:secret"
-ALL_VERSIONS = {
-    Api.LEADER_AND_ISR: (0, 7), Api.STOP_REPLICA: (0, 4), Api.UPDATE_METADATA: (0, 8), Api.ALLOCATE_PRODUCER_IDS: (0, 0),
-}  # fmt: skip
+ALL_VERSIONS: dict[int, tuple[int, int]] = {
+    Api.LEADER_AND_ISR: (0, 7),
+    Api.STOP_REPLICA: (0, 4),
+    Api.UPDATE_METADATA: (0, 8),
+    Api.ALLOCATE_PRODUCER_IDS: (0, 0),
+}
 CONFIGS = {
     IBP: "3.9-IV0",
     "inter.broker.listener.name": "INTERNAL",
@@ -201,7 +204,7 @@ class Kafka:
     async def add(self, broker_id: int, rack: str | None = None) -> MiniBroker:
         """Starts one more."""
         broker = self.brokers[broker_id] = MiniBroker(broker_id, self.server, rack)
-        broker.peers = lambda: self.brokers.values()  # type: ignore[method-assign]
+        broker.peers = self.brokers.values  # type: ignore[method-assign]
         await broker.listen()
         await broker.register()
         return broker
@@ -269,7 +272,9 @@ class Kafka:
         [found] = [f for f in (await self.preflight()).findings if f.name == name]
         return found
 
-    async def take_over(self, reason: str = "a test", *, dry_run: bool = False, zk: MemoryZooKeeper | None = None) -> Takeover:
+    async def take_over(
+        self, reason: str = "a test", *, dry_run: bool = False, zk: MemoryZooKeeper | None = None
+    ) -> Takeover:
         """As 'regent takeover' does."""
         return await take_over(
             self.settings, self.office(zk), ask=self.ask, release_of=self.release_of, reason=reason, dry_run=dry_run
@@ -302,7 +307,9 @@ class Kafka:
         return {path: (node.data, node.version, node.acl_version) for path, node in nodes.items()}
 
 
-def settings_for(folder: Path, *, hold: bool = False, digest: str | None = None, controller_id: int = DAEMON) -> Settings:
+def settings_for(
+    folder: Path, *, hold: bool = False, digest: str | None = None, controller_id: int = DAEMON
+) -> Settings:
     """Settings of a daemon."""
     return Settings.model_validate(
         {
@@ -318,7 +325,9 @@ def settings_for(folder: Path, *, hold: bool = False, digest: str | None = None,
 
 
 @asynccontextmanager
-async def kafka(folder: Path, brokers: int = 3, *, hold: bool = False, digest: str | None = None) -> AsyncIterator[Kafka]:
+async def kafka(
+    folder: Path, brokers: int = 3, *, hold: bool = False, digest: str | None = None
+) -> AsyncIterator[Kafka]:
     """A booted cluster; everything is closed at the end."""
     made = Kafka(folder, hold=hold, digest=digest or (DIGEST if hold else None))
     async with AsyncExitStack() as stack:

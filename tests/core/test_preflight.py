@@ -32,7 +32,7 @@ async def test_a_sound_cluster_passes_and_nothing_is_written(tmp_path: Path) -> 
         assert [f.name for f in report.warnings] == ["daemons"], "no daemon runs yet"
         assert len(report.findings) == len(CHECKS)
         assert cluster.snapshot() == before
-        assert not list(tmp_path.iterdir())
+        assert not cluster.settings.state.directory.exists()
 
 
 async def test_with_two_daemons_nothing_is_left_to_say(tmp_path: Path) -> None:
@@ -150,7 +150,9 @@ async def offline_directory(c: Kafka) -> None:
 
 
 async def directory_event(c: Kafka) -> None:
-    await c.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b'{"version":1,"broker":2,"event":1}', sequential=True)
+    await c.operator.create(
+        f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b'{"version":1,"broker":2,"event":1}', sequential=True
+    )
 
 
 async def foreign_epoch(c: Kafka) -> None:
@@ -347,7 +349,7 @@ async def test_who_may_write_is_found_out_for_the_session_that_asks(tmp_path: Pa
     """The brokers' znodes are closed to the world and open to the daemons' digest."""
     async with kafka(tmp_path, digest=DIGEST) as cluster:
         await cluster.topic("orders", (1, 2))
-        acls, stat = await cluster.operator.get_acls(paths.topic("orders"))
+        _, stat = await cluster.operator.get_acls(paths.topic("orders"))
         await cluster.operator.set_acls(
             paths.topic("orders"), [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")], stat.acl_version
         )

@@ -194,7 +194,7 @@ def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
         "rollback-20231114T221320Z-epoch-7-1.json",
         "rollback-20231114T221320Z-epoch-7-2.json",
     ]
-    assert sorted(os.listdir(tmp_path)) == sorted(path.name for path in saved)
+    assert sorted(tmp_path.iterdir()) == sorted(saved)
 
 
 def test_a_draft_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:

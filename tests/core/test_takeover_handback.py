@@ -17,7 +17,7 @@ from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.hooks import Kill
 from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Write
-from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.core.role_kit import DAEMON, Kafka, kafka
 from tests.polling import eventually
 
 
@@ -256,9 +256,7 @@ async def test_offline_without_the_credentials_of_the_lock_is_refused(tmp_path: 
             update={"zookeeper": cluster.settings.zookeeper.model_copy(update={"digest": None})}
         )
         with pytest.raises(HandbackRefused, match="locked by the digest user regent") as refused:
-            await hand_back_offline(
-                cluster.settings, cluster.office(stranger), cluster.ask, "", lambda _: None
-            )
+            await hand_back_offline(cluster.settings, cluster.office(stranger), cluster.ask, "", lambda _: None)
         assert "zookeeper.digest_file" in refused.value.remedy
         assert (await cluster.office().role())[0].holder == "regent"
         await stranger.close()
@@ -299,4 +297,3 @@ def test_the_same_by_hand_in_zookeepers_shell() -> None:
     assert locked[0] == "addauth digest regent:PASSWORD"
     assert locked[3].startswith("setAcl /controller_epoch world:anyone:r,digest:kafka:")
     assert own.decode_role(b'{"holder":"brokers"}').holder == "brokers"
-    assert DIGEST.startswith("regent:")

@@ -121,9 +121,7 @@ PLANTED: list[tuple[Callable[[Kafka], None], str]] = [
 
 
 @pytest.mark.parametrize(("plant", "expected"), PLANTED, ids=[expected for _, expected in PLANTED])
-async def test_a_difference_at_a_broker_is_found(
-    tmp_path: Path, plant: Callable[[Kafka], None], expected: str
-) -> None:
+async def test_a_difference_at_a_broker_is_found(tmp_path: Path, plant: Callable[[Kafka], None], expected: str) -> None:
     async with governed(tmp_path) as (cluster, daemon):
         plant(cluster)
         for verdict in (await look(cluster, daemon), await look(cluster)):

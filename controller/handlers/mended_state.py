@@ -1,0 +1,29 @@
+"""A state znode that could not be understood was written or deleted again: its partition is taken up."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from controller.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.failover import failover
+from state_machines.topic_change import new_partitions
+from state_machines.types import PartitionState, TopicPartition
+
+
+async def mended_state(c: Controller, path: str) -> None:
+    """Reads it; what is still malformed stays watched."""
+    name = paths.partition_of_state(path)
+    row = c.cluster.find(*name) if name is not None else None
+    if name is None or row is None:
+        return
+    [found] = await c.read_states([TopicPartition(*name)])
+    if isinstance(found, Malformed):
+        return
+    why = f"{path} can be understood again"
+    if found is not None:
+        c.observed([c.cluster.observe_leadership(row, found)])
+        await c.carry_out(failover, why)
+    elif c.cluster.rows[row].state is PartitionState.NON_EXISTENT:
+        await c.carry_out(partial(new_partitions, rows=[row]), why)
