@@ -70,6 +70,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
+        self.waiting_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
         self.ready.set()

@@ -23,12 +23,13 @@ from controller import own_znodes as own
 from controller.calls import Calls
 from controller.counters import Counters
 from controller.lease import Lease
-from controller.office import Claim, ClaimRefused, Office
+from controller.office import Claim, ClaimRefused, Office, PlaceLost
 from controller.own_znodes import this_process
 from controller.questions import asker
-from controller.reign import Reign
+from controller.reign import OUTRANKED, Reign
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
+from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
@@ -37,6 +38,9 @@ log = logging.getLogger("regent.daemon")
 
 RECLAIM_PAUSE_S_MAX = 30.0
 STANDBY_POLL_S = 2.0
+STEADY_TERM_S = 60.0
+"""A term that lasted so long in office makes the errors before it forgotten."""
+REFUSED_EXIT = 3
 
 
 class Mode(StrEnum):
@@ -99,15 +103,19 @@ class Daemon:
         self.reign: Reign | None = None
         self.listener = ControllerListener(settings.listener.host, settings.listener.port, listener_limits(settings))
         self.stopping = asyncio.Event()
+        self.exit_code = 0
         self._connect = connect
         self._takeover = takeover
         self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
         self._failures = 0
+        self._in_office_since_s: float | None = None
         self._waiting = anyio.CancelScope()
         self._lost, self._changed = asyncio.Event(), asyncio.Event()
 
     def become(self, mode: Mode, why: str) -> None:
-        """Changes the mode and says why, once."""
+        """Changes the mode and says why, once. A daemon that stops stays at that."""
+        if self.stopping.is_set() and mode is not Mode.STOPPING:
+            return
         if (mode, why) != (self.mode, self.why):
             log.info("%s: %s", mode, why)
         self.mode, self.why = mode, why
@@ -115,14 +123,17 @@ class Daemon:
     async def run(self) -> None:
         """Serves until stopped. Raises what makes going on pointless; a lost session is not such a thing."""
         await self.listener.start()
-        async with anyio.create_task_group() as tasks:
-            if self.guard is not None:
-                tasks.start_soon(self.guard.tick)
-            tasks.start_soon(self._stop_on_signal)
-            while not self.stopping.is_set():
-                await self._session()
-            tasks.cancel_scope.cancel()
-        await self.listener.stop()
+        try:
+            async with anyio.create_task_group() as tasks:
+                if self.guard is not None:
+                    tasks.start_soon(self.guard.tick)
+                tasks.start_soon(self._stop_on_signal)
+                while not self.stopping.is_set():
+                    await self._session()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.listener.stop()
 
     def stop(self) -> None:
         """Begins a clean stop: the role is given up at once (mode ``brokers``) or kept for the next daemon."""
@@ -183,8 +194,8 @@ class Daemon:
                 else:
                     await self._candidacy(zk, office, lease)
                 tasks.cancel_scope.cancel()
-        except* (SessionLost, NotConnected, LookupError) as lost:
-            log.warning("the ZooKeeper session is over: %s", lost.exceptions[0])
+        except* (NotConnected, PlaceLost) as lost:
+            log.warning("the ZooKeeper session is over: %s", _first(lost))
         finally:
             await self._leave(zk, office)
 
@@ -197,6 +208,7 @@ class Daemon:
                 log.debug("the place in the queue goes with the session")
         with anyio.CancelScope(shield=True):
             await zk.close()
+        zk.on_watch = zk.on_state = zk.on_state_thread = None
         self.zk = self.office = self.lease = None
 
     async def _end_when_lost(self, scope: anyio.CancelScope) -> None:
@@ -228,19 +240,36 @@ class Daemon:
     async def _candidacy(self, zk: ZooKeeper, office: Office, lease: Lease) -> None:
         """Waits for the turn, claims, serves; again and again on one session."""
         while not self.stopping.is_set():
-            if office.lock_path is None:
-                await office.enter_queue()
-                if self._takeover:
-                    await self._take_over(office)
-            with self._until_stopped():
-                await self._turn(zk, office)
-            if self.stopping.is_set():
-                return
+            self._changed.clear()
             try:
-                await self._rule(zk, office, lease)
+                await self._stand(zk, office, lease)
             except ClaimRefused as refused:
                 self.become(Mode.STANDBY, str(refused))
                 await self._pause(STANDBY_POLL_S)
+            except ZkError as error:
+                self.become(
+                    Mode.STANDBY,
+                    f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
+                    "zookeeper.digest; tried again every few seconds",
+                )
+                await self._pause(STANDBY_POLL_S)
+            except SessionLost:
+                raise
+            except (NotConnected, OutcomeUnknown) as lost:
+                self.become(Mode.STANDBY, f"the connection to ZooKeeper is suspended ({lost})")
+                with self._until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
+                    await self._changed.wait()
+
+    async def _stand(self, zk: ZooKeeper, office: Office, lease: Lease) -> None:
+        """One turn in the queue, and one term."""
+        if office.lock_path is None:
+            await office.enter_queue()
+            if self._takeover:
+                await self._take_over(office)
+        with self._until_stopped():
+            await self._turn(zk, office)
+        if not self.stopping.is_set():
+            await self._rule(zk, office, lease)
 
     async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
         """Shadow mode: no place in the queue, no write, nothing sent."""
@@ -250,16 +279,21 @@ class Daemon:
 
     async def _take_over(self, office: Office) -> None:
         """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
-        from controller.takeover import take_over
+        from controller.takeover import TakeoverRefused, take_over
 
-        await take_over(
-            self.settings,
-            office,
-            ask=asker(self.settings),
-            release_of=server_version,
-            reason="regent run --takeover",
-            own_listener=True,
-        )
+        try:
+            await take_over(
+                self.settings,
+                office,
+                ask=asker(self.settings),
+                release_of=server_version,
+                reason="regent run --takeover",
+                own_listener=True,
+            )
+        except TakeoverRefused as refused:
+            log.error("the role is not taken: %s; %s", refused.why, refused.remedy)
+            self.exit_code = REFUSED_EXIT
+            self.stop()
         self._takeover = False
 
     async def _turn(self, zk: ZooKeeper, office: Office) -> None:
@@ -318,7 +352,10 @@ class Daemon:
             daemons=await office.daemons(),
             advertised=self.advertised(),
         )
-        self.become(Mode.TAKING_OFFICE, f"claimed epoch {claim.epoch}")
+        if self.stopping.is_set():
+            reign.term.end("the daemon stops")
+        else:
+            self.become(Mode.TAKING_OFFICE, f"claimed epoch {claim.epoch}")
         self.listener.serve(Calls(reign.queue))
         try:
             async with anyio.create_task_group() as tasks:
@@ -331,22 +368,44 @@ class Daemon:
             reign.finished.set()
         self.counters.resignations[why] += 1
         log.warning("resigned from epoch %d: %s", claim.epoch, why)
-        await self._after_term(office, claim, why)
+        await self._after_term(zk, office, claim, why)
 
     async def _announce(self, reign: Reign) -> None:
+        self._in_office_since_s = None
         await reign.in_office.wait()
-        self._failures = 0
+        self._in_office_since_s = asyncio.get_running_loop().time()
         self.become(Mode.ACTIVE, f"controller at epoch {reign.claim.epoch}")
 
-    async def _after_term(self, office: Office, claim: Claim, why: str) -> None:
+    async def _after_term(self, zk: ZooKeeper, office: Office, claim: Claim, why: str) -> None:
         """A stop in mode ``brokers`` frees the role at once; after repeated errors another daemon gets its turn."""
+        since_s, now_s = self._in_office_since_s, asyncio.get_running_loop().time()
+        if since_s is not None and now_s - since_s >= STEADY_TERM_S:
+            self._failures = 0
         if self.stopping.is_set() and not office.hold:
             await self._release(office, claim)
+        elif why == OUTRANKED:
+            await self._wait_for_operator(zk, claim)
         elif why.startswith("error:"):
             self._failures += 1
             if self._failures > 1:
                 await self._release(office, claim)
-                await self._pause(min(2.0**self._failures, RECLAIM_PAUSE_S_MAX))
+                pause_s = min(2.0**self._failures, RECLAIM_PAUSE_S_MAX)
+                self.become(Mode.STANDBY, f"error {self._failures} in a row, the next try is in {pause_s:g} s: {why}")
+                await self._pause(pause_s)
+
+    async def _wait_for_operator(self, zk: ZooKeeper, claim: Claim) -> None:
+        """Claims no more until somebody has raised the epoch; a restart asks the brokers again."""
+        while not self.stopping.is_set():
+            self.become(Mode.STANDBY, OUTRANKED)
+            try:
+                epoch = await zk.exists(paths.CONTROLLER_EPOCH)
+                if epoch is None or epoch.version != claim.fence_version:
+                    return
+            except SessionLost:
+                raise
+            except NotConnected:
+                log.debug("it is looked at again when the connection is back")
+            await self._pause(STANDBY_POLL_S)
 
     async def _release(self, office: Office, claim: Claim) -> None:
         with anyio.move_on_after(2.0, shield=True):
@@ -366,3 +425,9 @@ class Daemon:
     async def _pause(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self.stopping.wait()
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
+    """The first error inside of nested groups."""
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -41,6 +41,11 @@ class Event:
         self.preempt = preempt
         self.enqueued_s = time.monotonic()
 
+    def drop(self) -> None:
+        """The term ended first."""
+        if self.preempt is not None:
+            self.preempt()
+
 
 class EventQueue:
     """FIFO; one consumer. All methods run on the loop's thread."""
@@ -50,12 +55,16 @@ class EventQueue:
         self._keys: set[Hashable] = set()
         self._arrived = asyncio.Event()
         self._events_max = events_max
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._events)
 
     def post(self, event: Event) -> None:
         """Enqueues; an event whose key already waits is dropped. Raises :class:`QueueFull` for calls only."""
+        if self._closed:
+            event.drop()
+            return
         if event.key is not None:
             if event.key in self._keys:
                 return
@@ -83,12 +92,11 @@ class EventQueue:
             taken.append(self._take())
         return taken
 
-    def clear(self) -> None:
-        """Preempts everything that waits (a term ended)."""
+    def close(self) -> None:
+        """The term ended: what waits is preempted, and so is whatever is posted from now on."""
+        self._closed = True
         while self._events:
-            event = self._take()
-            if event.preempt is not None:
-                event.preempt()
+            self._take().drop()
 
     def _take(self) -> Event:
         event = self._events.popleft()

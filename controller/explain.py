@@ -23,6 +23,9 @@ STATES = {
 }
 
 
+LEAVING = "its leader has just gone, and an election is under way"
+
+
 class Explained(Struct, frozen=True):
     """What is said of one partition."""
 
@@ -35,7 +38,8 @@ class Explained(Struct, frozen=True):
 def explain(cluster: Cluster, i: int, *, unclean: bool, last: str | None = None) -> Explained:
     """Row ``i`` explained. ``unclean``: whether its topic allows an unclean election; ``last``: the last change."""
     row = cluster.rows[i]
-    state = f"{row.state.name}: {STATES[row.state]}"
+    leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
+    state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     return Explained(
         state, _leader(cluster, row, unclean, last), _isr(cluster, i, row), list(_would_change(cluster, row, unclean))
     )
@@ -122,7 +126,10 @@ def _would_move(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[
         yield f"if broker {leader} shuts down, {_outcome(moved)}"
     if leader != replicas[0]:
         moved = selectors.preferred(replicas, row.isr, live=cluster.live)
-        yield f"if a preferred election is asked for, {_outcome(moved)}"
+        if isinstance(moved, NoLeader):
+            yield f"a preferred election would be refused: {moved.why}"
+        else:
+            yield f"if a preferred election is asked for, {_outcome(moved)}"
 
 
 def _would_elect(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:

@@ -66,7 +66,7 @@ async def run(
         finally:
             guard.stop()
         log.info("regent has stopped")
-    return 0
+    return daemon.exit_code
 
 
 def connection(settings: Settings) -> KazooZooKeeper:

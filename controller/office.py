@@ -13,18 +13,23 @@ from __future__ import annotations
 
 import logging
 import time
-from enum import Enum
+from typing import TypeVar
 
 import msgspec
 
 from controller import own_znodes as own
 from controller.own_znodes import Process, RoleFlag
+from controller.places import clear_own_places, delete_if_there, read_places
 from metadata_store import paths
-from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
+from metadata_store.acl import ALL, READ, Acl, digest_id
+from metadata_store.codecs.base import Malformed, guarded
+from metadata_store.codecs.controller import decode_epoch, decode_migration
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.port import ANY_VERSION, Check, Create, Created, Delete, Op, SetData, Stat, ZooKeeper
 
 log = logging.getLogger("regent.role")
+
+T = TypeVar("T")
 
 CLAIMS_MAX = 20
 """Claims tried in a row before the daemon starts over (each loses only to another writer)."""
@@ -34,12 +39,8 @@ class ClaimRefused(Exception):
     """The role must not be claimed; the text says why and what would make it possible."""
 
 
-class Holder(Enum):
-    """Who holds ``/controller``."""
-
-    NOBODY = "nobody"
-    BROKER = "broker"
-    DAEMON = "daemon"
+class PlaceLost(LookupError):
+    """Our node in the queue is gone: whatever removed it, this session has no place any more."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraftControllerEpoch"}):
@@ -50,12 +51,6 @@ class ControllerRecord(msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraf
     version: int = 2
     kraft_epoch: int = -1
     regent: str | None = None
-
-
-class Migration(msgspec.Struct, frozen=True):
-    """The part of ``/migration`` that matters: a controller id says that a KRaft quorum is in charge."""
-
-    kraft_controller_id: int = -1
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -90,10 +85,9 @@ class Office:
         ):
             await self._ensure(path, data)
         await self.check_format()
-        for path, process in await self.queue():
-            if process is not None and own.is_dead(process, self.me):
-                log.info("removing %s of a former process of this daemon (pid %d)", path, process.pid)
-                await self._delete_if_there(path)
+        self.lock_path = await clear_own_places(self.zk, self.me)
+        if self.lock_path is not None:
+            return self.lock_path
         created = await self.zk.create(f"{own.LOCKS}/lock-", own.encode(self.me), ephemeral=True, sequential=True)
         self.lock_path = created.path
         return created.path
@@ -101,13 +95,14 @@ class Office:
     async def leave_queue(self) -> None:
         """Gives the place up."""
         if self.lock_path is not None:
-            await self._delete_if_there(self.lock_path)
+            await delete_if_there(self.zk, self.lock_path)
             self.lock_path = None
 
     async def check_format(self) -> None:
         """Refuses where a later release stored what this one does not know."""
         node = await self.zk.get(own.FORMAT)
-        stored = own.decode_format(node.data if node is not None else None)
+        data = node.data if node is not None else None
+        stored = _understood(guarded(own.FORMAT, lambda: own.decode_format(data)))
         if stored > own.FORMAT_VERSION:
             raise ClaimRefused(
                 f"{own.FORMAT} says {stored}, this release knows formats up to {own.FORMAT_VERSION}: "
@@ -116,20 +111,13 @@ class Office:
 
     async def queue(self) -> list[tuple[str, Process | None]]:
         """Lock nodes in order with the process of each."""
-        listed = await self.zk.children(own.LOCKS)
-        names = sorted(listed[0], key=lambda name: name.rpartition("-")[2]) if listed is not None else []
-        found = await self.zk.read_many([f"{own.LOCKS}/{name}" for name in names])
-        return [
-            (f"{own.LOCKS}/{name}", own.decode_process(node.data))
-            for name, node in zip(names, found, strict=True)
-            if not isinstance(node, Code)
-        ]
+        return [(place.path, place.process) for place in await read_places(self.zk)]
 
     async def predecessor(self) -> str | None:
-        """The lock node right before ours, or None where we are first. Raises LookupError where ours is gone."""
+        """The lock node right before ours, or None where we are first. Raises :class:`PlaceLost`."""
         order = [path for path, _ in await self.queue()]
         if self.lock_path not in order:
-            raise LookupError(f"our lock node {self.lock_path} is gone")
+            raise PlaceLost(f"our lock node {self.lock_path} is gone")
         at = order.index(self.lock_path)
         return order[at - 1] if at else None
 
@@ -141,9 +129,17 @@ class Office:
     # -- the role flag
 
     async def role(self) -> tuple[RoleFlag, Stat | None]:
-        """Who should hold the role, with the flag's stat (None: absent, which means ``brokers``)."""
+        """Who should hold the role, with the flag's stat (None: absent, which means ``brokers``).
+
+        A flag that cannot be understood is nobody's: no daemon claims, and setting it mends it.
+        """
         node = await self.zk.get(own.ROLE)
-        return (own.decode_role(node.data), node.stat) if node is not None else (RoleFlag("brokers"), None)
+        if node is None:
+            return RoleFlag("brokers"), None
+        try:
+            return own.decode_role(node.data), node.stat
+        except msgspec.DecodeError as error:
+            return RoleFlag(f"nothing that can be understood ({error})"), node.stat
 
     async def set_role(self, holder: str, reason: str) -> None:
         """Sets the flag; idempotent."""
@@ -170,7 +166,7 @@ class Office:
             return ControllerRecord(-1), node.stat
 
     async def claim(self) -> Claim:
-        """Claims until won; raises :class:`ClaimRefused`, OutcomeUnknown or SessionLost."""
+        """Claims until won; raises :class:`ClaimRefused`, :class:`PlaceLost`, OutcomeUnknown or NotConnected."""
         for _ in range(CLAIMS_MAX):
             flag, flag_stat = await self.role()
             if flag.holder != "regent" or flag_stat is None:
@@ -186,7 +182,7 @@ class Office:
         if epoch_node is None:
             await self._ensure(paths.CONTROLLER_EPOCH, b"0")
             return None
-        epoch = int(epoch_node.data or b"0")
+        epoch = _understood(decode_epoch(paths.CONTROLLER_EPOCH, epoch_node.data))
         record, stat = await self.controller()
         ops: list[Op] = [Check(self.lock_path, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)
@@ -200,7 +196,7 @@ class Office:
                     f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
                 ) from failed
             if failed.index == 0:
-                raise LookupError(f"our lock node {self.lock_path} is gone") from failed
+                raise PlaceLost(f"our lock node {self.lock_path} is gone") from failed
             return None
         written = results[at]
         assert isinstance(written, Stat)
@@ -211,7 +207,7 @@ class Office:
         node = await self.zk.get(paths.MIGRATION)
         if node is None:
             return []
-        found = msgspec.json.decode(node.data or b"{}", type=Migration)
+        found = _understood(decode_migration(paths.MIGRATION, node.data))
         if found.kraft_controller_id >= 0:
             raise ClaimRefused(
                 f"{paths.MIGRATION} names KRaft controller {found.kraft_controller_id}: this cluster migrates to "
@@ -248,20 +244,26 @@ class Office:
 
     async def verify_lock(self) -> None:
         """Sets or lifts the lock-out, as the mode asks; idempotent, called after each claim."""
+        from controller.rollback import saved_acls
+
         acls, stat = await self.zk.get_acls(paths.CONTROLLER_EPOCH)
-        wanted = self.lock_acls() if self.hold else None
-        if wanted is not None and set(acls) != set(wanted):
-            await self.zk.set_acls(paths.CONTROLLER_EPOCH, wanted, stat.acl_version)
-            log.info("brokers are locked out of the controller election by the ACL of %s", paths.CONTROLLER_EPOCH)
-        elif not self.hold and self.lock_acls() is not None and set(acls) == set(self.lock_acls() or ()):
-            await self.zk.set_acls(paths.CONTROLLER_EPOCH, OPEN, stat.acl_version)
-            log.info("on_absence is 'brokers': the lock on %s is lifted", paths.CONTROLLER_EPOCH)
+        lock = self.lock_acls()
+        if lock is None or (set(acls) == set(lock)) == self.hold:
+            return
+        wanted = lock if self.hold else await saved_acls(self)
+        await self.zk.set_acls(paths.CONTROLLER_EPOCH, wanted, stat.acl_version)
+        log.info(
+            "brokers are locked out of the controller election by the ACL of %s"
+            if self.hold
+            else "on_absence is 'brokers': the lock on %s is lifted",
+            paths.CONTROLLER_EPOCH,
+        )
 
     async def release(self, claim: Claim) -> None:
         """One multi that deletes ``/controller`` and our place, fenced by the epoch: a broker is elected at once."""
-        _, stat = await self.controller()
+        record, stat = await self.controller()
         ops: list[Op] = [Check(paths.CONTROLLER_EPOCH, claim.fence_version)]
-        if stat is not None:
+        if stat is not None and record is not None and record.regent == self.me.nonce:
             ops.append(Delete(paths.CONTROLLER, stat.version))
         if self.lock_path is not None:
             ops.append(Delete(self.lock_path, ANY_VERSION))
@@ -278,9 +280,11 @@ class Office:
                 raise
             return None
 
-    async def _delete_if_there(self, path: str) -> None:
-        try:
-            await self.zk.delete(path, ANY_VERSION)
-        except ZkError as error:
-            if error.code is not Code.NO_NODE:
-                raise
+
+def _understood(found: T | Malformed) -> T:
+    """What a znode says; one that cannot be understood stands in the way of a claim."""
+    if isinstance(found, Malformed):
+        raise ClaimRefused(
+            f"{found.path} cannot be understood ({found.why}): mend it, then the daemon claims by itself"
+        )
+    return found

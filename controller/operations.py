@@ -61,6 +61,8 @@ class Operations:
         if self._task is not None and not self._task.done():
             assert self.last is not None
             raise Refused(f"a {self.last.kind} is running", "wait for its end: see 'regent status'")
+        if self._daemon.shadow is not None:
+            raise Refused("this daemon is a shadow: it never holds the role", "ask a daemon that runs without --shadow")
         if self._daemon.office is None:
             raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
         return self._daemon.office

@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+import anyio
+
 from brokers.channels import Channels
 from brokers.delivery import Answer, ChannelFailed, ChannelSettings
 from brokers.wire.errors import error_name
@@ -41,6 +43,13 @@ from state_machines.types import Endpoint
 log = logging.getLogger("regent.role")
 
 STALE_CONTROLLER_EPOCH = 11
+_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
+
+OUTRANKED = (
+    "brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, or is "
+    f"this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' epoch"
+)
+"""Why a term ends that must not be followed by another one before an operator has looked."""
 
 
 def channel_settings(settings: Settings, epoch: int, ibp: Ibp, advertised: tuple[str, int]) -> ChannelSettings:
@@ -89,7 +98,7 @@ class Reign:
         self.claim = claim
         self.zk = zk
         self.queue = EventQueue()
-        self.term = Term(claim.epoch, claim.fence_version, lease, lambda: zk.state is ConnectionState.CONNECTED)
+        self.term = Term(claim.epoch, claim.fence_version, lease, self._connected)
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
         self.channels = Channels(
             self.cluster, channel_settings(settings, claim.epoch, ibp, advertised), self.term.open, self._answered
@@ -109,7 +118,11 @@ class Reign:
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
         self.handling: str | None = None
-        self._lost_at_zxid = 0
+        self._unread_since: int | None = None
+        self._doubts = 0
+        self._outranked = False
+        self._validating: asyncio.Task[None] | None = None
+        self._lease_timer: asyncio.TimerHandle | None = None
         self._counters = counters
         self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
             "broker_change": lambda _: broker_change(self.controller),
@@ -124,30 +137,52 @@ class Reign:
             "settled": self._settled,
         }
 
+    def _connected(self) -> bool:
+        """Up, and the claim was compared since it came up."""
+        return self.zk.state is ConnectionState.CONNECTED and self.controller.ready.is_set()
+
     async def run(self) -> str:
         """Takes office and serves until the term ends; returns why it ended."""
-        with self.term.scope:
-            try:
-                await self._serve()
-            except (Fenced, TermEnded) as ended:
-                self.term.end(str(ended) or "the controller epoch moved")
-            except SessionLost:
-                self.term.end("the ZooKeeper session is lost")
-            except Exception as error:
-                log.exception("an error in the term, which ends: the model may be wrong")
-                self.term.end(f"error: {type(error).__name__}: {error}")
-        self.term.end("the daemon stops")
-        self.queue.clear()
-        await self.controller.close()
-        await self.channels.close()
+        try:
+            with self.term.scope:
+                await self._until_ended()
+        finally:
+            self._end("the daemon stops")
+            with anyio.CancelScope(shield=True):
+                await self._close()
         assert self.term.why_ended is not None
         return self.term.why_ended
 
+    async def _until_ended(self) -> None:
+        try:
+            await self._serve()
+        except Fenced as fenced:
+            self._counters.fenced += 1
+            self._end(str(fenced))
+        except TermEnded as ended:
+            self._end(str(ended))
+        except SessionLost:
+            self._end("the ZooKeeper session is lost")
+        except Exception as error:
+            log.exception("an error in the term, which ends: the model may be wrong")
+            self._end(f"error: {type(error).__name__}: {error}")
+
+    def _end(self, why: str) -> None:
+        """Ends the term and wakes whoever waits for the connection."""
+        self.term.end(why)
+        self.controller.ready.set()
+
+    async def _close(self) -> None:
+        """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
+        self.queue.close()
+        if self._validating is not None:
+            self._validating.cancel()
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        await self.controller.close()
+        await self.channels.close()
+
     async def _serve(self) -> None:
-        await self.office.verify_lock()
-        await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.claim.zxid)
-        if not await self.office.is_ours(self.claim):
-            raise TermEnded("another controller was elected right after the claim")
         await self._take_office()
         self.in_office.set()
         while True:
@@ -161,6 +196,10 @@ class Reign:
     async def _take_office(self) -> None:
         started_s = time.monotonic()
         try:
+            await self.office.verify_lock()
+            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.claim.zxid)
+            if not await self.office.is_ours(self.claim):
+                raise TermEnded("another controller was elected right after the claim")
             await take_office(self.controller)
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
@@ -193,6 +232,8 @@ class Reign:
         """A watch fired: only enqueues."""
         path, kind = event
         mended = self._counters.malformed.pop(path, None) is not None
+        if kind is WatchKind.DELETED and path in _PARENTS:
+            self._end(f"error: {path} was deleted; the next term creates it again")
         if path in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
             self._validate_soon()
         elif path == paths.TOPICS:
@@ -212,41 +253,76 @@ class Reign:
     def state_changed(self, state: ConnectionState) -> None:
         """The connection changed: writes wait, or the term ends."""
         if state is ConnectionState.SUSPENDED:
-            self._lost_at_zxid = self.zk.last_zxid
-            self.controller.ready.clear()
-            log.warning(
-                "the connection to ZooKeeper is suspended: writes and requests wait, %.1f s of the lease are left",
-                self.term.lease.remaining_s(),
-            )
+            self._suspended()
         elif state is ConnectionState.CONNECTED and not self.controller.ready.is_set():
+            self._watch_lease()
             self._validate_soon()
         elif state is ConnectionState.LOST:
-            self.term.end("the ZooKeeper session is lost")
-            self.controller.ready.set()
+            self._end("the ZooKeeper session is lost")
+
+    def _suspended(self) -> None:
+        log.warning(
+            "the connection to ZooKeeper is suspended: writes and requests wait, %.1f s of the lease are left",
+            self.term.lease.remaining_s(),
+        )
+        self.controller.ready.clear()
+        self._doubts += 1
+        if self._unread_since is None:
+            self._unread_since = self.zk.last_zxid
+        self._watch_lease()
+
+    def _watch_lease(self) -> None:
+        """Suspended for longer than the lease: somebody else may have been elected since (KAFKA-1096)."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if self.controller.ready.is_set():
+            return
+        if self.term.lease.valid():
+            left_s = self.term.lease.remaining_s()
+            self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._watch_lease)
+        else:
+            self._end("the lease ran out while the connection to ZooKeeper was suspended")
 
     def _validate_soon(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._validate())
-        self._validating = task
+        """The claim is in doubt: a new connection, a watch of our own, or a broker that has seen a higher epoch."""
+        self._doubts += 1
+        if self._validating is None or self._validating.done():
+            self._validating = asyncio.get_running_loop().create_task(self._validate())
 
     async def _validate(self) -> None:
-        """The same session is up, or our own watch fired: the claim is compared, then watches are armed again."""
-        try:
-            ours = await self.office.is_ours(self.claim)
-            if not ours:
-                self.term.end("another controller was elected: /controller or /controller_epoch is no longer ours")
-                self.controller.ready.set()
+        """Compares the claim until no new doubt came up meanwhile; what waited for that goes on then."""
+        compared = 0
+        while compared != self._doubts and not self.term.ended:
+            if self.zk.state is not ConnectionState.CONNECTED:
                 return
-            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.zk.last_zxid)
-        except (NotConnected, SessionLost):
-            return
+            compared = self._doubts
+            try:
+                await self._compare()
+            except (NotConnected, OutcomeUnknown):
+                compared = 0
+            except Exception as error:
+                log.exception("the claim cannot be compared with ZooKeeper")
+                self._end(f"error: {type(error).__name__}: {error}")
         if not self.controller.ready.is_set():
             log.info("ZooKeeper is back within the lease: epoch %d is still ours", self.claim.epoch)
             self.controller.ready.set()
             self.queue.signal("reconnected")
 
+    async def _compare(self) -> None:
+        """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""
+        since = self.zk.last_zxid
+        if not await self.office.is_ours(self.claim):
+            self._end("another controller was elected: /controller or /controller_epoch is no longer ours")
+        elif self._outranked:
+            log.critical("%s", OUTRANKED)
+            self._end(OUTRANKED)
+        else:
+            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=since)
+
     async def _rearm(self) -> None:
         """All watches went with the connection: arm them again, then read again."""
-        since = min(self._lost_at_zxid or self.zk.last_zxid, self.zk.last_zxid)
+        since = self.zk.last_zxid if self._unread_since is None else self._unread_since
+        doubts = self._doubts
         await arm_parents(self.controller, since)
         await self.zk.watch(
             data=[
@@ -256,6 +332,8 @@ class Reign:
             ],
             since_zxid=since,
         )
+        if doubts == self._doubts:
+            self._unread_since = None
         for kind in ("broker_change", "topic_change", "isr_notification"):
             self.queue.signal(kind)
 
@@ -264,27 +342,11 @@ class Reign:
     def _answered(self, answer: Answer | ChannelFailed) -> None:
         """An answer of a broker, or the end of a channel by an error."""
         if isinstance(answer, ChannelFailed):
-            self.term.end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
+            self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
             return
         if answer.error:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
         if answer.error == STALE_CONTROLLER_EPOCH:
             log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, self.claim.epoch)
-            self._validate_stale_soon()
-
-    def _validate_stale_soon(self) -> None:
-        self._validating = asyncio.get_running_loop().create_task(self._validate_stale())
-
-    async def _validate_stale(self) -> None:
-        """Changed in ZooKeeper: resign. Unchanged: brokers have seen a higher epoch than ZooKeeper holds: stop."""
-        try:
-            ours = await self.office.is_ours(self.claim)
-        except (NotConnected, SessionLost):
-            return
-        self.term.end(
-            "brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a "
-            "backup, or is this the wrong one? Raise /controller_epoch above theirs before starting again"
-            if ours
-            else "another controller was elected"
-        )
-        self.controller.ready.set()
+            self._outranked = True
+            self._validate_soon()

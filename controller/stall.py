@@ -42,14 +42,17 @@ class StallGuard:
         return self._clock() - self._ticked
 
     async def tick(self) -> None:
-        """Runs on the loop for ever."""
-        while True:
-            lag = self.stalled_s()
-            self.longest_s = max(self.longest_s, lag - TICK_S)
-            if lag > self.limit_s:
-                self._end(lag)
-            self._ticked = self._clock()
-            await asyncio.sleep(TICK_S)
+        """Runs on the loop for ever; where it is cancelled, nothing watches any more."""
+        try:
+            while True:
+                lag = self.stalled_s()
+                self.longest_s = max(self.longest_s, lag - TICK_S)
+                if lag > self.limit_s:
+                    self._end(lag)
+                self._ticked = self._clock()
+                await asyncio.sleep(TICK_S)
+        finally:
+            self.stop()
 
     def _watch(self) -> None:
         while not self._stop.wait(self.limit_s / 4):

@@ -58,8 +58,7 @@ class View:
 
     async def refresh(self) -> None:
         """One look."""
-        reign = self._reign()
-        await self.tower.refresh(self._daemon.office, reign.cluster if reign is not None else None)
+        await self.tower.refresh(self._daemon.office, self._model())
 
     # -- probes
 
@@ -96,11 +95,12 @@ class View:
             zookeeper_connected=connected(daemon),
             session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
         )
-        return base if reign is None else base.model_copy(update=self._in_office(reign))
+        cluster = self._model()
+        return base if cluster is None else base.model_copy(update=self._numbers(cluster, reign))
 
-    def _in_office(self, reign: Reign) -> dict[str, object]:
-        cluster, census = reign.cluster, self.tower.counted.of(reign.cluster)
-        told = reign.channels.propagation().values()
+    def _numbers(self, cluster: Cluster, reign: Reign | None) -> dict[str, object]:
+        census = self.tower.counted.of(cluster)
+        told = self._propagation().values()
         return {
             "brokers": len(cluster.brokers),
             "topics": len(cluster.topic_index),
@@ -109,7 +109,7 @@ class View:
             "under_replicated_partitions": census.under_replicated if census is not None else 0,
             "unacknowledged_partitions": sum(broker.partitions for broker in told),
             "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
-            "event_queue_size": len(reign.queue),
+            "event_queue_size": len(reign.queue) if reign is not None else 0,
             "warnings": self._warnings(census),
         }
 
@@ -120,6 +120,11 @@ class View:
             found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
+        if counters.shadow_differences:
+            found.append(
+                f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
+                "see the log"
+            )
         if census is None:
             found.append("partitions are still being counted: under-replicated ones are not known yet")
         return found
@@ -188,17 +193,17 @@ class View:
 
     async def explain(self, topic: str, partition: int) -> Explanation:
         """Why it is as it is."""
-        cluster = self._cluster()
+        cluster, reign = self._cluster(), self._reign()
         i = find_partition(cluster, topic, partition)
-        controller = self._active().controller
-        found = explain(cluster, i, unclean=controller.unclean(cluster.rows[i].topic), last=controller.recent.why(i))
+        unclean = reign.controller.unclean(cluster.rows[i].topic) if reign is not None else False
+        found = explain(cluster, i, unclean=unclean, last=reign.controller.recent.why(i) if reign is not None else None)
         return Explanation(
             partition=partition_item(cluster, i, self.tower.min_isr.of(topic)),
             state_because=found.state,
             leader_because=found.leader,
             isr_because=found.isr,
             would_change=found.would_change,
-            waiting_for=sorted(controller.channels.unacknowledged_by(i)),
+            waiting_for=sorted(reign.channels.unacknowledged_by(i)) if reign is not None else [],
         )
 
     # -- verification and operations
@@ -235,11 +240,12 @@ class View:
         reign = self._daemon.reign
         return reign if reign is not None and reign.in_office.is_set() else None
 
-    def _active(self) -> Reign:
-        reign = self._reign()
-        if reign is None:
-            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._who_is())
-        return reign
+    def _model(self) -> Cluster | None:
+        """The term's model, or the shadow's."""
+        reign, shadow = self._reign(), self._daemon.shadow
+        if reign is not None:
+            return reign.cluster
+        return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
 
     def _who_is(self) -> str:
         """Whom to ask instead."""
@@ -249,7 +255,10 @@ class View:
         return "see 'regent status'"
 
     def _cluster(self) -> Cluster:
-        return self._active().cluster
+        cluster = self._model()
+        if cluster is None:
+            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._who_is())
+        return cluster
 
     def _propagation(self) -> dict[int, Propagation]:
         reign = self._reign()

@@ -233,7 +233,10 @@ class ZooKeeper(Protocol):
         """Afterwards this server has applied everything the ensemble's leader had when the call was made."""
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
-        """ACL list and stat (``stat.acl_version`` is what ``set_acls`` expects)."""
+        """ACL list and stat (``stat.acl_version`` is what ``set_acls`` expects).
+
+        Who may not administer the znode sees ``user:x`` instead of the password hashes of the ``digest`` scheme.
+        """
 
     async def set_acls(self, path: str, acls: Sequence[Acl], version: int) -> Stat:
         """Replaces the ACL list; ``version`` is the ACL version."""

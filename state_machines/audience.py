@@ -135,8 +135,8 @@ class Outbox:
     ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
     sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
     waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way.
-    ``position`` and ``live_version`` are what the broker was sent of the feed
-    and of the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come.
+    ``position`` and ``live_version`` are what the broker was sent of the feed and of the live list; ``turn`` and
+    ``turn_end`` are the rows of the snapshot that are still to come.
     """
 
     __slots__ = ("after", "lead", "live_version", "position", "stop", "telling", "turn", "turn_end")
@@ -180,6 +180,10 @@ class Outbox:
             freed = [i for i in self.after if i in taken]
             self.lead.update((i, self.after.pop(i)) for i in freed)
         return taken
+
+    def orders(self, i: int) -> bool:
+        """Whether LeaderAndIsr or StopReplica of a row waits, or is under way."""
+        return i in self.lead or i in self.telling or i in self.stop or i in self.after
 
     @property
     def size(self) -> int:
@@ -279,12 +283,17 @@ class Audience:
         A follower that asks a broker which does not know yet that it leads is refused, and waits for a second
         (``replica.fetch.backoff.ms``) before it asks again: so would every record with acks=all.
         """
-        return {i for i in self.outboxes[broker].lead if self.leader_waits(i, besides=broker)}
+        rows = self.view.rows
+        waiting = {b: box for b, box in self.outboxes.items() if b != broker and (box.lead or box.telling)}
+        return {
+            i
+            for i in (self.outboxes[broker].lead if waiting else ())
+            if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.telling)
+        }
 
-    def leader_waits(self, i: int, besides: int | None = None) -> bool:
+    def leader_waits(self, i: int) -> bool:
         """Whether the leader of a row has still to hear, or to acknowledge, that it leads."""
-        leader = self.view.rows[i].leader
-        outbox = self.outboxes.get(leader) if leader != besides else None
+        outbox = self.outboxes.get(self.view.rows[i].leader)
         return outbox is not None and (i in outbox.lead or i in outbox.telling)
 
     def behind(self, outbox: Outbox) -> bool:
@@ -305,7 +314,7 @@ class Audience:
         return frozenset(
             broker
             for broker, outbox in self.outboxes.items()
-            if outbox.position < number or outbox.turn <= i < outbox.turn_end
+            if outbox.position < number or outbox.turn <= i < outbox.turn_end or outbox.orders(i)
         )
 
     def prune(self) -> None:

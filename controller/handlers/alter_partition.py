@@ -10,6 +10,7 @@ from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.calls import PendingCall
 from controller.controller import Controller
 from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.types import PartitionState
 
 CALLS_MAX = 200
 """Calls that one commit answers at the most."""
@@ -47,14 +48,16 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
 
 
 def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> IsrRequest:
-    """The proposal in terms of the model. Below v1 there is no recovery state: it stays."""
-    by_id = isinstance(proposal.topic, bytes)
+    """The proposal in terms of the model. Below v1 there is no recovery state: it stays.
+
+    A known topic's unknown partition is answered as if it had been asked for by name: its id is not unknown.
+    """
     topic = (
         c.cluster.topic_by_id(proposal.topic) if isinstance(proposal.topic, bytes) else c.cluster.topic(proposal.topic)
     )
     row = None if topic is None else c.cluster.row_in(topic, proposal.partition)
-    if by_id and topic is not None and row is None:
-        by_id = False
+    unknown = row is None or c.cluster.rows[row].state is PartitionState.NON_EXISTENT
+    by_id = isinstance(proposal.topic, bytes) and not (unknown and topic is not None)
     return IsrRequest(
         row,
         proposal.leader_epoch,

@@ -50,4 +50,6 @@ async def broker_change(c: Controller) -> None:
     if back:
         c.channels.snapshot(back)
         await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")
+        for name in sorted(c.waiting_topics):
+            c.queue.signal("partition_modifications", name)
     c.brokers_joined(back)

@@ -11,9 +11,10 @@ import logging
 import time
 
 from controller.controller import Controller
+from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed
+from metadata_store.kafka_store import Contended, Malformed
 from state_machines.failover import failover
 from state_machines.types import TopicAssignment
 
@@ -26,13 +27,12 @@ async def take_office(c: Controller) -> None:
     c.counters.malformed.clear()
     since = c.zk.last_zxid
     await c.store.ensure_top_level_paths()
-    bad = await c.store.set_up_features(c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
-    if bad is not None:
-        c.malformed(bad)
+    await set_up_features(c)
     await arm_parents(c, since)
     await discard_notifications(c)
     await load_brokers(c)
     await load_topics(c, since)
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     loaded_s = time.monotonic()
@@ -58,12 +58,23 @@ async def arm_parents(c: Controller, since: int) -> None:
     await c.zk.watch(children=[paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES], since_zxid=since)
 
 
+async def set_up_features(c: Controller) -> None:
+    """``/feature`` as the IBP asks for; one that others rewrite all the time does not keep us from the office."""
+    try:
+        bad = await c.store.set_up_features(c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
+    except Contended as contended:
+        log.error("%s; it is set up at the next term", contended)
+        return
+    if bad is not None:
+        c.malformed(bad)
+
+
 async def discard_notifications(c: Controller) -> None:
     """What brokers noted for the controller before us is covered by reading everything."""
     for parent in (paths.LOG_DIR_EVENTS, paths.ISR_CHANGES):
         listed = await c.zk.children(parent)
         if listed is not None and listed[0]:
-            await c.store.delete_children([f"{parent}/{name}" for name in listed[0]], c.fence)
+            await discard(c, [f"{parent}/{name}" for name in listed[0]])
 
 
 async def load_brokers(c: Controller) -> None:

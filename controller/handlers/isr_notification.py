@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from controller.controller import Controller
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed
+from metadata_store.kafka_store import Contended, Malformed
+
+log = logging.getLogger("regent.controller")
 
 
 async def isr_notification(c: Controller) -> None:
@@ -26,7 +30,14 @@ async def isr_notification(c: Controller) -> None:
                 named[row] = None
     if named:
         await c.reread(list(named))
-    processed = [f"{paths.ISR_CHANGES}/{name}" for name in names]
-    await c.store.delete_children(processed, c.fence)
+    await discard(c, [f"{paths.ISR_CHANGES}/{name}" for name in names])
+
+
+async def discard(c: Controller, processed: list[str]) -> None:
+    """Deletes notifications. Those that cannot be deleted stay, and are read once more with the next ones."""
+    try:
+        await c.store.delete_children(processed, c.fence)
+    except Contended as contended:
+        log.error("%s: check the ACL of their parent", contended)
     for path in processed:
         c.counters.malformed.pop(path, None)

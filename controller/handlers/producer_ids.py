@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply
 from controller.calls import PendingCall
 from controller.controller import Controller
 from metadata_store import paths
-from metadata_store.kafka_store import Contended, Malformed
+from metadata_store.kafka_store import Contended, Exhausted, Malformed
+
+log = logging.getLogger("regent.controller")
 
 
 async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
@@ -32,5 +36,8 @@ async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
         pending.answer(AllocateProducerIdsReply(Error.NONE, block.start, block.end - block.start + 1))
     except Contended:
         pending.answer(AllocateProducerIdsReply(Error.REQUEST_TIMED_OUT))
+    except Exhausted as exhausted:
+        log.error("broker %d gets no producer ids: %s", call.broker_id, exhausted)
+        pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
     finally:
         pending.refuse()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 from controller.controller import Controller
@@ -16,7 +17,7 @@ from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.decision import TopicChange
 from state_machines.topic_change import names_any, new_partitions, repaired
-from state_machines.types import Assignment, Leadership, TopicAssignment, TopicPartition
+from state_machines.types import Assignment, Leadership, PartitionState, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 
@@ -25,7 +26,8 @@ REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
 
 State = Leadership | Malformed | None
-_RUNS = Malformed("", "a partition that the model has already")
+States = dict[TopicPartition, State]
+"""State znodes of the partitions that the model does not have."""
 
 
 async def topic_change(c: Controller) -> None:
@@ -53,6 +55,7 @@ async def partition_modifications(c: Controller, name: str) -> None:
         await c.zk.watch(data=[paths.topic(name)], since_zxid=since)
         return
     if found is None or known is None:
+        c.cluster.observe_topic_gone(name)
         c.queue.signal("topic_change")
         return
     if found.czxid != known.czxid:
@@ -79,32 +82,37 @@ async def start_topics(c: Controller, names: list[str]) -> None:
 
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
-    """Brings topics in and starts the partitions that never ran; the others are told as they were found."""
-    found = await bring_in(c, topics)
-    load(c, [(i, state) for i, state in found if isinstance(state, Leadership)])
-    c.channels.metadata_changed([i for i, state in found if isinstance(state, Leadership)])
-    fresh = [i for i, state in found if state is None]
-    if fresh:
-        names = sorted({c.cluster.name(i).topic for i in fresh})
+    """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
+    found = [(i, state) for i, state in await bring_in(c, topics) if not isinstance(state, Malformed)]
+    c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
+    waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]
+    if waiting:
+        names = sorted({c.cluster.name(i).topic for i in waiting})
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        await c.carry_out(partial(new_partitions, rows=fresh), f"{len(fresh)} new partitions of {shown}")
+        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shown}")
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> list[tuple[int, State]]:
-    """Enters topics into the model, mended where needed; returns the new rows with the state znodes read for them."""
+    """Enters topics into the model, mended where needed; returns the new rows with the state znodes read for them.
+
+    The model changes only after the last read and write: where the connection is lost before, the event is repeated.
+    """
+    states: States = {}
+    await read_new(c, topics, states)
+    mended = [found for topic in topics if (found := await mend(c, topic, states)) is not None]
+    rows = [i for topic in mended for i in c.cluster.observe_topic(topic)]
+    return [(i, states[c.cluster.name(i)]) for i in rows]
+
+
+async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Reads the state znodes of the partitions that neither the model nor ``states`` has."""
     pairs = [
-        TopicPartition(topic.name, p)
+        name
         for topic in topics
         for p in topic.partitions
-        if c.cluster.find(topic.name, p) is None
+        if (name := TopicPartition(topic.name, p)) not in states and c.cluster.find(*name) is None
     ]
-    states = dict(zip(pairs, await c.read_states(pairs), strict=True))
-    rows: list[int] = []
-    for topic in topics:
-        mended = await mend(c, topic, states)
-        if mended is not None:
-            rows += c.cluster.observe_topic(mended)
-    return [(i, states.get(c.cluster.name(i))) for i in rows]
+    states.update(zip(pairs, await c.read_states(pairs), strict=True))
 
 
 def load(c: Controller, found: list[tuple[int, State]]) -> None:
@@ -113,35 +121,55 @@ def load(c: Controller, found: list[tuple[int, State]]) -> None:
     c.cluster.load_leadership([i for i, _ in good], [state for _, state in good])
 
 
-async def mend(c: Controller, topic: TopicAssignment, states: dict[TopicPartition, State]) -> TopicAssignment | None:
-    """The topic as it may be started, after the write that made it so; None where it was deleted or must wait."""
+async def mend(c: Controller, topic: TopicAssignment, states: States) -> TopicAssignment | None:
+    """The topic as it may be started, after the write that made it so; None where there is nothing to start.
+
+    Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
+    znode changes or a broker comes.
+    """
     for _ in range(MEND_ROUNDS_MAX):
-        fresh = {p: a for p, a in topic.partitions.items() if states.get(TopicPartition(topic.name, p), _RUNS) is None}
-        phantom = names_any(TopicAssignment(topic.name, None, fresh, 0, 0), c.daemons)
-        if not phantom and not (c.ibp.topic_ids and topic.topic_id is None):
+        phantoms = phantoms_of(c, topic, states)
+        if not phantoms and not (c.ibp.topic_ids and topic.topic_id is None):
+            c.waiting_topics.discard(topic.name)
             return topic
-        change = plan_mend(c, topic, fresh if phantom else {})
+        change = plan_mend(c, topic, phantoms)
         if change is None:
-            return await discard(c, topic, started=len(fresh) < len(topic.partitions))
+            return await short_of_brokers(c, topic, phantoms, states)
         outcome = await c.store.commit_topics([change], c.fence)
         c.term.check()
         if outcome.applied:
-            if phantom:
-                c.counters.repaired_assignments += 1
-                log.info("topic %s: %s before it starts", topic.name, REPAIRED)
-            return TopicAssignment(
-                topic.name,
-                change.topic_id,
-                {**topic.partitions, **change.partitions},
-                topic.version + 1,
-                topic.czxid,
-            )
+            return mended_as(c, topic, change)
         [again] = await c.store.load_topics([topic.name])
-        if not isinstance(again, TopicAssignment):
+        if not isinstance(again, TopicAssignment) or again.czxid != topic.czxid:
             return None
+        await read_new(c, [again], states)
         topic = again
-    c.counters.failures["topic znode contended: tried again at its next change"] += 1
-    return None
+    c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
+    log.error("topic %s could not be mended: is its znode writable, is something else rewriting it?", topic.name)
+    return without(c, topic, phantoms_of(c, topic, states))
+
+
+def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
+    """The topic after the write of ``change``."""
+    c.waiting_topics.discard(topic.name)
+    if change.partitions:
+        c.counters.repaired_assignments += 1
+        log.info("topic %s: %s before it starts", topic.name, REPAIRED)
+    partitions = {**topic.partitions, **change.partitions}
+    return TopicAssignment(topic.name, change.topic_id, partitions, topic.version + 1, topic.czxid)
+
+
+def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Partitions that the model does not have and that never started."""
+    names = {p: TopicPartition(topic.name, p) for p in topic.partitions}
+    return {p: a for p, a in topic.partitions.items() if names[p] in states and states[names[p]] is None}
+
+
+def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Fresh partitions that name a daemon as a replica."""
+    if not names_any(topic, c.daemons):
+        return {}
+    return {p: a for p, a in fresh_of(topic, states).items() if not c.daemons.isdisjoint(a.replicas)}
 
 
 def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment]) -> TopicChange | None:
@@ -156,20 +184,30 @@ def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignm
     return TopicChange(topic.name, topic.version, partitions, topic_id, REPAIRED if phantoms else ID_GIVEN)
 
 
-async def discard(c: Controller, topic: TopicAssignment, *, started: bool) -> TopicAssignment | None:
-    """A topic that needs more brokers than there are: deleted where nothing of it ever started, else left alone."""
-    if started:
-        log.error(
-            "topic %s: added partitions name a daemon as a replica and no broker is free to replace it: start a "
-            "broker, or rewrite the assignment in %s",
+async def short_of_brokers(
+    c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], states: States
+) -> TopicAssignment | None:
+    """A topic that needs more brokers than there are: deleted where nothing of it ever started."""
+    untouched = len(fresh_of(topic, states)) == len(topic.partitions)
+    if untouched and await c.store.delete_fresh_topic(topic.name, topic.version, c.fence):
+        log.warning(
+            "topic %s was auto-created with more replicas than there are brokers (a daemon was counted as one) and is "
+            "deleted before it starts: the client tries again; lower the replication factor or add a broker",
             topic.name,
-            paths.topic(topic.name),
         )
         return None
-    await c.store.delete_fresh_topic(topic.name, topic.version, c.fence)
-    log.warning(
-        "topic %s was auto-created with more replicas than there are brokers (a daemon was counted as one) and is "
-        "deleted before it starts: the client tries again; lower the replication factor or add a broker",
+    log.error(
+        "topic %s: %d new partitions name a daemon as a replica and no broker is free to replace it: start a broker, "
+        "or rewrite the assignment in %s",
         topic.name,
+        len(phantoms),
+        paths.topic(topic.name),
     )
-    return None
+    return without(c, topic, phantoms)
+
+
+def without(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment]) -> TopicAssignment:
+    """The topic without what must not start: what runs is served."""
+    c.waiting_topics.add(topic.name)
+    served = {p: a for p, a in topic.partitions.items() if p not in phantoms}
+    return TopicAssignment(topic.name, topic.topic_id, served, topic.version, topic.czxid)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import permutations
 from typing import Final
 
-from controller.shadow.compare import Seen, Step, epoch_of
+from controller.shadow.compare import Step, epoch_of
 from state_machines.broker_change import broker_death, broker_return
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.controlled_shutdown import controlled_shutdown
@@ -44,9 +44,11 @@ class Kind(StrEnum):
 class Happening:
     """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
 
-    ``controller`` is the epoch of the controller in office. ``rows`` are the new partitions of a CREATION. A SHUTDOWN is inferred from what the other controller wrote: until
-    it is ``confirmed``, its matches are only ``provisional``. ``doubt``: why something may have happened before it that
-    nobody saw. ``expected`` and ``met`` count partitions.
+    ``who``: the brokers that it is about; of a FAILOVER those that are gone since the last reading. ``controller`` is the
+    epoch of the controller in office. ``rows`` are the new partitions of a CREATION. A SHUTDOWN
+    is inferred from what the other controller wrote: until it is ``confirmed``, ``matching`` holds the rows that speak
+    for it. ``doubt``: why something may have happened before it that nobody saw. ``expected`` and ``met`` count
+    partitions.
     """
 
     number: int
@@ -61,14 +63,14 @@ class Happening:
     doubt: str = ""
     expected: int = 0
     met: int = 0
-    provisional: list[tuple[int, Leadership | None, Seen, Step]] = field(default_factory=list)
+    matching: set[int] = field(default_factory=set)
 
     @property
     def what(self) -> str:
         """For people."""
         if self.kind is Kind.CREATION:
             return f"{self.kind} ({len(self.rows)} partitions)"
-        return f"{self.kind} of {', '.join(map(str, self.who))}" if self.who else str(self.kind)
+        return f"{self.kind} of {', '.join(map(str, self.who))}" if self.kind is not Kind.FAILOVER else str(self.kind)
 
 
 def decide(draft: Draft, happening: Happening, rows: Sequence[int]) -> None:
@@ -167,6 +169,9 @@ def _neighbours(happenings: list[Happening]) -> Iterator[list[Happening]]:
 
 def _split(happening: Happening) -> Iterator[list[Happening]]:
     """One snapshot as several, in every order. While one broker is handled, the later ones are as before."""
+    if happening.kind is Kind.FAILOVER and happening.who:
+        with_all = {**happening.brokers, **_absent(happening.who)}
+        yield [replace(happening, who=(), brokers=with_all), replace(happening, kind=Kind.DEATH, rows=frozenset())]
     if happening.kind not in {Kind.DEATH, Kind.RETURN} or not 1 < len(happening.who) <= PERMUTED_BROKERS_MAX:
         return
     for order in permutations(happening.who):

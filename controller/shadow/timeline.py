@@ -103,7 +103,7 @@ class Timeline:
         gone = {*delta.dead, *delta.bounced}
         alone = len(gone) + len(delta.new) <= 1
         self._infer(gone, office if alone else structs.replace(office, zxid=0), now)
-        self.tracker.left(gone)
+        self.tracker.left(gone, now)
         several = not alone and self.tracker.puzzling_before(office.zxid)
         self._happen(office, delta, states, now, READ_LATE if late else SEVERAL if several else "")
         started = later.difference(i for fresh in self._fresh for i in fresh.rows)
@@ -138,7 +138,7 @@ class Timeline:
             elif {*delta.dead, *delta.new, *delta.bounced} - {before}:
                 doubt = SEVERAL
             self.epoch = self.tracker.model.epoch = office.epoch
-            self._failover(office, now, doubt)
+            self._failover(office, delta.dead, now, doubt)
         elif office.holder is None:
             self.tracker.hold(now)
         else:
@@ -156,12 +156,12 @@ class Timeline:
             if started:
                 self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows=started)
 
-    def _failover(self, office: Office, now: float, doubt: str) -> None:
+    def _failover(self, office: Office, gone: Sequence[int], now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""
         waiting = [i for fresh in self._fresh for i in fresh.rows]
         self.tracker.model.load_leadership(waiting, [None] * len(waiting))
         self._fresh = []
-        self.tracker.happen(Kind.FAILOVER, (), office.brokers, now, rows=waiting, doubt=doubt)
+        self.tracker.happen(Kind.FAILOVER, gone, office.brokers, now, rows=waiting, doubt=doubt)
 
     def _create(self, before: int | None, now: float) -> None:
         """Decides on topics that were created before a zxid."""

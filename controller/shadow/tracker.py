@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from controller.shadow import compare
@@ -203,8 +204,11 @@ class Tracker:
         self._evaluate(i, now)
 
     def _lately(self, now: float) -> list[Happening]:
-        """What another controller may still be answering."""
-        return [h for h in self._recent if h.at_s > now - self.wait_s]
+        """What another controller may still be answering: it takes events in order, so what came before an answered
+        one is done.
+        """
+        answered = max((h.number for h in self._recent if h.met), default=0)
+        return [h for h in self._recent if h.at_s > now - self.wait_s and h.number >= answered]
 
     def _loading(self) -> list[Happening]:
         """The last failover, where nothing shows that the new controller has read what it begins with."""
@@ -237,12 +241,8 @@ class Tracker:
 
     def _superseded(self, i: int, waiting: Waiting) -> bool:
         """Whether the oldest read lies inside a decision, in any order of the events, and more was read since."""
-        if len(waiting.seen) < 2:  # noqa: PLR2004 - a read and its successor
-            return False
-        if self._under_way(waiting):
-            return True
-        failover = any(h.kind is Kind.FAILOVER for h in waiting.happened)
-        return failover and self._another_order(i, waiting, waiting.seen[0].leadership, Outcome.UNDER_WAY)
+        oldest = waiting.seen[0].leadership
+        return len(waiting.seen) > 1 and self._another_order(i, waiting, oldest, Outcome.UNDER_WAY)
 
     def _explain(self, i: int, waiting: Waiting, now: float, excuse: bool) -> bool:
         """Whether the oldest read is explained; then it is the new base, unless it only lay inside a decision."""
@@ -251,48 +251,48 @@ class Tracker:
         if found.outcome is Outcome.UNCHANGED:
             return True
         if found.outcome is Outcome.AGREES:
-            self._agrees(i, waiting, seen, found.steps, now)
+            return self._agrees(i, waiting, seen, found.steps, now)
+        if found.outcome is Outcome.UNDER_WAY and len(waiting.seen) > 1:
             return True
         if found.outcome is Outcome.ISR_CHANGES:
             self.tally.isr_changes += found.isr_changes
             waiting.blurred |= found.isr_changes > 1
-        elif not excuse:
-            return len(waiting.seen) > 1 and found.outcome is Outcome.UNDER_WAY
-        elif not self._excused(i, waiting, seen, now):
-            return self._superseded(i, waiting)
+        elif bare := self._bare_epochs(waiting, seen.leadership):
+            if waiting.steps and not self._agrees(i, waiting, seen, len(waiting.steps), now):
+                return False
+            self.tally.not_ours[BARE_EPOCH] += bare
+        elif not (excuse and self._excused(i, waiting, seen.leadership)):
+            return excuse and self._superseded(i, waiting)
         self._rebase(i, waiting, seen.leadership)
         return True
 
-    def _agrees(self, i: int, waiting: Waiting, seen: Seen, count: int, now: float) -> None:
+    def _agrees(self, i: int, waiting: Waiting, seen: Seen, count: int, now: float) -> bool:
+        """Counts a counterpart; one of an inferred happening waits until that is confirmed."""
         last = waiting.steps[count - 1]
         happening = self._by_number[last.happening]
+        self._matched_s = now
+        if not happening.confirmed:
+            happening.matching.add(i)
+            return False
         self.tally.unseen += count - 1
         happening.met += 1
-        if happening.confirmed:
-            self.tally.agrees(happening.kind, last.why)
-        else:
-            happening.provisional.append((i, waiting.base, seen, last))
-            if happening.met > 1 and 2 * happening.met >= happening.expected:
-                self.confirm(happening)
+        self.tally.agrees(happening.kind, last.why)
         waiting.base = seen.leadership
         waiting.steps = waiting.steps[count:]
         waiting.happened = [h for h in waiting.happened if h.number > last.happening]
         waiting.due_s = now + self.wait_s
-        self._matched_s = now
+        return True
 
-    def _excused(self, i: int, waiting: Waiting, seen: Seen, now: float) -> bool:
+    def _excused(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
         """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
         replicas = self.model.rows[i].assignment.replicas
-        base, leadership = waiting.base, seen.leadership
-        if not waiting.steps and compare.is_preferred_election(base, leadership, replicas):
+        if not waiting.steps and compare.is_preferred_election(waiting.base, seen, replicas):
             self.tally.not_ours[PREFERRED] += 1
-        elif bare := self._bare_epochs(waiting, leadership):
-            self.tally.not_ours[BARE_EPOCH] += bare
-            if waiting.steps:
-                self._agrees(i, waiting, seen, len(waiting.steps), now)
-        elif compare.hidden_isr_explains(base, leadership, replicas, lambda b: self._steps(i, b, waiting.happened)):
+        elif compare.hidden_isr_explains(
+            waiting.base, seen, replicas, partial(self._steps, i, happened=waiting.happened)
+        ):
             self._uncomparable(waiting, ISR_UNSEEN)
-        elif self._another_order(i, waiting, leadership):
+        elif self._another_order(i, waiting, seen):
             self._uncomparable(waiting, ORDER_UNKNOWN)
         else:
             return False
@@ -321,6 +321,14 @@ class Tracker:
                 return True
         return False
 
+    def _hidden_in_another_order(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
+        replicas = self.model.rows[i].assignment.replicas
+        for order in other_orders(waiting.since):
+            self._tries += 1
+            if compare.hidden_isr_explains(waiting.origin, seen, replicas, partial(self._steps, i, happened=order)):
+                return True
+        return False
+
     def _uncomparable(self, waiting: Waiting, why: str) -> None:
         self.tally.uncomparable[why] += 1
         waiting.blurred = True
@@ -344,8 +352,9 @@ class Tracker:
 
     def suspects(self, certain: Certain, now: float) -> list[tuple[int, int]]:
         """Brokers that partitions were moved off while they were registered, with the zxid of the first such write."""
-        moved = [(self.waiting[i], self.waiting[i].seen[0]) for i in self._puzzling]
-        moved = [(w, seen) for w, seen in moved if seen.leadership.leader_epoch > compare.epoch_of(w.base)]
+        puzzling = [self.waiting[i] for i in self._puzzling]
+        clear = [(w, w.seen[0]) for w in puzzling if not any(h.doubt for h in w.since)]
+        moved = [(w, seen) for w, seen in clear if seen.leadership.leader_epoch > compare.epoch_of(w.base)]
         plain = [(w, seen) for w, seen in moved if judge(w.base, (), seen.leadership).isr_changes == 0]
         first: dict[int, int] = {}
         for waiting, seen in plain or moved:
@@ -364,27 +373,30 @@ class Tracker:
         withdrawn_s = self._withdrawn.get(broker, float("-inf"))
         return withdrawn_s > recently_s or any(not h.confirmed or h.at_s > recently_s for h in asked)
 
-    def confirm(self, happening: Happening) -> None:
-        """The inference was right: its broker left, or most of its partitions were moved."""
-        happening.confirmed = True
-        for _, _, _, step in happening.provisional:
-            self.tally.agrees(happening.kind, step.why)
-        happening.provisional.clear()
+    def _confirm_likely(self, now: float) -> None:
+        """Most of the broker's partitions were moved: that is a clean shutdown, even while it is registered."""
+        for happening in list(self._recent):
+            matching = len(happening.matching)
+            if not happening.confirmed and matching > 1 and 2 * matching >= happening.expected:
+                self._confirm(happening, now)
 
-    def left(self, brokers: Collection[int]) -> None:
+    def left(self, brokers: Collection[int], now: float) -> None:
         """Brokers are gone: their clean shutdowns were."""
-        for happening in self._recent:
-            if not happening.confirmed and happening.number in self._by_number and {*happening.who} & {*brokers}:
-                self.confirm(happening)
+        for happening in list(self._recent):
+            if not happening.confirmed and {*happening.who} & {*brokers}:
+                self._confirm(happening, now)
+
+    def _confirm(self, happening: Happening, now: float) -> None:
+        happening.confirmed = True
+        for i in sorted(happening.matching & self._puzzling):
+            self._evaluate(i, now)
+        happening.matching.clear()
 
     def _withdraw(self, happening: Happening, now: float) -> None:
         """It was no clean shutdown: the few partitions that looked like it changed for no reason that we know."""
         self.tally.events[happening.kind] -= 1
         self._recent.remove(happening)
         self._withdrawn.update(dict.fromkeys(happening.who, now))
-        for i, base, seen, _ in happening.provisional:
-            path = self._path(i)
-            self.tally.differs(difference(path, base, base, seen.leadership, NO_EVENT, reasons([])))
         brokers = self.model.brokers
         self.model.observe_brokers({b: known for b, known in brokers.items() if b not in happening.who})
         self.model.observe_brokers(brokers)
@@ -407,6 +419,7 @@ class Tracker:
 
     def expire(self, now: float, deleting: Collection[str] = ()) -> None:
         """What waited too long is a difference, unless it is known why it cannot be compared."""
+        self._confirm_likely(now)
         self._tries = 0
         busy = now - self._matched_s < self.wait_s
         patience_s = self.wait_s * (PATIENCE - 1) if busy else 0.0
@@ -455,6 +468,8 @@ class Tracker:
             return ISR_UNSEEN
         if not waiting.seen and self._another_order(i, waiting, waiting.base):
             return ORDER_UNKNOWN
+        if waiting.seen and self._hidden_in_another_order(i, waiting, waiting.seen[0].leadership):
+            return ISR_UNSEEN
         for happening in waiting.happened:
             if happening.doubt:
                 return happening.doubt

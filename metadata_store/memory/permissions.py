@@ -32,15 +32,21 @@ def allowed(acls: Iterable[Acl], perms: int, identity: Identity) -> bool:
 
 
 def expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
-    """The list as it is stored: the scheme ``auth`` becomes the session's own ids."""
+    """The list as it is stored: the scheme ``auth`` becomes the session's own ids, which it must have."""
     stored: list[Acl] = []
     for entry in acls:
         if entry.scheme == "auth":
-            stored += [Acl(entry.perms, scheme, who) for scheme, who in sorted(identity) if scheme != "world"]
-        elif entry.scheme in _SCHEMES:
-            stored.append(entry)
+            own = [Acl(entry.perms, scheme, who) for scheme, who in sorted(identity) if scheme != "world"]
         else:
+            own = [entry] if entry.scheme in _SCHEMES else []
+        if not own:
             raise Refused(Code.INVALID_ACL)
+        stored += own
     if not stored:
         raise Refused(Code.INVALID_ACL)
     return tuple(stored)
+
+
+def masked(acls: Iterable[Acl]) -> list[Acl]:
+    """The list as who may not administer it sees it: without the hashes of passwords."""
+    return [Acl(e.perms, e.scheme, e.id.partition(":")[0] + ":x") if e.scheme == "digest" else e for e in acls]

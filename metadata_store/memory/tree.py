@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from metadata_store.acl import ADMIN, CREATE, DELETE, OPEN, READ, WRITE, Acl
 from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.memory.permissions import Identity, Refused, allowed, expanded
+from metadata_store.memory.permissions import Identity, Refused, allowed, expanded, masked
 from metadata_store.port import (
     ANY_VERSION,
     Check,
@@ -118,7 +118,8 @@ class Tree:
             found.allows(READ | ADMIN, identity)
         except Refused as refused:
             raise ZkError(refused.code, path) from None
-        return list(found.acls), found.stat()
+        shown = found.acls if allowed(found.acls, ADMIN, identity) else masked(found.acls)
+        return list(shown), found.stat()
 
     def ephemerals(self, owner: int) -> Iterator[str]:
         """Paths that end with a session."""
@@ -232,8 +233,8 @@ class Tree:
 
     def _delete(self, op: Delete, identity: Identity) -> None:
         parent = self._get(parent_of(op.path))
-        node = self._get(op.path)
         parent.allows(DELETE, identity)
+        node = self._get(op.path)
         _expect(op.version, node.version)
         if node.children:
             raise Refused(Code.NOT_EMPTY)

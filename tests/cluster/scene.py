@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -103,6 +105,16 @@ async def agreed(daemon: RegentProcess, within_s: float = 60.0) -> None:
         return True
 
     await eventually(clean, within_s)
+
+
+async def regent(daemon: RegentProcess, *arguments: str) -> tuple[int, str, str]:
+    """The command with the daemon's settings: exit code, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli.main", *arguments, "--config", str(daemon.config),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return await process.wait(), out.decode(), err.decode()
 
 
 def leaders(states: Mapping[tuple[str, int], State]) -> dict[tuple[str, int], int]:

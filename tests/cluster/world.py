@@ -67,8 +67,7 @@ class World:
         }
 
     async def healed(self, within_s: float = 60.0) -> None:
-        """Waits until every partition has a leader and all its replicas in sync; brokers that never were do not count.
-        """
+        """Waits until each partition has a leader and all its replicas in sync; unknown brokers do not count."""
 
         async def whole() -> bool:
             states = await self.states()
@@ -96,7 +95,9 @@ class World:
             holder = await self.controller()
             return holder if holder in self.cluster.brokers else None
 
-        return int(await eventually(one, within_s) or 0)
+        found = await eventually(one, within_s)
+        assert found is not None
+        return found
 
     async def move_controller(self) -> None:
         """What an operator of Kafka's own controller does: deletes ``/controller``, a broker is elected."""

@@ -119,7 +119,7 @@ class NodeContract:
         async with session(backend) as s:
             await s.zk.create("/a", b"1")
             await s.zk.create("/b", b"1")
-            before = await s.zk.read_many(["/a", "/b"])
+            before = await s.zk.read_many(["/", "/a", "/b"])
             with pytest.raises(MultiFailed) as failed:
                 await s.zk.multi(
                     [
@@ -135,7 +135,7 @@ class NodeContract:
             error = failed.value
             assert (error.index, error.code, error.path) == (5, Code.BAD_VERSION, "/a")
             assert error.codes == [Code.OK] * 5 + [Code.BAD_VERSION, Code.RUNTIME_INCONSISTENCY]
-            assert await s.zk.read_many(["/a", "/b"]) == before
+            assert await s.zk.read_many(["/", "/a", "/b"]) == before
             assert await s.zk.exists("/c") is None
             root = await s.zk.children("/")
             assert root is not None
@@ -163,6 +163,8 @@ class NodeContract:
             first = await s.zk.create("/q/n_", b"", sequential=True)
             await s.zk.create("/q/other", b"")
             await s.zk.delete(first.path, 0)
+            with pytest.raises(MultiFailed):
+                await s.zk.multi([Create("/q/n_", None, sequential=True), Check("/q", 9)])
             second = await s.zk.create("/q/n_", b"", sequential=True, ephemeral=True)
             [third] = await s.zk.multi([Create("/q/n_", None, sequential=True)])
             assert isinstance(third, Created)

@@ -26,12 +26,12 @@ def refuse_stale(api: int, entity: Any) -> dict[str, Any]:
 
 
 class Heard(Struct):
-    """One request: its API key, version, kio's entity, and the time at which it came."""
+    """One request: its API key, version, correlation id and kio's entity."""
 
     api: int
     version: int
+    correlation: int
     entity: Any
-    at_s: float
 
     def partitions(self) -> list[tuple[str, int]]:
         return [(t.topic_name, p.partition_index) for t in self.entity.topic_states for p in t.partition_states]
@@ -133,7 +133,7 @@ class FakeBroker:
         api, version = header.request_api_key, header.request_api_version
         stale = entity.broker_epoch < self.epoch
         if not stale:
-            self.heard.append(Heard(api, version, entity, asyncio.get_running_loop().time()))
+            self.heard.append(Heard(api, version, header.correlation_id, entity))
         self._in_flight[writer] += 1
         self.in_flight_max = max(self.in_flight_max, self._in_flight[writer])
         await self.let_go.wait()

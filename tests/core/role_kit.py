@@ -16,7 +16,7 @@ from typing import Any
 from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from brokers.wire.versions import Api
 from configs.settings import Settings
-from controller.daemon import Daemon
+from controller.daemon import Daemon, Mode
 from controller.office import Office
 from controller.preflight.context import IBP, Context, gather
 from controller.preflight.finding import Finding, PreflightReport
@@ -281,15 +281,15 @@ class Kafka:
         )
 
     @asynccontextmanager
-    async def daemon(self, **changes: Any) -> AsyncIterator[Daemon]:
-        """A running daemon, which is stopped at the end."""
+    async def daemon(self, *, shadow: bool = False, **changes: Any) -> AsyncIterator[Daemon]:
+        """A running daemon, which is stopped at the end; ``changes`` are of sections of its settings."""
         chosen = self.settings.model_copy(update=changes)
         digest = chosen.zookeeper.digest
         credentials = digest.get_secret_value() if digest is not None else None
-        daemon = Daemon(chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials))
+        daemon = Daemon(chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials), shadow=shadow)
         task = asyncio.create_task(daemon.run())
         try:
-            await eventually(lambda: daemon.office is not None and daemon.office.lock_path is not None)
+            await eventually(lambda: daemon.mode is Mode.SHADOW if shadow else _queues(daemon))
             yield daemon
         finally:
             daemon.stop()
@@ -305,6 +305,10 @@ class Kafka:
         """Every znode with its data, version and ACL version: to see that nothing was written."""
         nodes = self.server.tree._nodes
         return {path: (node.data, node.version, node.acl_version) for path, node in nodes.items()}
+
+
+def _queues(daemon: Daemon) -> bool:
+    return daemon.office is not None and daemon.office.lock_path is not None
 
 
 def settings_for(

@@ -370,3 +370,20 @@ def test_a_row_is_unacknowledged_by_whom_its_last_change_or_its_turn_has_not_rea
     second.turn = 1
     assert audience.unacknowledged_by(0) == frozenset()
     assert audience.unacknowledged_by(1) == {2}
+
+
+@pytest.mark.seed("S4-22")
+def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_are() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), P((1, 3), 1), brokers=(1, 2))
+    audience = audience_of(cluster)
+    audience.tell([elect(cluster, i, leader, (1, 2)) for i, leader in enumerate((1, 2, 3))], ())
+    one, two = audience.outboxes.values()
+    assert (audience.held(1), audience.held(2)) == ({1}, {0})
+    assert one.take_lead(MANY, audience.held(1)) == {0: False, 2: False}
+    one.telling = {0: False, 2: False}
+    assert audience.held(2) == {0}
+    assert audience.leader_waits(0)
+    one.telling = {}
+    assert audience.held(2) == set()
+    assert not audience.leader_waits(0)
+    assert two.take_lead(1, audience.held(2)) == {0: False}

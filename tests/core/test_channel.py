@@ -10,7 +10,8 @@ import pytest
 import uvloop
 from kio.schema.errors import ErrorCode
 
-from brokers.delivery import Answer, ChannelFailed
+from brokers import channel
+from brokers.delivery import Answer, ChannelFailed, Shared
 from brokers.transport import Connection
 from brokers.wire.versions import Api, Ibp
 from state_machines.decision import ReplicaMove
@@ -28,6 +29,7 @@ async def test_first_contact_is_the_live_list_then_leadership_then_metadata() ->
         w.channels.snapshot()
         await settled(w)
         assert w.brokers[1].apis() == "ULu"
+        assert [heard.correlation for heard in w.brokers[1].heard] == [1, 2, 3]
         for broker in w.brokers.values():
             knows_the_model(w, broker)
         leaders = w.brokers[1].of(LEADER_AND_ISR)[0]
@@ -76,9 +78,41 @@ async def test_an_election_goes_to_its_replicas_and_its_metadata_to_everybody() 
         await settled(w)
         w.elect(rows[0], leader=2)
         await settled(w)
-        assert [b.apis().removeprefix("ULu") for b in w.brokers.values()] == ["Lu", "Lu", "u"]
+        told = [b.apis().removeprefix("ULu") for b in w.brokers.values()]
+        assert told in (["Lu", "Lu", "u"], ["uL", "Lu", "u"])
         entry = w.brokers[1].of(LEADER_AND_ISR)[-1].entity.topic_states[0].partition_states[0]
         assert (entry.leader, entry.leader_epoch, entry.is_new) == (2, 4, False)
+
+
+async def test_followers_are_told_after_their_leader_and_nothing_else_waits_for_it() -> None:
+    async with world(1, 2) as w:
+        rows = w.add_topic("t", [(1, 2), (1,)])
+        await settled(w)
+        w.brokers[2].hold()
+        w.elect(rows[0], leader=2)
+        w.elect(rows[1])
+        await eventually(lambda: w.brokers[2].apis() == "UL" and w.brokers[1].apis() == "ULu")
+        assert w.brokers[1].of(LEADER_AND_ISR)[0].partitions() == [("t", 1)]
+        w.brokers[2].let_go.set()
+        await settled(w)
+        assert w.brokers[1].apis() == "ULu" + "L"
+        assert w.brokers[1].of(LEADER_AND_ISR)[1].partitions() == [("t", 0)]
+
+
+async def test_a_leader_that_does_not_answer_holds_its_followers_up_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "LEADER_FIRST_S_MAX", 0.05)
+    async with world(1, 2) as w:
+        rows = w.add_topic("t", [(1, 2)])
+        await settled(w)
+        w.brokers[2].hold()
+        w.elect(rows[0], leader=2)
+        await eventually(lambda: "L" in w.brokers[1].apis())
+        assert await w.channels.leaders_told(rows, 0.01) is False
+        w.brokers[2].let_go.set()
+        assert await w.channels.leaders_told(rows, 10) is True
+        await settled(w)
 
 
 async def test_within_a_seal_live_list_leadership_metadata_and_stops_keep_their_order() -> None:
@@ -96,6 +130,44 @@ async def test_within_a_seal_live_list_leadership_metadata_and_stops_keep_their_
         await settled(w)
         assert w.brokers[1].apis() == "ULuu" + "ULuS"
         assert w.brokers[1].in_flight_max == 1
+
+
+async def test_what_is_told_during_a_seal_waits_for_the_next_one_in_its_order() -> None:
+    async with world(1, 2) as w:
+        rows = w.add_topic("t", [(1, 2), (1, 2), (2, 1)])
+        w.channels.snapshot()
+        await settled(w)
+        w.brokers[1].hold()
+        w.elect(rows[0])
+        await eventually(lambda: w.brokers[1].apis() == "ULuL")
+        w.elect(rows[1])
+        w.channels.tell((), [ReplicaMove(rows[2], 1, ReplicaState.OFFLINE, "x", stop=True)])
+        w.brokers[1].let_go.set()
+        await settled(w)
+        assert w.brokers[1].apis() == "ULu" + "Lu" + "LuS"
+
+
+async def test_a_request_holds_a_bounded_number_of_partitions_and_the_rest_follows_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "REQUEST_ROWS_MAX", 2)
+    clock = stopped_clock(monkeypatch)
+    async with world(1) as w:
+        rows = w.add_topic("t", [(1,)] * 5)
+        await settled(w)
+        clock[0] += 10
+        w.elect(*rows)
+        w.channels.tell((), [ReplicaMove(rows[0], 1, ReplicaState.OFFLINE, "x", stop=True)])
+        await settled(w)
+        assert w.brokers[1].apis() == "U" + "LLuS"
+        assert [len(heard.partitions()) for heard in w.brokers[1].of(LEADER_AND_ISR)] == [2, 2]
+
+
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The channels' clock, which moves only by hand."""
+    clock = [100.0]
+    monkeypatch.setattr(Shared, "now_s", staticmethod(lambda: clock[0]))
+    return clock
 
 
 async def test_without_leadership_the_metadata_carries_the_live_list() -> None:

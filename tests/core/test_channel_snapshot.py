@@ -8,6 +8,7 @@ import random
 import pytest
 
 from brokers import channel, sealing
+from brokers.delivery import Shared
 from brokers.snapshot import Snapshots
 from brokers.wire.versions import Ibp
 from state_machines.audience import Audience
@@ -91,6 +92,48 @@ async def test_a_turn_is_encoded_again_when_one_of_its_rows_changed() -> None:
         for broker in w.brokers.values():
             never_lower(broker)
             knows_the_model(w, broker)
+
+
+async def test_a_turn_waits_for_the_live_list_though_its_seal_is_not_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shared, "now_s", staticmethod(lambda: 100.0))
+    async with world(1, 2, register=False) as w:
+        w.register(1)
+        await settled(w)
+        w.add_topic("t", [(2, 1)])
+        w.register(2)
+        w.channels.snapshot([1])
+        await settled(w)
+        assert w.brokers[1].apis() == "U" + "ULu"
+
+
+async def test_a_body_that_another_channel_asked_for_never_takes_a_broker_back_behind_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(Shared, "now_s", staticmethod(lambda: clock[0]))
+    async with world(1, 2, snapshot_turn_partitions=TURN, seal_interval_ms=400) as w:
+        rows = w.add_topic("t", [(1, 2)] * (2 * TURN - 1) + [(2,)])
+        row, one, two = rows[-1], w.brokers[1], w.brokers[2]
+        await settled(w)
+        clock[0] = 110.0
+        w.channels.leader_and_isr_to(2, rows[:1])
+        await settled(w)
+        two.hold()
+        w.channels.snapshot([2])
+        await eventually(lambda: two.apis() == "ULL")
+        clock[0] = 110.2
+        w.elect(row)
+        await eventually(lambda: one.apis() == "Uu" and w.channels.propagation()[1].partitions == 0)
+        w.elect(row)
+        two.let_go.set()
+        await eventually(lambda: two.apis() == "ULLuLu")
+        clock[0] = 110.5
+        await eventually(lambda: two.apis().startswith("ULLuLuL"))
+        clock[0] = 120.0
+        await settled(w)
+        never_lower(two)
+        for broker in w.brokers.values():
+            assert broker.of(UPDATE_METADATA)[-1].epochs()["t", 2 * TURN - 1] == (5, 10)
 
 
 @pytest.mark.seed("S4-47", "S4-48")

@@ -206,6 +206,18 @@ async def test_calls_of_one_connection_are_answered_one_after_the_other() -> Non
         assert [call.broker_id for call in d.office.calls if isinstance(call, AllocateProducerIdsCall)] == [1, 2, 3]
 
 
+async def test_no_more_is_read_from_a_broker_while_its_call_is_under_way() -> None:
+    async with desk() as d:
+        peer = await d.connect()
+        d.office.gate.clear()
+        peer.send(write_request(ALLOCATE, 0, 1, broker_id=1, broker_epoch=1))
+        await eventually(lambda: d.office.calls)
+        for _ in range(20):
+            peer.send(bytes(1_000_000))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(peer.writer.drain(), 0.5)
+
+
 async def test_a_slow_call_of_one_broker_holds_no_other_up() -> None:
     async with desk() as d:
         slow, quick = await d.connect(), await d.connect()
@@ -220,7 +232,7 @@ async def test_a_slow_call_of_one_broker_holds_no_other_up() -> None:
 
 @pytest.mark.seed("S4-86")
 @pytest.mark.parametrize("why", ["never held", "resigned", "lost while the call waited", "a bug"])
-async def test_who_does_not_hold_the_role_says_so(why: str) -> None:
+async def test_who_does_not_hold_the_role_says_so(why: str, caplog: pytest.LogCaptureFixture) -> None:
     async with desk(serving=why != "never held") as d:
         if why == "resigned":
             d.listener.resign()
@@ -229,6 +241,7 @@ async def test_who_does_not_hold_the_role_says_so(why: str) -> None:
         assert (await peer.ask(SHUTDOWN, 3, broker_id=1, broker_epoch=1)).error_code == 11
         assert (await peer.ask(ALTER, 3, **isr_change())).error_code == 41
         assert (await peer.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)).error_code == 41
+    assert len(caplog.records) == (3 if why == "a bug" else 0)
 
 
 async def test_resigning_closes_every_connection_so_that_brokers_look_elsewhere_at_once() -> None:

@@ -70,9 +70,15 @@ def test_a_leader_that_is_not_preferred() -> None:
     assert "broker 1 would be preferred and could lead" in said(make_cluster(P((1, 2, 3), leader=2)))
     behind = said(make_cluster(P((1, 2, 3), leader=2, isr=(2, 3))))
     assert "broker 1 would be preferred, but the preferred replica is not in the ISR" in behind
-    assert "if a preferred election is asked for, nobody else leads" in behind
+    assert "a preferred election would be refused: the preferred replica is not in the ISR" in behind
     down = make_cluster(P((1, 2, 3), leader=2), brokers=(2, 3))
     assert "but the preferred replica is not live: start its broker" in said(down)
+
+
+def test_between_a_leaders_death_and_the_election() -> None:
+    cluster = make_cluster(P((1, 2), leader=1))
+    die(cluster, 1)
+    assert explain(cluster, 0, unclean=False).state.startswith("ONLINE: its leader has just gone")
 
 
 def test_why_a_replica_is_not_in_sync() -> None:

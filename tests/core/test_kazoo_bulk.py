@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import pytest
 
 from metadata_store.errors import ConnectFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper, session
-from metadata_store.kazoo_adapter.bulk import by_size, watch_chunks
+from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
+from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.server_version import parse_version
 from metadata_store.kazoo_adapter.session import split_chroot
 from metadata_store.port import REQUEST_BYTES_MAX, ZooKeeper
@@ -36,6 +38,24 @@ def test_a_path_beyond_every_limit_goes_alone() -> None:
 
 def test_watches_are_cut_by_kind() -> None:
     assert list(watch_chunks(["a"], [], ["b", "c"])) == [(["a"], (), ()), ((), (), ["b", "c"])]
+
+
+async def test_no_more_requests_under_way_than_allowed_and_answers_in_order() -> None:
+    under_way: list[asyncio.Future[Reply]] = []
+    most = 0
+
+    def send(opcode: int, body: bytes) -> asyncio.Future[Reply]:
+        nonlocal most
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        under_way.append(future)
+        most = max(most, sum(not sent.done() for sent in under_way))
+        asyncio.get_running_loop().call_soon(future.set_result, Reply(0, opcode, body, 0))
+        return future
+
+    requests = [(n, b"", n) for n in range(20)]
+    found = [(reply.zxid, count) async for reply, count in answers(send, requests, 3)]
+    assert found == [(n, n) for n in range(20)]
+    assert most == 3
 
 
 @pytest.mark.parametrize(

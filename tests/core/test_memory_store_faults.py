@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_store.errors import OutcomeUnknown
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, Create, Delete, SetData, WatchEvent, WatchKind, ZooKeeper
 from tests.contracts.support import CONNECTED, LOST, SUSPENDED, Session
@@ -56,6 +56,17 @@ async def test_a_lost_request_is_as_unknown_as_a_lost_reply() -> None:
     assert await s.zk.exists("/lost") is None
     assert await s.zk.exists("/applied") is not None
     assert s.states == [CONNECTED, *[SUSPENDED, CONNECTED] * 3]
+
+
+async def test_a_blip_is_over_only_when_it_has_been_told() -> None:
+    server = MemoryServer()
+    s = await connected(server)
+    server.blip(s.zk.session_id)
+    assert s.zk.state is SUSPENDED
+    with pytest.raises(NotConnected):
+        await s.zk.get("/")
+    await s.reaches(SUSPENDED, CONNECTED)
+    assert s.zk.state is CONNECTED
 
 
 async def test_an_expired_session_is_seen_by_the_others() -> None:

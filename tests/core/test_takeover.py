@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from controller import own_znodes as own
+from controller.daemon import Daemon
 from controller.rollback import ROLLBACK, Rollback, save, saved_acls, shell_acls
 from controller.takeover import TakeoverRefused, until_held
 from metadata_store import paths
@@ -19,6 +22,7 @@ from metadata_store.hooks import Kill
 from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Write
 from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.polling import eventually
 
 
 def files(cluster: Kafka) -> list[Path]:
@@ -207,3 +211,41 @@ def test_a_draft_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
 def test_acls_are_written_as_the_shell_reads_them() -> None:
     assert shell_acls(OPEN) == "world:anyone:rwcda"
     assert shell_acls([Acl(READ, "world", "anyone"), Acl(ALL, "sasl", "kafka")]) == "world:anyone:r,sasl:kafka:rwcda"
+
+
+@asynccontextmanager
+async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
+    """'regent run --takeover', which ends by itself where it is refused."""
+    monkeypatch.setattr("controller.daemon.asker", lambda _: cluster.ask)
+    monkeypatch.setattr("controller.daemon.server_version", cluster.release_of)
+    daemon = Daemon(cluster.settings, lambda: MemoryZooKeeper(cluster.server), takeover=True)
+    task = asyncio.create_task(daemon.run())
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        await asyncio.wait_for(task, 10.0)
+
+
+async def test_run_with_takeover_takes_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kafka(tmp_path) as cluster:
+        async with running_takeover(cluster, monkeypatch) as daemon:
+            await cluster.in_office(daemon)
+        assert daemon.exit_code == 0
+        assert (await cluster.office().role())[0].reason == "regent run --takeover"
+        await cluster.operator.create(paths.deletion("old"), None)
+        async with running_takeover(cluster, monkeypatch) as again:
+            await cluster.in_office(again)
+        assert again.exit_code == 0, "a restart is not stopped by what the preflight would say now"
+
+
+async def test_run_with_takeover_that_is_refused_ends_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.operator.create(paths.deletion("old"), None)
+        async with running_takeover(cluster, monkeypatch) as daemon:
+            await eventually(daemon.stopping.is_set)
+        assert daemon.exit_code == 3
+        assert "topic deletions: old below /admin/delete_topics" in caplog.text
+        assert await flag(cluster) == "brokers"

@@ -26,12 +26,18 @@ async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.take_over()
         await cluster.in_office(daemon)
-        epoch, steps = await cluster.epoch(), list[str]()
-        seen = await hand_back(daemon, cluster.ask, "upgrade of regent", steps.append)
+        epoch, steps, deaf = await cluster.epoch(), list[str](), list[bool]()
+
+        def note(step: str) -> None:
+            steps.append(step)
+            deaf.append(daemon.listener._handlers is None)
+
+        seen = await hand_back(daemon, cluster.ask, "upgrade of regent", note)
         assert seen.holder in cluster.brokers
         assert (seen.by_daemon, seen.unaware) == (False, [])
         assert await cluster.epoch() == epoch + 1
         assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role says brokers", "drained"]
+        assert deaf == [False, True, True, True], "brokers' calls are turned away from the drain on"
         await eventually(lambda: daemon.mode is Mode.STANDBY)
         assert (await cluster.office().role())[0].reason == "upgrade of regent"
         before = cluster.snapshot()
@@ -194,6 +200,16 @@ async def test_a_take_over_meanwhile_wins_over_finishing(tmp_path: Path) -> None
         _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, list(OPEN), stat.acl_version)
         cluster.operator.hooks = TakenOver()
+        assert await finish(office) is None
+        assert await cluster.controller() == DAEMON
+
+
+async def test_a_daemon_whose_place_is_gone_finishes_nothing(tmp_path: Path) -> None:
+    """It was frozen beyond its session: somebody else is first in the queue now."""
+    async with kafka(tmp_path, hold=True) as cluster:
+        await half_handed_back(cluster)
+        office = cluster.office()
+        office.lock_path = f"{own.LOCKS}/lock-0000000099"
         assert await finish(office) is None
         assert await cluster.controller() == DAEMON
 

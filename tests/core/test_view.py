@@ -181,6 +181,25 @@ async def test_gauges_are_those_of_the_model(tmp_path: Path) -> None:
         assert view.status().warnings[0].startswith("/brokers/topics/broken cannot be used")
 
 
+async def test_a_shadow_shows_what_it_follows(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        async with cluster.daemon(shadow=True) as daemon:
+            view = View(daemon, cluster.ask, cluster.release_of)
+            await eventually(lambda: view.status().partitions == 2)
+            await view.refresh()
+            status = view.status()
+            assert (status.mode, status.holder_kind, status.brokers) == ("shadow", "broker", 3)
+            assert view.readiness().ok
+            assert view.describe_partition("orders", 1).leader == 2
+            assert "it is the preferred replica" in (await view.explain("orders", 1)).leader_because
+            assert [b.id for b in view.list_brokers()] == [1, 2, 3]
+            daemon.counters.shadow_compared, daemon.counters.shadow_differences = 200, 3
+            assert view.status().warnings == ["3 of 200 compared decisions differ from Kafka's: see the log"]
+            with pytest.raises(Refused, match="shadow"):
+                await view.handback(OperationRequest())
+
+
 # -- operations
 
 

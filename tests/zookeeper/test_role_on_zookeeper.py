@@ -26,7 +26,7 @@ from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
-from metadata_store.port import Create, Delete, Node, SetData
+from metadata_store.port import Create, Delete, Node, Op, SetData
 from tests.core.role_kit import DIGEST, settings_for
 
 CLOSED = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
@@ -95,7 +95,7 @@ async def test_every_operation_of_a_probe_is_judged_by_itself(zookeeper_chroot: 
     async with session(zookeeper_chroot) as zk:
         await fill(zk)
         await close(zk, paths.topic("orders"))
-        probe = [
+        probe: list[Op] = [
             SetData(paths.CONTROLLER_EPOCH, b"1", 77),
             SetData("/nowhere", b"", 0),
             Create(paths.CONTROLLER, b""),

@@ -1,0 +1,59 @@
+"""Places in the queue of daemons: one ephemeral, sequential lock node per daemon process."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from controller import own_znodes as own
+from controller.own_znodes import Process
+from metadata_store.errors import Code, ZkError
+from metadata_store.port import ANY_VERSION, ZooKeeper
+
+log = logging.getLogger("regent.role")
+
+
+class Place(NamedTuple):
+    """A lock node. ``process`` is None where its content is not ours to understand."""
+
+    path: str
+    process: Process | None
+    session: int
+
+
+async def read_places(zk: ZooKeeper) -> list[Place]:
+    """Lock nodes in order. A persistent node is nobody's place: no session would ever end it."""
+    listed = await zk.children(own.LOCKS)
+    names = sorted(listed[0], key=lambda name: name.rpartition("-")[2]) if listed is not None else []
+    found = await zk.read_many([f"{own.LOCKS}/{name}" for name in names])
+    return [
+        Place(f"{own.LOCKS}/{name}", own.decode_process(node.data), node.stat.ephemeral_owner)
+        for name, node in zip(names, found, strict=True)
+        if not isinstance(node, Code) and node.stat.ephemeral_owner
+    ]
+
+
+async def clear_own_places(zk: ZooKeeper, me: Process) -> str | None:
+    """Removes what former lives and sessions of this daemon left instead of waiting for their sessions to expire.
+
+    Returns a place of this very session, if there is one: its creation had succeeded and the reply was lost.
+    """
+    for place in await read_places(zk):
+        if place.process is None:
+            continue
+        mine = place.process.nonce == me.nonce
+        if mine and place.session == zk.session_id:
+            return place.path
+        if mine or own.is_dead(place.process, me):
+            log.info("removing %s of a former life of this daemon (pid %d)", place.path, place.process.pid)
+            await delete_if_there(zk, place.path)
+    return None
+
+
+async def delete_if_there(zk: ZooKeeper, path: str) -> None:
+    """Deletes a znode that may be gone already."""
+    try:
+        await zk.delete(path, ANY_VERSION)
+    except ZkError as error:
+        if error.code is not Code.NO_NODE:
+            raise

@@ -1,0 +1,59 @@
+"""The role goes to a broker and comes back under acks=all load, by the commands that an operator has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.exit_codes import Exit
+from controller import own_znodes as own
+from tests.cluster.scene import Scene, leaders, regent
+from tests.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def taken_over(stage: Scene) -> None:
+    """``regent takeover`` beside a daemon that stands by; the broker that was the controller resigns."""
+    code, out, err = await regent(stage.daemon, "takeover", "--yes", "--wait", "--reason", "a test")
+    assert code == Exit.DONE, (out, err)
+    assert f"daemon {stage.daemon.id} holds the role" in out
+    await stage.active()
+
+
+@pytest.mark.seed("S4-76", "S4-77", "S4-86")
+async def test_handback_and_takeover_under_load_move_no_leader(stage: Scene) -> None:
+    epoch, before = await stage.active(), leaders(await stage.w.states())
+    code, out, err = await regent(stage.daemon, "handback", "--yes", "--wait", "--reason", "a test")
+    assert code == Exit.DONE, (out, err)
+    holder = await stage.w.broker_controls()
+    assert f"broker {holder} holds the role, every broker knows" in out
+    assert await stage.w.epoch() == epoch + 1
+    assert json.loads((await stage.w.zk.get(own.ROLE)).data or b"{}")["reason"] == "a test"  # type: ignore[union-attr]
+    await eventually(lambda: stage.daemon.is_in("standby"), 10.0)
+    await stage.flows()
+    await taken_over(stage)
+    assert await stage.w.epoch() == epoch + 2
+    assert leaders(await stage.w.states()) == before
+    await eventually(lambda: stage.w.cluster.brokers[holder].log_has("Resigned"), 10.0)
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-86")
+async def test_handback_with_no_daemon_alive_waits_for_its_session_only(stage: Scene) -> None:
+    epoch = await stage.active()
+    code, out, _ = await regent(stage.daemon, "handback", "--offline", "--yes")
+    assert (code, "lives" in out) == (Exit.REFUSED, True), "a daemon that lives hands back by itself"
+    assert await stage.active() == epoch
+    await stage.daemon.kill()
+    await stage.w.daemons_gone()
+    code, out, err = await regent(stage.daemon, "handback", "--offline", "--yes")
+    assert code == Exit.DONE, (out, err)
+    holder = await stage.w.broker_controls()
+    modest = stage.w.daemon()
+    await modest.boot("standby")
+    assert await stage.w.controller() == holder, "without --takeover a daemon takes nothing from a live broker"
+    await modest.stop()
+    await stage.daemon.boot()
+    await stage.proven()
