@@ -38,7 +38,7 @@ async def run(
     """Runs a daemon until SIGTERM or SIGINT; returns the exit code. ``guarded`` and ``new_lease`` are for tests."""
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     manager = ServiceManager()
-    with logging_to(settings.log):
+    with logging_to(settings.log) as lines:
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
         daemon = Daemon(
             settings,
@@ -48,7 +48,7 @@ async def run(
             guard=guard if guarded else None,
             new_lease=new_lease,
         )
-        view = View(daemon)
+        view = View(daemon, lines_dropped=lambda: lines.dropped)
         collector = DaemonCollector(About.of(settings), daemon.counters, view)
         if guarded:
             guard.start()

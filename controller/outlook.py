@@ -105,19 +105,25 @@ class Watchtower:
         self.counted = Counted()
         self.min_isr = MinIsr(None, {})
         self._ask = ask
+        self._failed = ""
         self._configs_due_s = 0.0
         self._configs_of: Cluster | None = None
 
     async def refresh(self, office: Office | None, cluster: Cluster | None) -> None:
-        """One look; a lost connection leaves what was seen before."""
+        """One look; whatever fails leaves what was seen before: an operator's view must not end the daemon."""
         try:
             if office is not None:
                 self.outlook = await look(office)
             if cluster is not None:
                 await self.counted.refresh(cluster)
                 await self._refresh_configs(office, cluster)
+            self._failed = ""
         except ZooKeeperError as error:
             log.debug("the outlook is old: %s", error)
+        except Exception as error:
+            if (failed := repr(error)) != self._failed:
+                log.exception("what operators are shown beside the term is old")
+            self._failed = failed
 
     async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
         now_s = asyncio.get_running_loop().time()

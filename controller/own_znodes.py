@@ -4,6 +4,7 @@
 |---|---|---|
 | /regent/format | persistent | version of the stored formats |
 | /regent/role | persistent | who should hold the role: ``regent`` or ``brokers`` |
+| /regent/rollback | persistent | what the last take-over found, old ACLs included (:mod:`controller.rollback`) |
 | /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, in assignments they are repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
 """

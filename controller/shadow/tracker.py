@@ -67,7 +67,7 @@ class Waiting:
     """One partition.
 
     ``base``: the last explained read, ``happened``: what is unanswered since. ``origin`` and ``since``: the same as of
-    when it began to wait. ``puzzled_s``: when the oldest unexplained read became that. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing.
+    when it began to wait. ``puzzled_s``: when the oldest unexplained read became that. ``suspected``: brokers whose clean shutdown was inferred from it. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing.
     """
 
     base: Leadership | None
@@ -79,6 +79,7 @@ class Waiting:
     seen: list[Seen] = field(default_factory=list)
     blurred: bool = False
     puzzled_s: float = 0.0
+    suspected: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.begin(self.base)
@@ -288,9 +289,7 @@ class Tracker:
         replicas = self.model.rows[i].assignment.replicas
         if not waiting.steps and compare.is_preferred_election(waiting.base, seen, replicas):
             self.tally.not_ours[PREFERRED] += 1
-        elif compare.hidden_isr_explains(
-            waiting.base, seen, replicas, partial(self._steps, i, happened=waiting.happened)
-        ):
+        elif self._hidden(i, waiting, seen):
             self._uncomparable(waiting, ISR_UNSEEN)
         elif self._another_order(i, waiting, seen):
             self._uncomparable(waiting, ORDER_UNKNOWN)
@@ -320,6 +319,11 @@ class Tracker:
             elif seen is not None and judge(waiting.origin, steps, seen).outcome is outcome:
                 return True
         return False
+
+    def _hidden(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
+        """Whether ISR changes that were never read could lead to ``seen``."""
+        decide = partial(self._steps, i, happened=waiting.happened)
+        return compare.hidden_isr_explains(waiting.base, seen, self.model.rows[i].assignment.replicas, decide)
 
     def _hidden_in_another_order(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
         replicas = self.model.rows[i].assignment.replicas
@@ -351,27 +355,37 @@ class Tracker:
     # -- clean shutdowns, which leave no other trace
 
     def suspects(self, certain: Certain, now: float) -> list[tuple[int, int]]:
-        """Brokers that partitions were moved off while they were registered, with the zxid of the first such write."""
-        puzzling = [self.waiting[i] for i in self._puzzling]
-        clear = [(w, w.seen[0]) for w in puzzling if not any(h.doubt for h in w.since)]
-        moved = [(w, seen) for w, seen in clear if seen.leadership.leader_epoch > compare.epoch_of(w.base)]
-        plain = [(w, seen) for w, seen in moved if judge(w.base, (), seen.leadership).isr_changes == 0]
+        """Brokers that partitions were moved off while they were registered, with the zxid of the first such write.
+
+        A partition speaks against each broker once. One whose leader may have changed the ISR unseen does not.
+        """
         first: dict[int, int] = {}
-        for waiting, seen in plain or moved:
-            for broker in compare.lost_members(compare.after(waiting.base, waiting.steps), seen.leadership):
-                if broker in self.model.brokers and certain(broker, seen):
+        for i in self._puzzling:
+            waiting = self.waiting[i]
+            seen = waiting.seen[0]
+            end = compare.after(waiting.base, waiting.steps)
+            lost = compare.lost_members(end, seen.leadership) - waiting.suspected
+            for broker in lost if lost and self._speaks(i, waiting, seen.leadership) else ():
+                if broker in self.model.brokers and certain(broker, seen) and not self._inferred(broker, now):
+                    waiting.suspected.add(broker)
                     first[broker] = min(seen.zxid, first.get(broker, seen.zxid))
-        return sorted((zxid, broker) for broker, zxid in first.items() if not self._inferred(broker, now))
+        return sorted((zxid, broker) for broker, zxid in first.items())
+
+    def _speaks(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
+        """Whether a controller wrote the unexplained state, and nothing else can have led to it."""
+        if any(h.doubt for h in waiting.since) or seen.leader_epoch <= compare.epoch_of(waiting.base):
+            return False
+        return not self._hidden(i, waiting, seen)
 
     def puzzling_before(self, zxid: int) -> bool:
         """Whether something that was written before ``zxid`` is not explained."""
         return any(self.waiting[i].seen[0].zxid < zxid for i in self._puzzling)
 
     def _inferred(self, broker: int, now: float) -> bool:
-        asked = [h for h in self._recent if h.kind is Kind.SHUTDOWN and h.who == (broker,)]
-        recently_s = now - self.wait_s
-        withdrawn_s = self._withdrawn.get(broker, float("-inf"))
-        return withdrawn_s > recently_s or any(not h.confirmed or h.at_s > recently_s for h in asked)
+        """Whether it is under way, or was found wrong just now."""
+        if self._withdrawn.get(broker, float("-inf")) > now - self.wait_s:
+            return True
+        return any(not h.confirmed and broker in h.who for h in self._recent)
 
     def _confirm_likely(self, now: float) -> None:
         """Most of the broker's partitions were moved: that is a clean shutdown, even while it is registered."""

@@ -108,7 +108,7 @@ class KazooZooKeeper(Session):
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """All or nothing, with the result of each operation."""
         reply = await self._multi(ops)
-        return jute.multi_results(reply.buffer, reply.offset, self.chroot)
+        return jute.multi_results(reply, ops, self.chroot, self.session_id)
 
     async def apply(self, ops: Sequence[Op]) -> int:
         """All or nothing, with the zxid."""

@@ -17,6 +17,7 @@ from metadata_store.port import Check, Create, Created, Delete, Node, Op, OpResu
 
 T = TypeVar("T")
 
+CREATE: Final = 1
 CREATE2: Final = 15
 DELETE: Final = 2
 EXISTS: Final = 3
@@ -220,22 +221,29 @@ def multi_failed(buffer: bytes, offset: int, ops: Sequence[Op]) -> MultiFailed |
     return MultiFailed(failing, codes, ops[failing].path)
 
 
-def multi_results(buffer: bytes, offset: int, chroot: str) -> list[OpResult]:
-    """Results of an applied multi."""
+def multi_results(reply: Reply, ops: Sequence[Op], chroot: str, session_id: int) -> list[OpResult]:
+    """Results of an applied multi.
+
+    ZooKeeper 3.5 answers a create in a multi without its stat; everything in that follows from the transaction.
+    """
+    buffer, offset = reply.buffer, reply.offset
     results: list[OpResult] = []
-    while True:
-        kind, done, _ = _HEAD.unpack_from(buffer, offset)
+    for op in ops:
+        kind, _, _ = _HEAD.unpack_from(buffer, offset)
         offset += _HEAD.size
-        if done:
-            return results
         if kind == SET_DATA:
             results.append(stat_at(buffer, offset))
             offset += _STAT.size
         elif kind == CREATE2:
             created, offset = created_at(buffer, offset, chroot)
             results.append(created)
+        elif kind == CREATE:
+            path, offset = _text_at(buffer, offset)
+            owner = session_id if isinstance(op, Create) and op.ephemeral else 0
+            results.append(Created(path[len(chroot) :] or "/", Stat(reply.zxid, reply.zxid, 0, owner, 0, reply.zxid)))
         else:
             results.append(None)
+    return results
 
 
 def as_multi_read(reply: Reply) -> Reply:

@@ -10,7 +10,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.types import Assignment, TopicAssignment
-from tests.cluster.scene import TOPIC, Scene
+from tests.cluster.scene import Scene
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -74,12 +74,3 @@ async def test_a_short_freeze_costs_nothing_and_a_long_one_the_process(stage: Sc
     await stage.daemon.boot()
     assert await stage.active() > epoch
     await stage.proven()
-
-
-@pytest.mark.seed("S4-75")
-async def test_a_topic_of_the_load_has_every_partition_led_by_its_first_replica_or_another_in_sync(
-    stage: Scene,
-) -> None:
-    rows = await stage.daemon.partitions(topic=TOPIC)
-    assert len(rows) == len(stage.load.spots)
-    assert all(row["leader"] in row["isr"] for row in rows)

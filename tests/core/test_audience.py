@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
-from state_machines.audience import BLOCK_ROWS, Audience, Feed, Outbox, is_told, replicas_hear
+from state_machines.audience import Audience, Outbox, is_told, replicas_hear
 from state_machines.cluster import Cluster
 from state_machines.decision import Change, ReplicaMove
+from state_machines.feed import BLOCK_ROWS, Feed
 from state_machines.types import NO_VERSION, Assignment, PartitionRow, PartitionState, ReplicaState
 from tests.core.model import P, die, make_cluster
 from tests.core.wire_kit import quickly
@@ -173,6 +174,15 @@ def test_leader_and_isr_after_a_stop_waits_for_the_seal_after_it() -> None:
     assert outbox.take_lead(MANY) == {}
     assert outbox.take_stop(MANY) == {4: True}
     assert outbox.take_lead(MANY) == {4: False}
+    assert outbox.size == 0
+
+
+def test_a_stop_supersedes_what_waited_behind_an_earlier_one() -> None:
+    outbox = Outbox(0)
+    outbox.add_stop(4, delete=True)
+    outbox.add_lead(4, is_new=True)
+    outbox.add_stop(4, delete=False)
+    assert outbox.take_stop(MANY) == {4: True}
     assert outbox.size == 0
 
 

@@ -1,25 +1,317 @@
+"""The one path of a change: decide, commit, apply, tell, whatever ZooKeeper makes of the writes.
+
+The witness in :mod:`tests.core.controller_world` checks at every word that is told that ZooKeeper holds it already.
+"""
+
 from __future__ import annotations
 
-from tests.core.controller_world import world
+import asyncio
+from collections.abc import Awaitable, Callable
+from unittest import mock
+
+import pytest
+
+from controller.controller import CONTENDED
+from metadata_store import paths
+from metadata_store.acl import OPEN, READ, Acl
+from metadata_store.port import SetData, Write
+from state_machines.cluster import READ as WAS_READ
+from state_machines.types import PartitionState
+from tests.core.controller_world import LEADER_AND_ISR, World, world
 from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+STATE_0 = "t/partitions/0/state"
+
+
+async def running(w: World, partitions: int = 4) -> None:
+    """Topic t with equal partitions, led by broker 1, and a term that has told everything."""
+    await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
+    await w.take_office()
+    await w.told()
+    w.witness.told.clear()
+    w.active.script.writes.clear()
+
+
+def multis(w: World) -> list[set[str]]:
+    """The state znodes in each multi that was submitted."""
+    found = [{path.split("/")[5] for path in paths_of if path.endswith("/state")} for paths_of in w.active.script.writes]
+    return [multi for multi in found if multi]
+
+
+def again(w: World, path: str, act: Callable[[], Awaitable[None]], times: int) -> None:
+    """Has ``act`` done before each of the next ``times`` writes of ``path``."""
+
+    async def once(left: int = times) -> None:
+        await act()
+        if left > 1:
+            w.active.script.at(path, lambda: once(left - 1))
+
+    w.active.script.at(path, once)
+
+
+async def shrink_or_grow(w: World) -> None:
+    """The leader of t-0 changes its ISR once more."""
+    isr = w.states["t", 0].isr
+    await w.leader_writes("t", 0, (1, 2) if len(isr) == 3 else (1, 2, 3))
+
+
+@pytest.mark.seed("S4-9", "S4-45", "S4-46")
+@in_virtual_time
+async def test_what_was_applied_is_entered_and_told() -> None:
+    async with world() as w:
+        await running(w)
+        w.die(1)
+        await w.told()
+        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+        assert multis(w) == [{"0", "1", "2", "3"}], "one multi, whatever the number of partitions"
+        assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
+        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+        w.agreed()
 
 
 @in_virtual_time
-async def test_smoke() -> None:
+async def test_nothing_is_told_while_the_commit_is_under_way() -> None:
     async with world() as w:
-        await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
-        await w.topic("new", (3, 1))
-        await w.take_office()
-        print(w.led())
-        w.agreed()
+        await running(w)
+        may_commit = asyncio.Event()
+        w.active.script.at(STATE_0, may_commit.wait)
         w.die(1)
-        await w.settle()
-        print(w.led())
+        await eventually(lambda: multis(w))
+        await w.reign.channels.quiesced(5.0)
+        assert w.witness.told == []
+        assert all(epoch == 3 for _, epoch in w.wires.last_word(2, LEADER_AND_ISR).values())
+        may_commit.set()
         await w.told()
-        print(w.wires.last_word(2, 6), w.wires.open)
-        await w.boot(1)
+        assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4)
+
+
+@pytest.mark.seed("S4-80")
+@in_virtual_time
+async def test_a_leaders_own_write_among_many_is_read_told_and_decided_upon() -> None:
+    async with world() as w:
+        await running(w)
+        w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
+        w.die(1)
         await w.told()
-        print(w.led(), [c.why for c in w.witness.told])
-        await w.controlled_shutdown(2)
+        assert multis(w) == [{"0", "1", "2", "3"}] * 2, "all of a failed multi are decided again in one new multi"
+        read = [change for change in w.witness.told if change.why == WAS_READ]
+        assert [(change.entity, change.after.isr) for change in read] == [(0, (1, 2))]
+        assert w.led() == {("t", 0): (2, (2,))} | {("t", p): (2, (2, 3)) for p in (1, 2, 3)}
+        assert w.counters.conflicts == 4
+        w.agreed()
+
+
+@in_virtual_time
+async def test_after_three_rounds_the_writes_go_singly() -> None:
+    async with world() as w:
+        await running(w)
+        again(w, STATE_0, lambda: shrink_or_grow(w), times=3)
+        w.die(1)
         await w.told()
-        print(w.led(), w.wires.stopped(2))
+        together, singly = multis(w)[:3], multis(w)[3:]
+        assert together == [{"0", "1", "2", "3"}] * 3
+        assert sorted(singly, key=min) == [{"0"}, {"1"}, {"2"}, {"3"}]
+        assert {leader for leader, _ in w.led().values()} == {2}
+        assert not w.counters.failures
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event() -> None:
+    async with world() as w:
+        await running(w)
+        again(w, STATE_0, lambda: shrink_or_grow(w), times=6)
+        w.die(1)
+        await w.told()
+        assert not w.reign.term.ended, "it never resigns the role"
+        assert w.counters.failures[CONTENDED] == 1
+        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+        assert w.states["t", 0].leader == 1
+        assert w.reign.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
+        await w.boot(4)
+        await w.told()
+        assert w.led()["t", 0][0] == 2
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_state_znode_that_vanished_is_given_up_alone() -> None:
+    async with world() as w:
+        await running(w)
+        await w.delete_state("t", 0)
+        w.die(1)
+        await w.told()
+        assert not w.reign.term.ended
+        assert [why for why in w.counters.failures if "its znode is gone" in why]
+        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+        assert w.reign.cluster.rows[0].state is PartitionState.OFFLINE
+
+
+@in_virtual_time
+async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy() -> None:
+    async with world() as w:
+        await running(w)
+        await w.operator.set_acls(paths.state("t", 0), [Acl(READ | 16, "world", "anyone")], 0)
+        w.die(1)
+        await w.told()
+        assert not w.reign.term.ended
+        assert w.counters.failures == {
+            "ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1
+        }
+        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+        await w.operator.set_acls(paths.state("t", 0), OPEN, 1)
+        await w.boot(4)
+        await w.told()
+        assert w.led()["t", 0] == (2, (2, 3))
+
+
+@in_virtual_time
+async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent() -> None:
+    async with world() as w:
+        await w.topic("x" * 200, (1, 2, 3), leaders=True)
+        await running(w)
+        with mock.patch("metadata_store.fenced.WRITE_BYTES_MAX", 400):
+            w.die(1)
+            await w.told()
+        assert [why for why in w.counters.failures if "TOO_BIG" in why], w.counters.failures
+        assert {w.led()["t", p][0] for p in range(4)} == {2}
+        await w.boot(4)
+        await w.told()
+        assert w.led()["x" * 200, 0] == (2, (2, 3))
+
+
+@pytest.mark.seed("S4-86")
+@in_virtual_time
+async def test_a_lost_reply_of_what_was_applied_is_told_all_the_same() -> None:
+    async with world() as w:
+        await running(w)
+        w.server.lose_replies(w.active.zk.session_id)
+        w.die(1)
+        await w.told()
+        assert multis(w) == [{"0", "1", "2", "3"}], "it is read back, not written again"
+        assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
+        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+        assert w.counters.unknown_outcomes == 4
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new() -> None:
+    async with world() as w:
+        await running(w)
+        w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
+        await w.topic("fresh", (3, 1))
+        await w.told()
+        [started] = [change for change in w.witness.told if w.reign.cluster.name(change.entity).topic == "fresh"]
+        assert started.is_new
+        assert w.wires.last_word(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_request_that_never_arrived_is_decided_again() -> None:
+    async with world() as w:
+        await running(w)
+        w.server.lose_requests(w.active.zk.session_id)
+        w.die(1)
+        await w.told()
+        assert multis(w) == [{"0", "1", "2", "3"}] * 2
+        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+        assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice() -> None:
+    async with world() as w:
+        await running(w, partitions=12)
+        session = w.active.zk.session_id
+        with mock.patch("controller.controller.WRITES_MAX", 2):
+            w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
+            w.die(1)
+            await eventually(lambda: not w.reign.controller.ready.is_set())
+            assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
+            w.server.resume(session)
+            await w.told()
+        assert w.led() == {("t", p): (2, (2, 3)) for p in range(12)}
+        assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
+        w.agreed()
+
+
+@in_virtual_time
+async def test_many_lost_connections_are_no_reason_to_give_up() -> None:
+    async with world() as w:
+        await running(w)
+        session = w.active.zk.session_id
+
+        async def cut() -> None:
+            w.server.suspend(session)
+            asyncio.get_running_loop().call_later(0.5, w.server.resume, session)
+
+        again(w, STATE_0, cut, times=20)
+        w.die(1)
+        await eventually(lambda: {leader for leader, _ in w.led().values()} == {2})
+        await w.told()
+        assert not w.counters.failures
+        w.agreed()
+
+
+class HangsUp:
+    """A server that cuts the connection at large requests (a small ``jute.maxbuffer``)."""
+
+    def __init__(self, w: World, ops_max: int) -> None:
+        self.w, self.ops_max = w, ops_max
+
+    async def before(self, ops: list[Write]) -> None:
+        if sum(isinstance(op, SetData) for op in ops) > self.ops_max:
+            self.w.server.lose_requests(self.w.active.zk.session_id)
+
+    async def after(self, ops: list[Write]) -> None: ...
+
+
+@in_virtual_time
+async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones() -> None:
+    async with world() as w:
+        await running(w)
+        w.active.zk.hooks = HangsUp(w, ops_max=1)  # type: ignore[assignment]
+        w.die(1)
+        await w.told()
+        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+        assert not w.counters.failures
+
+
+@pytest.mark.seed("S4-86")
+@in_virtual_time
+async def test_fenced_ends_the_term_with_nothing_applied_or_told() -> None:
+    async with world() as w:
+        await running(w)
+        before, rows, written = w.led(), list(w.reign.cluster.rows), w.counters.writes
+        w.active.script.at(STATE_0, w.seize)
+        w.die(1)
+        await eventually(lambda: len(w.reign.queue) or w.reign.handling)
+        w.server.hold_watches(w.active.zk.session_id)
+        why = await w.active.ended()
+        assert "/controller_epoch" in why
+        assert "another controller was elected" in why
+        assert w.led() == before
+        assert w.reign.cluster.rows == rows
+        assert w.witness.told == []
+        assert (w.counters.fenced, w.counters.writes) == (1, written)
+
+
+@in_virtual_time
+async def test_what_is_committed_while_the_term_ends_is_neither_applied_nor_told_but_the_next_term_tells_it() -> None:
+    async with world() as w:
+        await running(w)
+        w.active.script.at(STATE_0, lambda: w.reign.term.end("a test"), when="after")
+        w.die(1)
+        assert await w.active.ended() == "a test"
+        assert {leader for leader, _ in w.led().values()} == {2}, "ZooKeeper has it"
+        assert [change for change in w.witness.told if change.writes] == []
+        assert {row.leader for row in w.reign.cluster.rows} == {1}
+        await w.active.crash()
+        await w.take_office()
+        await w.told()
+        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+        w.agreed()

@@ -170,6 +170,21 @@ async def test_a_suspended_connection_is_not_ready(tmp_path: Path) -> None:
         await eventually(lambda: view.readiness().ok)
 
 
+async def test_a_view_that_fails_is_said_once_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with governed(tmp_path) as (_, _, view):
+
+        async def broken(_office: object) -> None:
+            raise ValueError("a znode that nobody thought of")
+
+        monkeypatch.setattr("controller.outlook.look", broken)
+        for _ in range(3):
+            await view.refresh()
+        assert view.status().role_flag == "regent", "as it was seen before"
+        assert [r.name for r in caplog.records if r.levelname == "ERROR"] == ["regent.view"]
+
+
 async def test_gauges_are_those_of_the_model(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, _, view):
         await cluster.operator.create(paths.topic("broken"), b"{")
