@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from brokers.channel import Channel, Propagation
-from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, Shared
+from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, OnRequest, Shared
 from brokers.transport import TcpTransport, Transport
 from state_machines.audience import Audience, ClusterView
 from state_machines.decision import Change, ReplicaMove
@@ -30,9 +30,10 @@ class Channels:
         gate: Callable[[], bool],
         on_event: OnEvent,
         transport: Transport | None = None,
+        on_request: OnRequest = lambda _broker, _seconds: None,
     ) -> None:
         self._audience = Audience(cluster)
-        self._shared = Shared(self._audience, settings, transport or TcpTransport(), gate, on_event)
+        self._shared = Shared(self._audience, settings, transport or TcpTransport(), gate, on_event, on_request)
         self._channels: dict[int, Channel] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()

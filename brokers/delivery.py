@@ -69,6 +69,10 @@ OnEvent = Callable[[Answer | ChannelFailed], None]
 """Called on the event loop; must only enqueue."""
 
 
+OnRequest = Callable[[int, float], None]
+"""Called on the event loop with a broker's id and the seconds from a request's first try to its answer."""
+
+
 class Shared:
     """Everything that the channels of one term have in common."""
 
@@ -79,7 +83,9 @@ class Shared:
         transport: Transport,
         gate: Callable[[], bool],
         on_event: OnEvent,
+        on_request: OnRequest = lambda _broker, _seconds: None,
     ) -> None:
+        self.on_request = on_request
         self.audience = audience
         self.settings = settings
         self.transport = transport

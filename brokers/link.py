@@ -74,6 +74,7 @@ class Link:
             except Malformed as error:
                 self._failed(f"{api.name}: {error}")
             else:
+                self._shared.on_request(self.broker.id, self._shared.now_s() - self._asked_s)
                 self._succeeded()
                 return errors
 

@@ -48,6 +48,7 @@ async def run(
             guard=guard if guarded else None,
             new_lease=new_lease,
         )
+        guard.on_lag = daemon.counters.loop_lag.record
         view = View(daemon, lines_dropped=lambda: lines.dropped)
         collector = DaemonCollector(About.of(settings), daemon.counters, view)
         if guarded:

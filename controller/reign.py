@@ -101,7 +101,11 @@ class Reign:
         self.term = Term(claim.epoch, claim.fence_version, lease, self._connected)
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
         self.channels = Channels(
-            self.cluster, channel_settings(settings, claim.epoch, ibp, advertised), self.term.open, self._answered
+            self.cluster,
+            channel_settings(settings, claim.epoch, ibp, advertised),
+            self.term.open,
+            self._answered,
+            on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
         )
         self.controller = Controller(
             zk=zk,

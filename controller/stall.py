@@ -25,6 +25,7 @@ class StallGuard:
     def __init__(self, limit_s: float, clock: Callable[[], float] = boottime_s) -> None:
         self.limit_s = limit_s
         self.longest_s = 0.0
+        self.on_lag: Callable[[float], None] = lambda _: None
         self._clock = clock
         self._ticked = clock()
         self._stop = threading.Event()
@@ -47,6 +48,7 @@ class StallGuard:
             while True:
                 lag = self.stalled_s()
                 self.longest_s = max(self.longest_s, lag - TICK_S)
+                self.on_lag(max(0.0, lag - TICK_S))
                 if lag > self.limit_s:
                     self._end(lag)
                 self._ticked = self._clock()

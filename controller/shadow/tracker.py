@@ -212,9 +212,10 @@ class Tracker:
         return [h for h in self._recent if h.at_s > now - self.wait_s and h.number >= answered]
 
     def _loading(self) -> list[Happening]:
-        """The last failover, where nothing shows that the new controller has read what it begins with."""
+        """The last failover, where its controller may have read later registrations than we to begin with."""
         latest = next((h for h in reversed(self._recent) if h.met or h.kind is Kind.FAILOVER), None)
-        return [latest] if latest is not None and latest.kind is Kind.FAILOVER and not latest.met else []
+        done = latest is None or latest.kind is not Kind.FAILOVER or 0 < latest.met >= latest.expected
+        return [] if latest is None or done else [latest]
 
     def _still_answered(self, now: float) -> list[Happening]:
         """Of it, what was not undone by a return."""
@@ -343,9 +344,10 @@ class Tracker:
     def _rebase(self, i: int, waiting: Waiting, base: Leadership | None) -> None:
         """Decides again what is still unanswered, on what was read."""
         waiting.begin(base)
-        self._plan(i, waiting, self._steps(i, base, waiting.happened))
+        self._plan(i, waiting)
 
-    def _plan(self, i: int, waiting: Waiting, steps: list[Step]) -> None:
+    def _plan(self, i: int, waiting: Waiting) -> None:
+        steps = self._steps(i, waiting.base, waiting.happened)
         for change, planned in ((-1, waiting.steps), (1, steps)):
             for step in planned:
                 self._by_number[step.happening].expected += change
@@ -420,7 +422,8 @@ class Tracker:
         for i, waiting in list(self.waiting.items()):
             if any(h.number >= happening.number for h in waiting.happened):
                 waiting.happened = [h for h in waiting.happened if h is not happening]
-                self._rebase(i, waiting, waiting.base)
+                waiting.since = [h for h in waiting.since if h is not happening]
+                self._plan(i, waiting)
                 self._evaluate(i, now)
         del self._by_number[happening.number]
 

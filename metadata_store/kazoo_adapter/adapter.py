@@ -115,12 +115,12 @@ class KazooZooKeeper(Session):
         return (await self._multi(ops)).zxid
 
     async def _multi(self, ops: Sequence[Op]) -> Reply:
-        body = jute.multi(ops, self.chroot)
+        body, first = jute.multi(ops, self.chroot), ops[0].path if ops else "/"
         if len(body) > WRITE_BYTES_MAX:
-            raise ZkError(Code.TOO_BIG, ops[0].path)
+            raise ZkError(Code.TOO_BIG, first)
 
         async def write() -> Reply:
-            reply = await self._send(jute.MULTI, body, ops[0].path, writes=True)
+            reply = await self._send(jute.MULTI, body, first, writes=True)
             failed = jute.multi_failed(reply.buffer, reply.offset, ops)
             if failed is not None:
                 raise failed

@@ -10,38 +10,6 @@ from brokers.embedded.cluster import EmbeddedCluster
 from brokers.embedded.load import Load, Reader
 from tests.polling import eventually
 
-PARTITIONS = 60
-
-
-async def test_broker_killed_and_stopped_under_load_loses_nothing_acknowledged() -> None:
-    async with (
-        EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS}) as cluster,
-        Load(cluster.bootstrap, {"orders": PARTITIONS}, rate_per_s=500) as load,
-        Reader(cluster.bootstrap, load) as reader,
-    ):
-        await eventually(lambda: len(load.ledger.acknowledged) == PARTITIONS, within_s=30)
-        victim = cluster.brokers[2]
-        await victim.kill()
-        await writes_everywhere_again(load)
-        await victim.boot()
-        shutdown = await cluster.brokers[3].shut_down()
-        assert shutdown.succeeded, cluster.brokers[3].log_tail()
-        await writes_everywhere_again(load)
-        await cluster.brokers[3].boot()
-        await load.stop()
-        verdict = await reader.verdict()
-        assert verdict.lost == []
-        assert verdict.acknowledged > PARTITIONS
-        assert load.stall().spot is not None
-
-
-async def writes_everywhere_again(load: Load) -> None:
-    """Waits until each partition has acknowledged a record that was sent from now on."""
-    begin = load.ledger.sent
-    await eventually(
-        lambda: all(max(load.ledger.acknowledged.get(spot, {0})) > begin for spot in load.spots), within_s=60
-    )
-
 
 async def test_brokers_come_back_on_their_ports_and_zookeeper_with_its_data() -> None:
     async with EmbeddedCluster(1, chroot="/kafka", racks=["a"]) as cluster:

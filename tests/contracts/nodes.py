@@ -114,6 +114,7 @@ class NodeContract:
             assert {new.stat.czxid, child.stat.czxid, second.mzxid, third.mzxid} == {new.stat.czxid}
             assert (second.version, third.version) == (1, 2)
             assert await s.zk.apply([Delete("/new/child", 0)]) > new.stat.czxid
+            assert await s.zk.multi([]) == []
 
     async def test_a_failed_multi_names_the_first_failure_and_leaves_no_trace(self, backend: Backend) -> None:
         async with session(backend) as s:

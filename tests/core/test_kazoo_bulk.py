@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 import subprocess
 import sys
 
 import pytest
 
 from metadata_store.errors import ConnectFailed
-from metadata_store.kazoo_adapter import KazooZooKeeper, session
+from metadata_store.kazoo_adapter import KazooZooKeeper, jute, session
 from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.server_version import parse_version
 from metadata_store.kazoo_adapter.session import split_chroot
-from metadata_store.port import REQUEST_BYTES_MAX, ZooKeeper
+from metadata_store.port import REQUEST_BYTES_MAX, Create, Created, Stat, ZooKeeper
 
 
 def test_cut_by_number() -> None:
@@ -38,6 +39,12 @@ def test_a_path_beyond_every_limit_goes_alone() -> None:
 
 def test_watches_are_cut_by_kind() -> None:
     assert list(watch_chunks(["a"], [], ["b", "c"])) == [(["a"], (), ()), ((), (), ["b", "c"])]
+
+
+def test_a_create_that_zookeeper_3_5_answers_without_its_stat() -> None:
+    answer = struct.pack("!iBi", 1, 0, 0) + jute.text("/kafka/a") + struct.pack("!iBi", -1, 1, -1)
+    [created] = jute.multi_results(Reply(0, 77, answer, 0), [Create("/a", b"", ephemeral=True)], "/kafka", 5)
+    assert created == Created("/a", Stat(77, 77, 0, 5, 0, 77))
 
 
 async def test_no_more_requests_under_way_than_allowed_and_answers_in_order() -> None:
