@@ -36,12 +36,13 @@ class Seen(Struct, frozen=True, gc=False):
 class Step(Struct, frozen=True, gc=False):
     """One decision of ours about one partition: the leadership it leads to, and how many leader epochs it raises.
 
-    ``happening`` is the number of what it answers, ``controller`` the epoch of the first controller that could answer
-    it, ``why`` the constant reason of the rule.
+    ``happening`` is the number of what it answers; another controller can have done the same in epoch ``controller``
+    or later, after zxid ``after``. ``why`` is the constant reason of the rule.
     """
 
     happening: int
     controller: int
+    after: int
     leader: int
     isr: tuple[int, ...]
     epochs: int

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import permutations
+from math import inf
 from typing import Final
 
 from controller.shadow.compare import Step, epoch_of
@@ -44,11 +45,12 @@ class Kind(StrEnum):
 class Happening:
     """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
 
-    ``who``: the brokers that it is about; of a FAILOVER those that are gone since the last reading. ``controller`` is the
-    epoch of the controller in office. ``rows`` are the new partitions of a CREATION. A SHUTDOWN
-    is inferred from what the other controller wrote: until it is ``confirmed``, ``matching`` holds the rows that speak
-    for it. ``doubt``: why something may have happened before it that nobody saw. ``expected`` and ``met`` count
-    partitions.
+    ``who``: the brokers that it is about; of a FAILOVER those that are gone since the last reading. ``rows``: the new
+    partitions of a CREATION, or of a FAILOVER that finds them. Nobody can have answered before zxid ``after`` or
+    controller epoch ``controller``. A SHUTDOWN is inferred from what the other controller wrote: until it is
+    ``confirmed``, ``matching`` holds the rows that speak for it. ``doubt``: why something may have happened before it
+    that nobody saw. ``answered``: some partition was written since. ``expected`` and ``met`` count partitions,
+    ``met_s`` is when the first counterpart was found.
     """
 
     number: int
@@ -58,11 +60,14 @@ class Happening:
     brokers: Mapping[int, Broker] = field(repr=False)
     shutting_down: frozenset[int]
     at_s: float
+    after: int = 0
     rows: frozenset[int] = frozenset()
     confirmed: bool = True
     doubt: str = ""
     expected: int = 0
+    answered: bool = False
     met: int = 0
+    met_s: float = inf
     matching: set[int] = field(default_factory=set)
 
     @property
@@ -116,7 +121,7 @@ def step_of(change: Change, happening: Happening) -> Step:
     """A write as a step."""
     before, after = leadership_of(change.before), change.after
     epochs = after.leader_epoch - epoch_of(before)
-    return Step(happening.number, happening.controller, after.leader, after.isr, epochs, change.why)
+    return Step(happening.number, happening.controller, happening.after, after.leader, after.isr, epochs, change.why)
 
 
 def replay(i: int, row: PartitionRow, base: Leadership | None, happenings: Sequence[Happening]) -> list[Step]:

@@ -22,7 +22,7 @@ class Office(Struct, frozen=True):
     """Registrations and the role, as of one reading.
 
     ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None where nobody holds
-    the role (-1 where it cannot be read). ``epoch``: controller epoch.
+    the role (-1 where it cannot be read). ``epoch``: controller epoch, of which ``epoch_zxid`` is the last change.
     """
 
     reading: int
@@ -30,6 +30,7 @@ class Office(Struct, frozen=True):
     zxid: int
     holder: int | None
     epoch: int
+    epoch_zxid: int
 
 
 class Reader:
@@ -48,10 +49,10 @@ class Reader:
         """
         self.readings += 1
         brokers, zxid = await self._brokers()
-        holder, epoch = await self._role()
+        holder, epoch, epoch_zxid = await self._role()
         if epoch != known_epoch:
             brokers, zxid = await self._brokers()
-        return Office(self.readings, brokers, zxid, holder, epoch)
+        return Office(self.readings, brokers, zxid, holder, epoch, epoch_zxid)
 
     async def _brokers(self) -> tuple[dict[int, Broker], int]:
         while True:
@@ -64,14 +65,14 @@ class Reader:
             self._report(bad)
         return found.brokers, after.pzxid if after is not None else 0
 
-    async def _role(self) -> tuple[int | None, int]:
+    async def _role(self) -> tuple[int | None, int, int]:
         controller, epoch = await self._store.read_controller(), await self._store.read_epoch()
         holder: int | None = None
         if controller is not None:
             holder = -1 if isinstance(controller.value, Malformed) else controller.value.broker
         if epoch is None or isinstance(epoch.value, Malformed):
-            return holder, 0
-        return holder, epoch.value
+            return holder, 0, 0
+        return holder, epoch.value, epoch.stat.mzxid
 
     async def names(self, parent: str) -> frozenset[str] | None:
         """Children of ``parent``, None where it does not exist."""

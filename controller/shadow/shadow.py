@@ -39,6 +39,9 @@ AGAIN_S_MAX: Final = 0.5
 CATCHING_UP_S: Final = 0.2
 """Pause between two readings while replicas that are live are outside of their ISR."""
 
+LATE_S: Final = 1.0
+"""From an event to the reading of the registrations: after more than this, several may have passed."""
+
 LOAD_MAX: Final = 0.2
 """Share of the time that repeated readings may take."""
 
@@ -59,6 +62,7 @@ class Shadow:
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._fired: set[str] = set()
+        self._fired_s = 0.0
         self._interrupted = False
         self._catching_up: list[int] = []
         self._zk: ZooKeeper
@@ -105,6 +109,8 @@ class Shadow:
     # -- the session
 
     def _watched(self, event: WatchEvent) -> None:
+        if not self._fired:
+            self._fired_s = time.monotonic()
         self._fired.add(event.path)
         self._wake.set()
 
@@ -187,6 +193,7 @@ class Shadow:
         fired, self._fired = self._fired, set()
         await self._zk.sync("/")
         office = await self._reader.office(self.timeline.epoch)
+        late = bool(fired) and time.monotonic() - self._fired_s > LATE_S
         deleting: Collection[str] = ()
         if full:
             await self._read_topics(fired, since)
@@ -194,7 +201,7 @@ class Shadow:
         await self._arm(fired, since)
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
-        self.timeline.take(office, states, time.monotonic(), deleting=deleting)
+        self.timeline.take(office, states, time.monotonic(), deleting=deleting, late=late)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
 

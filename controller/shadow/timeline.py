@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import structs
 
 from controller.shadow.compare import Seen
 from controller.shadow.happenings import Kind
+from controller.shadow.inference import Shutdowns
 from controller.shadow.reading import Office
-from controller.shadow.tracker import BEING_REASSIGNED, FORGOTTEN, READ_LATE, SEVERAL, UNSEEN_TERM, Tracker
+from controller.shadow.tracker import BEING_REASSIGNED, Tracker
 from state_machines.broker_change import BrokerDelta, compare
-from state_machines.types import Broker, Leadership, TopicAssignment
+from state_machines.types import Leadership, TopicAssignment
+
+FORGOTTEN: Final = "the topic vanished or was replaced"
+SEVERAL: Final = "several brokers came or went between two reads, and the controller wrote in between"
+UNSEEN_TERM: Final = "a controller came and went between two reads"
+READ_LATE: Final = "the shadow was too slow: more may have happened between two reads"
 
 
 @dataclass(slots=True)
@@ -28,9 +35,11 @@ class Timeline:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
+        self.shutdowns = Shutdowns(tracker)
         self.epoch = 0
         self.holder: int | None = None
         self._last_holder: int | None = None
+        self._registered_zxid = 0
         self._fresh: list[Fresh] = []
         self._adopted: set[int] = set()
 
@@ -38,6 +47,7 @@ class Timeline:
         """Starts over with what is there: the next states are taken as they are."""
         self.tracker.begin(office.epoch, office.brokers, now)
         self.epoch, self.holder, self._last_holder = office.epoch, office.holder, office.holder
+        self._registered_zxid = office.zxid
         self._fresh = []
         self._adopted = {i for topic in topics for i in self.tracker.model.observe_topic(topic)}
 
@@ -103,20 +113,23 @@ class Timeline:
         gone = {*delta.dead, *delta.bounced}
         alone = len(gone) + len(delta.new) <= 1
         self._infer(gone, office if alone else structs.replace(office, zxid=0), now)
-        self.tracker.left(gone, now)
-        several = not alone and self.tracker.puzzling_before(office.zxid)
+        self.shutdowns.left(gone, now)
+        several = not alone and any(w.seen[0].zxid < office.zxid for _, w in self.tracker.puzzling())
+        if delta.empty:
+            self._registered_zxid = office.zxid
         self._happen(office, delta, states, now, READ_LATE if late else SEVERAL if several else "")
         started = later.difference(i for fresh in self._fresh for i in fresh.rows)
         for i, seen in states:
             if i in started:
                 self.tracker.observe(i, seen, now)
+        self.shutdowns.settle(now)
         self.tracker.expire(now, deleting)
 
     def _infer(self, gone: Collection[int], office: Office, now: float) -> None:
         """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
-        for zxid, broker in self.tracker.suspects(lambda b, seen: _registered(b, seen, gone, office), now):
+        for zxid, broker in self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, office), now):
             self._create(zxid, now)
-            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now)
+            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=zxid)
 
     def _adopt(self, states: Sequence[tuple[int, Seen]]) -> None:
         """First states of partitions that ran before we looked; the others wait for a leader."""
@@ -144,7 +157,7 @@ class Timeline:
         else:
             if not delta.empty:
                 self._create(office.zxid, now)
-                self._brokers(office.brokers, delta, now, doubt)
+                self._brokers(office, delta, now, doubt)
             self._create(None, now)
 
     def _created_before(self, states: Sequence[tuple[int, Seen]], now: float) -> None:
@@ -154,14 +167,16 @@ class Timeline:
             started = [i for i in fresh.rows if i in done]
             fresh.rows = [i for i in fresh.rows if i not in done]
             if started:
-                self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows=started)
+                self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, after=fresh.zxid, rows=started)
 
     def _failover(self, office: Office, gone: Sequence[int], now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""
         waiting = [i for fresh in self._fresh for i in fresh.rows]
         self.tracker.model.load_leadership(waiting, [None] * len(waiting))
         self._fresh = []
-        self.tracker.happen(Kind.FAILOVER, gone, office.brokers, now, rows=waiting, doubt=doubt)
+        self.tracker.happen(
+            Kind.FAILOVER, gone, office.brokers, now, after=office.epoch_zxid, rows=waiting, doubt=doubt
+        )
 
     def _create(self, before: int | None, now: float) -> None:
         """Decides on topics that were created before a zxid."""
@@ -169,16 +184,20 @@ class Timeline:
         self._fresh = [fresh for fresh in self._fresh if fresh not in due]
         rows = [i for fresh in due for i in fresh.rows]
         if rows:
-            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, rows=rows)
+            first = min(fresh.zxid for fresh in due)
+            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, after=first, rows=rows)
 
-    def _brokers(self, found: dict[int, Broker], delta: BrokerDelta, now: float, doubt: str) -> None:
+    def _brokers(self, office: Office, delta: BrokerDelta, now: float, doubt: str) -> None:
         """Deaths first, then returns: a bounced broker is both."""
-        gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
+        found, gone, back = office.brokers, (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
+        alone = len({*gone, *back}) == 1
         if gone:
             without = {b: known for b, known in found.items() if b not in delta.bounced}
-            self.tracker.happen(Kind.DEATH, sorted(gone), without, now, doubt=doubt)
+            after = office.zxid if alone and not back else self._registered_zxid
+            self.tracker.happen(Kind.DEATH, sorted(gone), without, now, after=after, doubt=doubt)
         if back:
-            self.tracker.happen(Kind.RETURN, sorted(back), found, now, doubt=doubt)
+            after = office.zxid if alone else self._registered_zxid
+            self.tracker.happen(Kind.RETURN, sorted(back), found, now, after=after, doubt=doubt)
         if delta.modified:
             self.tracker.model.observe_brokers(found)
 
@@ -191,7 +210,7 @@ def _is_first_of(state: Leadership, earlier: int) -> bool:
 def _registered(broker: int, seen: Seen, gone: Collection[int], office: Office) -> bool:
     """Whether ``broker`` was certainly registered when a znode was written.
 
-    One that is gone: written before the last change of the registrations, which was its own. One that is there: the znode was read in
-    an earlier reading than the registrations.
+    One that is gone: written before the last change of the registrations, which was its own. One that is there: the
+    znode was read in an earlier reading than the registrations.
     """
     return seen.zxid < office.zxid if broker in gone else seen.reading < office.reading

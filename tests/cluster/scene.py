@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from brokers.embedded.ledger import Spot
-from brokers.embedded.load import Load, Reader
+from brokers.embedded.load import REQUEST_S_MAX, Load, Reader
 from cli.demo.process import RegentProcess
 from state_machines.types import Leadership
 from tests.cluster.world import World, world
@@ -129,16 +129,24 @@ async def scene(
     partitions: int = PARTITIONS,
     rate_per_s: int = RATE_PER_S,
     idempotent: bool = True,
+    request_s_max: float = REQUEST_S_MAX,
     flags: Sequence[str] = ("--takeover",),
     settings: Mapping[str, object] | None = None,
+    command: Sequence[str] | None = None,
     **options: Any,
 ) -> AsyncIterator[Scene]:
-    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to the world."""
+    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to every broker."""
     async with AsyncExitStack() as stack:
         w = await stack.enter_async_context(world(brokers, partitions=partitions, **options))
-        daemon = w.daemon(flags=flags, settings=dict(settings or {}))
+        daemon = w.daemon(flags=flags, settings=dict(settings or {}), command=command)
         await daemon.boot()
-        load = Load(w.cluster.bootstrap, {TOPIC: partitions}, rate_per_s=rate_per_s, idempotent=idempotent)
+        load = Load(
+            w.cluster.bootstrap,
+            {TOPIC: partitions},
+            rate_per_s=rate_per_s,
+            idempotent=idempotent,
+            request_s_max=request_s_max,
+        )
         await stack.enter_async_context(load)
         reader = await stack.enter_async_context(Reader(w.cluster.bootstrap, load))
         made = Scene(w, daemon, load, reader)

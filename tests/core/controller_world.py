@@ -157,8 +157,8 @@ class Wire:
 class Witness(Channels):
     """Channels that check: nothing is told that ZooKeeper does not hold, and the model is never ahead of it."""
 
-    def __init__(self, w: World, cluster: Cluster, *args: Any) -> None:
-        super().__init__(cluster, *args, w.wires)
+    def __init__(self, w: World, cluster: Cluster, *args: Any, **options: Any) -> None:
+        super().__init__(cluster, *args, transport=w.wires, **options)
         self.w = w
         self.cluster = cluster
         self.told: list[Change] = []

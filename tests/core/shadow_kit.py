@@ -34,6 +34,7 @@ class World:
         self.states: dict[Name, tuple[Leadership, int]] = {}
         self.holder: int | None = None
         self.epoch = 0
+        self.epoch_zxid = 0
         self.controller = KafkaLike(self)
         for b in brokers:
             self.register(b)
@@ -64,7 +65,7 @@ class World:
 
     def elect(self, b: int) -> None:
         """A broker takes the role."""
-        self.tick()
+        self.epoch_zxid = self.tick()
         self.epoch += 1
         self.holder = b
         self.controller = KafkaLike(self)
@@ -263,7 +264,8 @@ class Watcher:
 
     def _office(self) -> Office:
         world = self.world
-        return Office(self.readings, dict(world.brokers), world.brokers_zxid, world.holder, world.epoch)
+        registered = dict(world.brokers)
+        return Office(self.readings, registered, world.brokers_zxid, world.holder, world.epoch, world.epoch_zxid)
 
     def _topics(self) -> None:
         known = self.tracker.model.topic_index
@@ -277,7 +279,7 @@ class Watcher:
         found: list[tuple[int, Seen]] = []
         for index in model.topic_index.values():
             for i in model.topics[index].rows:
-                held = self.world.states.get(tuple(model.name(i)))
+                held = self.world.states.get((model.name(i).topic, model.name(i).partition))
                 if held is not None:
                     found.append((i, Seen(held[0], held[1], self.readings)))
         return found

@@ -1,6 +1,8 @@
-"""The shadow beside a controller that writes step by step: whatever it reads when, it reports what differs and no more."""
+"""The shadow beside a controller that writes step by step: it reports what differs, and nothing else."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pytest
 
@@ -189,7 +191,7 @@ def test_two_deaths_agree_whether_the_controller_saw_one_snapshot_or_two(split: 
     assert watcher.agreed(Kind.DEATH) + sum(watcher.tally.uncomparable.values()) == 3
 
 
-def planted(change: dict[str, int | tuple[int, ...]], at: int = 0) -> tuple[World, Watcher]:
+def planted(change: Mapping[str, object], at: int = 0) -> Watcher:
     """A death of broker 1 in which the controller writes one state otherwise."""
     w = world(*TRIPLES)
     watcher = Watcher(w)
@@ -203,7 +205,7 @@ def planted(change: dict[str, int | tuple[int, ...]], at: int = 0) -> tuple[Worl
     w.controller.tamper = tamper
     killed(watcher, 1)
     watcher.pass_time()
-    return w, watcher
+    return watcher
 
 
 @pytest.mark.parametrize(
@@ -215,8 +217,8 @@ def planted(change: dict[str, int | tuple[int, ...]], at: int = 0) -> tuple[Worl
         ({"leader": 3, "isr": (3,), "leader_epoch": 5}, "leader, ISR, leader epoch"),
     ],
 )
-def test_a_decision_that_the_controller_takes_otherwise_is_found(change: dict[str, int], fields: str) -> None:
-    _, watcher = planted(change)
+def test_a_decision_that_the_controller_takes_otherwise_is_found(change: Mapping[str, object], fields: str) -> None:
+    watcher = planted(change)
     [found] = watcher.tally.differences
     assert found.path == "/brokers/topics/t/partitions/0/state"
     assert found.fields == fields

@@ -13,11 +13,15 @@ T = TypeVar("T")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Sockets stay real: while one has something to say, no time passes. Threads must not be waited for."""
+    """Sockets stay real: while one has something to say, no time passes. Threads must not be waited for.
+
+    ``turns`` counts the turns of the loop: what has nothing to do must not turn it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._skipped_s = 0.0
+        self.turns = 0
 
     def time(self) -> float:
         """Real time and what was skipped."""
@@ -31,6 +35,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         idle = not self._ready and not self._selector.select(0)  # type: ignore[attr-defined]
         if idle and timers:
             self._skipped_s += max(0.0, timers[0]._when - self.time())
+        self.turns += 1
         super()._run_once()  # type: ignore[misc]
 
 

@@ -1,0 +1,156 @@
+"""What brokers wrote is mended before anything of it starts (S4-85, S4-88).
+
+Two things may be wrong with a topic znode: there is no topic id (IBP 2.8 and later), or a partition of an auto-created
+topic names a daemon among its replicas, because brokers take the daemon for one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from controller.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.decision import TopicChange
+from state_machines.topic_change import names_any, repaired
+from state_machines.types import Assignment, Leadership, TopicAssignment, TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+MEND_ROUNDS_MAX = 3
+REPAIRED = "a daemon's id among the replicas replaced by a broker's"
+ID_GIVEN = "topic id given"
+
+State = Leadership | Malformed | None
+States = dict[TopicPartition, State]
+"""State znodes of the partitions that the model does not have."""
+
+
+async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Reads the state znodes of the partitions that neither the model nor ``states`` has."""
+    pairs = [
+        name
+        for topic in topics
+        for p in topic.partitions
+        if (name := TopicPartition(topic.name, p)) not in states and c.cluster.find(*name) is None
+    ]
+    states.update(zip(pairs, await c.read_states(pairs), strict=True))
+
+
+class Load:
+    """Replicas per broker, of the model and of the topics that are being brought in; counted where it is asked for."""
+
+    def __init__(self, c: Controller, topics: Sequence[TopicAssignment]) -> None:
+        self._c = c
+        self._topics = topics
+        self._counted: Counter[int] | None = None
+
+    def counted(self) -> Counter[int]:
+        """By broker."""
+        if self._counted is None:
+            coming = (a for topic in self._topics for a in topic.partitions.values())
+            known = (row.assignment for row in self._c.cluster.rows)
+            self._counted = Counter(b for a in chain(known, coming) for b in a.replicas)
+        return self._counted
+
+    def add(self, partitions: Mapping[int, Assignment]) -> None:
+        """Assignments that were repaired."""
+        if partitions:
+            self.counted().update(b for a in partitions.values() for b in a.replicas)
+
+
+async def mend(c: Controller, topic: TopicAssignment, states: States, load: Load) -> TopicAssignment | None:
+    """The topic as it may be started, after the write that made it so; None where there is nothing to start.
+
+    Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
+    znode changes or a broker comes.
+    """
+    for _ in range(MEND_ROUNDS_MAX):
+        phantoms = phantoms_of(c, topic, states)
+        if not phantoms and not (c.ibp.topic_ids and topic.topic_id is None):
+            c.waiting_topics.discard(topic.name)
+            return topic
+        change = plan_mend(c, topic, phantoms, load)
+        if change is None:
+            return await short_of_brokers(c, topic, phantoms, states)
+        outcome = await c.store.commit_topics([change], c.fence)
+        c.term.check()
+        if outcome.applied:
+            load.add(change.partitions)
+            return mended_as(c, topic, change)
+        [again] = await c.store.load_topics([topic.name])
+        if not isinstance(again, TopicAssignment) or again.czxid != topic.czxid:
+            return None
+        await read_new(c, [again], states)
+        topic = again
+    c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
+    log.error("topic %s could not be mended: is its znode writable, is something else rewriting it?", topic.name)
+    return without(c, topic, phantoms_of(c, topic, states))
+
+
+def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
+    """The topic after the write of ``change``."""
+    c.waiting_topics.discard(topic.name)
+    if change.partitions:
+        c.counters.repaired_assignments += 1
+        log.info("topic %s: %s before it starts", topic.name, REPAIRED)
+    partitions = {**topic.partitions, **change.partitions}
+    return TopicAssignment(topic.name, change.topic_id, partitions, topic.version + 1, topic.czxid)
+
+
+def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Partitions that the model does not have and that never started."""
+    names = {p: TopicPartition(topic.name, p) for p in topic.partitions}
+    return {p: a for p, a in topic.partitions.items() if names[p] in states and states[names[p]] is None}
+
+
+def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Fresh partitions that name a daemon as a replica."""
+    if not names_any(topic, c.daemons):
+        return {}
+    return {p: a for p, a in fresh_of(topic, states).items() if not c.daemons.isdisjoint(a.replicas)}
+
+
+def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], load: Load) -> TopicChange | None:
+    """The rewrite of a topic znode, or None where there are not enough brokers for its replicas."""
+    partitions: dict[int, Assignment] | None = {}
+    if phantoms:
+        asked = TopicAssignment(topic.name, None, phantoms, 0, 0)
+        partitions = repaired(asked, c.daemons, c.cluster.live, load.counted())
+    if partitions is None:
+        return None
+    topic_id = topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
+    return TopicChange(topic.name, topic.version, partitions, topic_id, REPAIRED if phantoms else ID_GIVEN)
+
+
+async def short_of_brokers(
+    c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], states: States
+) -> TopicAssignment | None:
+    """A topic that needs more brokers than there are: deleted where nothing of it ever started."""
+    untouched = len(fresh_of(topic, states)) == len(topic.partitions)
+    if untouched and await c.store.delete_fresh_topic(topic.name, topic.version, c.fence):
+        log.warning(
+            "topic %s was auto-created with more replicas than there are brokers (a daemon was counted as one) and is "
+            "deleted before it starts: the client tries again; lower the replication factor or add a broker",
+            topic.name,
+        )
+        return None
+    log.error(
+        "topic %s: %d new partitions name a daemon as a replica and no broker is free to replace it: start a broker, "
+        "or rewrite the assignment in %s",
+        topic.name,
+        len(phantoms),
+        paths.topic(topic.name),
+    )
+    return without(c, topic, phantoms)
+
+
+def without(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment]) -> TopicAssignment:
+    """The topic without what must not start: what runs is served."""
+    c.waiting_topics.add(topic.name)
+    served = {p: a for p, a in topic.partitions.items() if p not in phantoms}
+    return TopicAssignment(topic.name, topic.topic_id, served, topic.version, topic.czxid)

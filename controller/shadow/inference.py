@@ -1,0 +1,82 @@
+"""Clean shutdowns: they leave no trace in ZooKeeper but the partitions that are moved off a registered broker.
+
+A partition that was moved makes us decide the whole shutdown on the state before. That is held to be right once the
+broker left, or most of its partitions have moved as we decided; otherwise it is taken back, and the partition is a
+difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from controller.shadow import compare
+from controller.shadow.compare import Seen
+from controller.shadow.happenings import Happening, Kind
+from controller.shadow.tracker import Tracker
+from controller.shadow.waiting import Waiting
+
+Certain = Callable[[int, Seen], bool]
+"""Whether a broker was certainly still registered when a state znode was written."""
+
+
+class Shutdowns:
+    """Infers, confirms and withdraws clean shutdowns of a tracker."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self._withdrawn: dict[int, float] = {}
+
+    def suspects(self, certain: Certain, now: float) -> list[tuple[int, int]]:
+        """Brokers that partitions were moved off while they were registered, each with a zxid before the first write.
+
+        A partition speaks against each broker once. One whose leader may have changed the ISR unseen does not.
+        """
+        found: dict[int, int] = {}
+        for i, waiting in self.tracker.puzzling():
+            seen = waiting.seen[0]
+            end = compare.after(waiting.base, waiting.steps)
+            lost = compare.lost_members(end, seen.leadership) - waiting.suspected
+            for broker in lost if lost and self._speaks(i, waiting) else ():
+                if broker in self.tracker.model.brokers and certain(broker, seen) and not self._known(broker, now):
+                    waiting.suspected.add(broker)
+                    found[broker] = min(seen.reading, found.get(broker, seen.reading))
+        return sorted((self._before(reading), broker) for broker, reading in found.items())
+
+    def _before(self, reading: int) -> int:
+        """A zxid before everything unexplained that was not yet there in the reading before."""
+        return min(w.seen[0].zxid for _, w in self.tracker.puzzling() if w.seen[0].reading >= reading) - 1
+
+    def _speaks(self, i: int, waiting: Waiting) -> bool:
+        """Whether a controller wrote the unexplained state, and nothing else can have led to it."""
+        written = waiting.seen[0].leadership.leader_epoch > compare.epoch_of(waiting.base)
+        return written and not waiting.doubt and not waiting.hidden_isr(i, self.tracker.model.rows[i])
+
+    def _known(self, broker: int, now: float) -> bool:
+        """Whether its shutdown is inferred already, or was found wrong just now."""
+        if self._withdrawn.get(broker, float("-inf")) > now - self.tracker.wait_s:
+            return True
+        return any(broker in h.who for h in self._unconfirmed())
+
+    def _unconfirmed(self) -> list[Happening]:
+        return [h for h in self.tracker.recent if h.kind is Kind.SHUTDOWN and not h.confirmed]
+
+    def left(self, brokers: Collection[int], now: float) -> None:
+        """Brokers are gone: their clean shutdowns were."""
+        for happening in self._unconfirmed():
+            if not {*happening.who}.isdisjoint(brokers):
+                self._confirm(happening, now)
+
+    def settle(self, now: float) -> None:
+        """Confirms what most of a broker's partitions speak for, and takes back what waited too long for that."""
+        for happening in self._unconfirmed():
+            matching = len(happening.matching)
+            if matching > 1 and 2 * matching >= happening.expected:
+                self._confirm(happening, now)
+            elif happening.at_s <= self.tracker.late_s(now):
+                self._withdrawn.update(dict.fromkeys(happening.who, now))
+                self.tracker.withdraw(happening, now)
+
+    def _confirm(self, happening: Happening, now: float) -> None:
+        happening.confirmed = True
+        matching, happening.matching = happening.matching, set()
+        self.tracker.evaluate([i for i, _ in self.tracker.puzzling() if i in matching], now)

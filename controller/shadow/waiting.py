@@ -1,0 +1,167 @@
+"""One partition whose state znode and our decisions wait for each other, and what may explain a read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+from typing import Final
+
+from controller.shadow import compare
+from controller.shadow.compare import Judgement, Outcome, Seen, Step, judge
+from controller.shadow.happenings import Happening, Kind, other_orders, replay
+from state_machines.types import Leadership, PartitionRow
+
+SEEN_MAX: Final = 16
+"""Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
+
+_SHRINKING: Final = (Kind.DEATH, Kind.FAILOVER)
+
+
+class Tries:
+    """A budget of replays in other orders: what is left of it is used in the next reading."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.left = most
+
+    def refill(self) -> None:
+        """A new reading."""
+        self.left = self.most
+
+    def take(self) -> bool:
+        """Whether one more may be tried."""
+        self.left -= 1
+        return self.left >= 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One partition.
+
+    ``base``: the last explained read, ``happened``: what is unanswered since, ``steps``: our decisions on it, ``seen``:
+    what was read and is not explained. ``origin`` and ``since``: base and happenings as of when it began to wait.
+    ``puzzled_s``: when the oldest unexplained read became that. ``suspected``: brokers whose clean shutdown was
+    inferred from it. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing.
+    """
+
+    base: Leadership | None
+    happened: list[Happening]
+    due_s: float
+    origin: Leadership | None = field(init=False)
+    since: list[Happening] = field(init=False)
+    steps: list[Step] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    puzzled_s: float = 0.0
+    suspected: set[int] = field(default_factory=set)
+    blurred: bool = False
+
+    def __post_init__(self) -> None:
+        self.begin(self.base)
+
+    def begin(self, base: Leadership | None) -> None:
+        """A new origin: what led to ``base`` is settled."""
+        self.base = self.origin = base
+        self.since = list(self.happened)
+
+    def add(self, happening: Happening) -> None:
+        """Something more to answer."""
+        self.happened.append(happening)
+        self.since.append(happening)
+
+    def drop(self, happening: Happening) -> None:
+        """It did not happen after all."""
+        self.happened = [h for h in self.happened if h is not happening]
+        self.since = [h for h in self.since if h is not happening]
+
+    def answered(self, number: int) -> None:
+        """Everything up to a happening is answered."""
+        self.happened = [h for h in self.happened if h.number > number]
+
+    def remember(self, seen: Seen) -> None:
+        """Another read."""
+        del self.seen[SEEN_MAX - 1 :]
+        self.seen.append(seen)
+
+    @property
+    def last(self) -> Leadership | None:
+        """What was read last."""
+        return self.seen[-1].leadership if self.seen else self.base
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that the decisions stand on is only inferred."""
+        return all(h.confirmed for h in self.since)
+
+    @property
+    def doubt(self) -> str:
+        """Why something may have happened that nobody saw; empty where nothing may."""
+        return next((h.doubt for h in self.since if h.doubt), "")
+
+    # -- the oldest read
+
+    def judge(self) -> Judgement:
+        """The oldest read against those of our decisions that it can be the counterpart of."""
+        return judge(self.base, self.possible_steps(), self.seen[0].leadership)
+
+    def possible_steps(self) -> list[Step]:
+        """Decisions about what had happened before the oldest read was written."""
+        zxid = self.seen[0].zxid
+        return list(takewhile(lambda step: step.after < zxid, self.steps))
+
+    def under_way(self) -> bool:
+        """Whether the oldest read lies inside a decision, of which we know only the end."""
+        return bool(self.seen) and self.judge().outcome is Outcome.UNDER_WAY
+
+    def bare_epochs(self) -> int:
+        """Epochs that were raised by happenings of which each may raise one; 0 where there are too many."""
+        steps, seen = self.possible_steps(), self.seen[0]
+        wrote = {step.happening for step in steps}
+        able = [h for h in _before(self.happened, seen) if h.kind in _SHRINKING and h.number not in wrote]
+        bare = compare.bare_epochs(self.base, steps, seen.leadership)
+        return bare if bare <= len(able) else 0
+
+    def hidden_isr(self, i: int, row: PartitionRow) -> bool:
+        """Whether ISR changes that were never read could lead to the oldest read."""
+        seen = self.seen[0]
+        decide = partial(_replay, i, row, _before(self.happened, seen))
+        return compare.hidden_isr_explains(self.base, seen.leadership, row.assignment.replicas, decide)
+
+    def another_order(self, i: int, row: PartitionRow, tries: Tries, outcome: Outcome = Outcome.AGREES) -> bool:
+        """Whether another order of the events since the origin leads to the oldest read."""
+        seen = self.seen[0]
+        return any(
+            judge(self.origin, replay(i, row, self.origin, order), seen.leadership).outcome is outcome
+            for order in other_orders(_before(self.since, seen))
+            if tries.take()
+        )
+
+    def hidden_isr_in_another_order(self, i: int, row: PartitionRow, tries: Tries) -> bool:
+        """Both together."""
+        seen, replicas = self.seen[0], row.assignment.replicas
+        return any(
+            compare.hidden_isr_explains(self.origin, seen.leadership, replicas, partial(_replay, i, row, order))
+            for order in other_orders(_before(self.since, seen))
+            if tries.take()
+        )
+
+    def nothing_in_another_order(self, i: int, row: PartitionRow, tries: Tries) -> bool:
+        """Whether another order of the events leads to what is there already, so that no write is missing."""
+        for order in other_orders(self.since):
+            if not tries.take():
+                return False
+            steps = replay(i, row, self.origin, order)
+            if compare.after(self.origin, steps) == self.base or (
+                self.base is not None and judge(self.origin, steps, self.base).outcome is Outcome.AGREES
+            ):
+                return True
+        return False
+
+
+def _before(happenings: list[Happening], seen: Seen) -> list[Happening]:
+    """What had happened when a state znode was written."""
+    return [h for h in happenings if h.after < seen.zxid]
+
+
+def _replay(i: int, row: PartitionRow, happenings: list[Happening], base: Leadership | None) -> list[Step]:
+    return replay(i, row, base, happenings)

@@ -1,0 +1,54 @@
+"""``regent run`` without what protects a daemon from its own freeze: only the fence and the brokers are left.
+
+No stall guard, a lease that never ends, and deaf to the watches on its own claim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import uvloop
+
+from configs.loading import load
+from controller.lease import Lease
+from controller.main import run
+from controller.reign import Reign
+from metadata_store import paths
+from metadata_store.port import WatchEvent
+
+
+class Endless(Lease):
+    """Never runs out."""
+
+    def valid(self) -> bool:
+        return True
+
+    def remaining_s(self) -> float:
+        return self.session_timeout_s
+
+
+hears = Reign.watched
+
+
+def deaf(reign: Reign, event: WatchEvent) -> None:
+    """Hears everything but that the role went to another."""
+    if event.path not in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
+        hears(reign, event)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--takeover", action="store_true")
+    given = parser.parse_args()
+    Reign.watched = deaf  # type: ignore[method-assign]
+    settings = load(given.config).settings
+    return uvloop.run(
+        run(settings, takeover=given.takeover, guarded=False, new_lease=lambda session_s, _: Endless(session_s))
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
