@@ -33,6 +33,9 @@ STATE_CHANGE: Final = "regent.state-change"
 LIBRARIES: Final = ("regent.metadata_store.kazoo",)
 """Loggers below ours on which a library speaks."""
 
+LEVELLED: Final = (None, "regent", STATE_CHANGE, *LIBRARIES)
+"""Loggers whose levels the settings decide; None is the root."""
+
 
 @contextmanager
 def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator[BoundedQueueHandler]:
@@ -45,6 +48,7 @@ def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator
     queued = BoundedQueueHandler(lines)
     root = logging.getLogger()
     root.addHandler(queued)
+    before = {logging.getLogger(name): logging.getLogger(name).level for name in LEVELLED}
     set_levels(settings)
     logging.captureWarnings(True)
     thread.start()
@@ -53,6 +57,8 @@ def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator
     finally:
         root.removeHandler(queued)
         logging.captureWarnings(False)
+        for logger, level in before.items():
+            logger.setLevel(level)
         with contextlib.suppress(queue.Full):
             lines.put(None, timeout=FLUSH_S_MAX)
         thread.join(FLUSH_S_MAX)

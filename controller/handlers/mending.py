@@ -38,7 +38,8 @@ async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: Sta
         for p in topic.partitions
         if (name := TopicPartition(topic.name, p)) not in states and c.cluster.find(*name) is None
     ]
-    states.update(zip(pairs, await c.read_states(pairs), strict=True))
+    if pairs:
+        states.update(zip(pairs, await c.read_states(pairs), strict=True))
 
 
 class Load:
