@@ -152,6 +152,9 @@ class InboundConnection(asyncio.Protocol):
                     await self._taken()
         except Malformed as error:
             self.refuse("call", str(error))
+        except Exception:
+            log.exception("a call of %s failed; its connection is closed", self.peer)
+            self.abort()
         finally:
             self._task = None
         self._read_on()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -42,5 +43,8 @@ class TcpTransport:
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
         """See :class:`Transport`."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: FrameConnection(self._max, on_lost), host, port)
+        try:
+            _, connection = await loop.create_connection(lambda: FrameConnection(self._max, on_lost), host, port)
+        except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
+            raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
         return connection

@@ -257,7 +257,7 @@ class Controller:
         self.counters.refusals.update(report.refused)
         self.counters.failures.update(report.failed)
         if report.done or report.refused or report.failed:
-            log.info("%s", report.sentence())
+            state_change.info("%s", report.sentence())
 
 
 def _stuck(before: tuple[int, int, int], report: Report) -> bool:

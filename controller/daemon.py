@@ -25,7 +25,7 @@ from controller.counters import Counters
 from controller.lease import Lease
 from controller.office import Claim, ClaimRefused, Office, PlaceLost
 from controller.own_znodes import this_process
-from controller.questions import asker
+from controller.questions import Ask, asker
 from controller.reign import OUTRANKED, Reign
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
@@ -48,6 +48,7 @@ class Mode(StrEnum):
 
     CONNECTING = "connecting"
     STANDBY = "standby"
+    BLOCKED = "blocked"
     CLAIMING = "claiming"
     TAKING_OFFICE = "taking office"
     ACTIVE = "active"
@@ -86,6 +87,7 @@ class Daemon:
         *,
         takeover: bool = False,
         shadow: bool = False,
+        ask: Ask | None = None,
         guard: StallGuard | None = None,
         new_lease: Callable[[float, float], Lease] = Lease.of_session,
     ) -> None:
@@ -104,7 +106,9 @@ class Daemon:
         self.listener = ControllerListener(settings.listener.host, settings.listener.port, listener_limits(settings))
         self.stopping = asyncio.Event()
         self.exit_code = 0
+        self._draining: asyncio.Task[None] | None = None
         self._connect = connect
+        self._ask = ask
         self._takeover = takeover
         self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
         self._failures = 0
@@ -136,12 +140,30 @@ class Daemon:
                 await self.listener.stop()
 
     def stop(self) -> None:
-        """Begins a clean stop: the role is given up at once (mode ``brokers``) or kept for the next daemon."""
+        """Begins a clean stop: what waits is carried out and told, then the role is given up (in mode ``brokers``).
+
+        Asked again it does not wait any more.
+        """
+        again = self.stopping.is_set()
         self.become(Mode.STOPPING, "asked to stop")
         self.stopping.set()
         self._waiting.cancel()
-        if self.reign is not None:
-            self.reign.term.end("the daemon stops")
+        reign = self.reign
+        if reign is None:
+            return
+        if again or not reign.in_office.is_set():
+            reign.term.end("the daemon stops")
+        else:
+            self._draining = asyncio.get_running_loop().create_task(self._drain(reign), name="drain")
+
+    async def _drain(self, reign: Reign) -> None:
+        """Bounded by ``controller.drain_timeout_ms``; a term that ends by itself meanwhile ends it, too."""
+        from controller.handback import drain
+
+        try:
+            await drain(self, reign, log.info)
+        finally:
+            reign.term.end("the daemon stops")
 
     async def _stop_on_signal(self) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
@@ -244,11 +266,11 @@ class Daemon:
             try:
                 await self._stand(zk, office, lease)
             except ClaimRefused as refused:
-                self.become(Mode.STANDBY, str(refused))
+                self.become(Mode.BLOCKED, str(refused))
                 await self._pause(STANDBY_POLL_S)
             except ZkError as error:
                 self.become(
-                    Mode.STANDBY,
+                    Mode.BLOCKED,
                     f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
                     "zookeeper.digest; tried again every few seconds",
                 )
@@ -264,8 +286,8 @@ class Daemon:
         """One turn in the queue, and one term."""
         if office.lock_path is None:
             await office.enter_queue()
-            if self._takeover:
-                await self._take_over(office)
+        if self._takeover:
+            await self._take_over(office)
         with self._until_stopped():
             await self._turn(zk, office)
         if not self.stopping.is_set():
@@ -351,6 +373,7 @@ class Daemon:
             ibp=self.ibp,
             daemons=await office.daemons(),
             advertised=self.advertised(),
+            ask=self._ask,
         )
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
@@ -364,9 +387,11 @@ class Daemon:
                 tasks.cancel_scope.cancel()
         finally:
             self.listener.resign()
+            if self._draining is not None:
+                self._draining.cancel()
             self.reign = None
             reign.finished.set()
-        self.counters.resignations[why] += 1
+        self.counters.resignations[why.partition(":")[0]] += 1
         log.warning("resigned from epoch %d: %s", claim.epoch, why)
         await self._after_term(zk, office, claim, why)
 
@@ -390,13 +415,13 @@ class Daemon:
             if self._failures > 1:
                 await self._release(office, claim)
                 pause_s = min(2.0**self._failures, RECLAIM_PAUSE_S_MAX)
-                self.become(Mode.STANDBY, f"error {self._failures} in a row, the next try is in {pause_s:g} s: {why}")
+                self.become(Mode.BLOCKED, f"error {self._failures} in a row, the next try is in {pause_s:g} s: {why}")
                 await self._pause(pause_s)
 
     async def _wait_for_operator(self, zk: ZooKeeper, claim: Claim) -> None:
         """Claims no more until somebody has raised the epoch; a restart asks the brokers again."""
         while not self.stopping.is_set():
-            self.become(Mode.STANDBY, OUTRANKED)
+            self.become(Mode.BLOCKED, OUTRANKED)
             try:
                 epoch = await zk.exists(paths.CONTROLLER_EPOCH)
                 if epoch is None or epoch.version != claim.fence_version:

@@ -65,7 +65,7 @@ async def hand_back(daemon: Daemon, ask: Ask, reason: str, note: Note) -> Standi
     note(f"{own.ROLE} says brokers: no daemon claims any more")
     if reign is not None:
         daemon.become(Mode.HANDING_BACK, reason or "asked to")
-        await _drain(daemon, reign, note)
+        await drain(daemon, reign, note)
         await _give_up(office, reign, note)
     else:
         note(await finish(office) or "no daemon holds the role")
@@ -84,7 +84,7 @@ async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
             )
 
 
-async def _drain(daemon: Daemon, reign: Reign, note: Note) -> None:
+async def drain(daemon: Daemon, reign: Reign, note: Note) -> None:
     """Brokers' calls are turned away, what is in the queue is carried out and told; all of it bounded in time."""
     within_s = daemon.settings.controller.drain_timeout_ms / 1000
     daemon.listener.resign()

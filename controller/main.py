@@ -17,10 +17,12 @@ from controller.http.server import serving
 from controller.lease import Lease
 from controller.logs import logging_to
 from controller.metrics import About, DaemonCollector, registry
+from controller.questions import asker
 from controller.stall import StallGuard
 from controller.systemd import ServiceManager
 from controller.view import View
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
@@ -42,9 +44,10 @@ async def run(
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
         daemon = Daemon(
             settings,
-            lambda: connection(settings),
+            connections(settings),
             takeover=takeover,
             shadow=shadow,
+            ask=asker(settings),
             guard=guard if guarded else None,
             new_lease=new_lease,
         )
@@ -70,11 +73,24 @@ async def run(
     return daemon.exit_code
 
 
-def connection(settings: Settings) -> KazooZooKeeper:
+def connections(settings: Settings) -> Callable[[], ZooKeeper]:
+    """Makes session objects; each knows how far the ones before it had read, to tell an ensemble that lost its data."""
+    last: KazooZooKeeper | None = None
+
+    def make() -> ZooKeeper:
+        nonlocal last
+        last = connection(settings, last.zxid_seen if last is not None else 0)
+        return last
+
+    return make
+
+
+def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
     """A ZooKeeper session object as the settings ask for."""
     return KazooZooKeeper(
         settings.zookeeper.connect,
         session_timeout_ms=settings.zookeeper.session_timeout_ms,
+        zxid_seen=zxid_seen,
         credentials=settings.zookeeper.digest.get_secret_value() if settings.zookeeper.digest is not None else None,
     )
 
@@ -98,7 +114,7 @@ async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
     if watchdog_s is None or reign is None or not reign.in_office.is_set() or not reign.controller.ready.is_set():
         return True
     passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    reign.queue.post(Event("settled", passed, preempt=lambda: _give_up(passed)))
+    reign.queue.post(Event("settled", passed, key=("watchdog", id(passed)), preempt=lambda: _give_up(passed)))
     with anyio.move_on_after(watchdog_s / 2):
         await asyncio.wait({passed})
     return passed.done() or not reign.controller.ready.is_set()

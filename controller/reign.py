@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
 
 import anyio
 
@@ -30,8 +31,10 @@ from controller.handlers.isr_notification import isr_notification
 from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.topic_change import partition_modifications, topic_change
+from controller.ibp_check import compare_ibp
 from controller.lease import Lease
 from controller.office import Claim, Office
+from controller.questions import Ask
 from controller.term import Term, TermEnded
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
@@ -93,6 +96,7 @@ class Reign:
         ibp: Ibp,
         daemons: frozenset[int],
         advertised: tuple[str, int],
+        ask: Ask | None = None,
     ) -> None:
         self.office = office
         self.claim = claim
@@ -118,10 +122,13 @@ class Reign:
             conflict_rounds_max=settings.controller.conflict_rounds_max,
             daemons=daemons,
             ibp=ibp,
+            brokers_joined=self._joined,
         )
+        self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
         self.handling: str | None = None
+        self._refused: set[tuple[int, str]] = set()
         self._unread_since: int | None = None
         self._doubts = 0
         self._outranked = False
@@ -189,6 +196,7 @@ class Reign:
     async def _serve(self) -> None:
         await self._take_office()
         self.in_office.set()
+        self._joined(self.cluster.brokers.keys())
         while True:
             if not len(self.queue):
                 self.idle.set()
@@ -343,6 +351,12 @@ class Reign:
 
     # -- what brokers say
 
+    def _joined(self, brokers: Collection[int]) -> None:
+        """Brokers registered: their IBP is asked for beside the queue."""
+        if self._ask is not None and brokers:
+            c = self.controller
+            c.spawn(compare_ibp(self._ask, self.cluster, tuple(brokers), c.ibp, self._counters))
+
     def _answered(self, answer: Answer | ChannelFailed) -> None:
         """An answer of a broker, or the end of a channel by an error."""
         if isinstance(answer, ChannelFailed):
@@ -350,7 +364,23 @@ class Reign:
             return
         if answer.error:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
+        for error, count in Counter(error for _, error in answer.failed).items():
+            self._partitions_refused(answer, error, count)
         if answer.error == STALE_CONTROLLER_EPOCH:
             log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, self.claim.epoch)
             self._outranked = True
             self._validate_soon()
+
+    def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
+        """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
+        what = f"{answer.api.name} partition: {error_name(error)}"
+        self._counters.answers[what] += count
+        if (answer.broker_id, what) not in self._refused:
+            self._refused.add((answer.broker_id, what))
+            log.warning(
+                "broker %d refused %s for %d partitions, the first is %s; see its log",
+                answer.broker_id,
+                what,
+                count,
+                self.cluster.name(next(row for row, code in answer.failed if code == error)),
+            )

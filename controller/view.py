@@ -71,6 +71,9 @@ class View:
         mode, why = self._daemon.mode, self._daemon.why
         if self._suspended():
             return Health(ok=False, mode=mode.value, why="the connection to ZooKeeper is suspended")
+        lease = self._daemon.lease
+        if mode is Mode.ACTIVE and lease is not None and not lease.valid():
+            return Health(ok=False, mode=mode.value, why="the lease ran out: ZooKeeper does not answer heartbeats")
         return Health(ok=mode in READY, mode=mode.value, why=why)
 
     # -- the whole

@@ -73,7 +73,7 @@ def reply(c: Controller, proposal: IsrProposal, asked: IsrRequest, verdict: IsrE
     if verdict is None:
         verdict = judge(c.cluster, asked)
         if verdict is None:
-            verdict = IsrError.INVALID_UPDATE_VERSION
+            verdict = IsrError.OPERATION_NOT_ATTEMPTED  # the leader takes it back and proposes anew
     if verdict is not IsrError.NONE or asked.row is None:
         return PartitionReply(proposal.topic, proposal.partition, int(verdict))
     row = c.cluster.rows[asked.row]

@@ -28,6 +28,7 @@ async def topic_change(c: Controller) -> None:
     known = set(c.cluster.topic_index)
     for name in sorted(known - found):
         rows = c.cluster.observe_topic_gone(name)
+        c.waiting_topics.discard(name)
         log.info("topic %s is gone from ZooKeeper: its %d partitions are forgotten", name, len(rows))
     await start_topics(c, sorted(found - known))
 

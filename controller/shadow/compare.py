@@ -124,12 +124,14 @@ def hidden_isr_explains(
     seen: Leadership,
     replicas: Sequence[int],
     decide: Callable[[Leadership | None], Sequence[Step]],
+    *,
+    within: bool = False,
 ) -> bool:
     """Whether ISR changes of a leader that were never read could lead from ``base`` to ``seen`` under our rules.
 
-    ``decide`` gives our decisions on any base. Leaders' changes may lie before or after a decision: every ISR that
-    the partition could have had before is tried. True means that nothing contradicts our rules, not that they were
-    confirmed: such a znode cannot be compared.
+    ``decide`` gives our decisions on any base; ``within``: to lie inside one of them is enough. Leaders' changes may
+    lie before or after a decision: every ISR that the partition could have had before is tried. True means that
+    nothing contradicts our rules, not that they were confirmed: such a znode cannot be compared.
     """
     epochs = seen.leader_epoch - epoch_of(base)
     changes = seen.version - version_of(base) - epochs
@@ -138,7 +140,10 @@ def hidden_isr_explains(
     if len(replicas) > HIDDEN_REPLICAS_MAX:
         return True
     for hidden, used in possible_bases(base, replicas):
-        if used <= changes and _fits(decide(hidden), seen, epochs, changes - used):
+        steps = decide(hidden)
+        if used <= changes and _fits(steps, seen, epochs, changes - used):
+            return True
+        if within and covered(steps, epochs) is None and epochs < sum(step.epochs for step in steps):
             return True
     return False
 

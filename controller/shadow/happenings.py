@@ -49,8 +49,8 @@ class Happening:
     partitions of a CREATION, or of a FAILOVER that finds them. Nobody can have answered before zxid ``after`` or
     controller epoch ``controller``. A SHUTDOWN is inferred from what the other controller wrote: until it is
     ``confirmed``, ``matching`` holds the rows that speak for it. ``doubt``: why something may have happened before it
-    that nobody saw. ``answered``: some partition was written since. ``expected`` and ``met`` count partitions,
-    ``met_s`` is when the first counterpart was found.
+    that nobody saw. ``expected`` and ``met`` count partitions; ``met_s``: when the first counterpart
+    was found, ``answered_s``: when any write of its partitions was, the same or another one.
     """
 
     number: int
@@ -65,9 +65,9 @@ class Happening:
     confirmed: bool = True
     doubt: str = ""
     expected: int = 0
-    answered: bool = False
     met: int = 0
     met_s: float = inf
+    answered_s: float = inf
     matching: set[int] = field(default_factory=set)
 
     @property

@@ -26,25 +26,29 @@ class Shutdowns:
         self.tracker = tracker
         self._withdrawn: dict[int, float] = {}
 
-    def suspects(self, certain: Certain, now: float) -> list[tuple[int, int]]:
-        """Brokers that partitions were moved off while they were registered, each with a zxid before the first write.
+    def suspects(self, certain: Certain, gone: Collection[int], now: float) -> dict[int, Seen]:
+        """Brokers that partitions were moved off while they were registered, with the first such write.
 
         A partition speaks against each broker once. One whose leader may have changed the ISR unseen does not.
         """
-        found: dict[int, int] = {}
+        found: dict[int, Seen] = {}
         for i, waiting in self.tracker.puzzling():
             seen = waiting.seen[0]
-            end = compare.after(waiting.base, waiting.steps)
-            lost = compare.lost_members(end, seen.leadership) - waiting.suspected
+            lost = self._lost(i, waiting, gone) - waiting.suspected
             for broker in lost if lost and self._speaks(i, waiting) else ():
                 if broker in self.tracker.model.brokers and certain(broker, seen) and not self._known(broker, now):
                     waiting.suspected.add(broker)
-                    found[broker] = min(seen.reading, found.get(broker, seen.reading))
-        return sorted((self._before(reading), broker) for broker, reading in found.items())
+                    found[broker] = min(seen, found.get(broker, seen), key=lambda s: s.zxid)
+        return dict(sorted(found.items(), key=lambda item: item[1].zxid))
 
-    def _before(self, reading: int) -> int:
-        """A zxid before everything unexplained that was not yet there in the reading before."""
-        return min(w.seen[0].zxid for _, w in self.tracker.puzzling() if w.seen[0].reading >= reading) - 1
+    def _lost(self, i: int, waiting: Waiting, gone: Collection[int]) -> frozenset[int]:
+        """Whom the partition was moved off; where ISR changes were not read, who is gone may have joined before."""
+        seen = waiting.seen[0].leadership
+        lost = compare.lost_members(compare.after(waiting.base, waiting.steps), seen)
+        if not waiting.judge().isr_changes:
+            return lost
+        replicas = self.tracker.model.rows[i].assignment.replicas
+        return lost.union(b for b in replicas if b in gone and b not in seen.isr)
 
     def _speaks(self, i: int, waiting: Waiting) -> bool:
         """Whether a controller wrote the unexplained state, and nothing else can have led to it."""

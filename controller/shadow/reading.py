@@ -23,6 +23,7 @@ class Office(Struct, frozen=True):
 
     ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None where nobody holds
     the role (-1 where it cannot be read). ``epoch``: controller epoch, of which ``epoch_zxid`` is the last change.
+    ``read_zxid``: nothing that is read from here on is older.
     """
 
     reading: int
@@ -31,6 +32,7 @@ class Office(Struct, frozen=True):
     holder: int | None
     epoch: int
     epoch_zxid: int
+    read_zxid: int
 
 
 class Reader:
@@ -52,7 +54,7 @@ class Reader:
         holder, epoch, epoch_zxid = await self._role()
         if epoch != known_epoch:
             brokers, zxid = await self._brokers()
-        return Office(self.readings, brokers, zxid, holder, epoch, epoch_zxid)
+        return Office(self.readings, brokers, zxid, holder, epoch, epoch_zxid, self.zk.last_zxid)
 
     async def _brokers(self) -> tuple[dict[int, Broker], int]:
         while True:

@@ -36,7 +36,7 @@ AGAIN_S_MIN: Final = 0.02
 AGAIN_S_MAX: Final = 0.5
 """Pauses between two readings while counterparts are awaited; they double while nothing new is read."""
 
-CATCHING_UP_S: Final = 0.2
+CATCHING_UP_S: Final = 0.05
 """Pause between two readings while replicas that are live are outside of their ISR."""
 
 LATE_S: Final = 1.0
@@ -201,7 +201,7 @@ class Shadow:
         await self._arm(fired, since)
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
-        self.timeline.take(office, states, time.monotonic(), deleting=deleting, late=late)
+        self.timeline.take(office, states, time.monotonic(), full=full, deleting=deleting, late=late)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
 

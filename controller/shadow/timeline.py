@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,10 @@ UNSEEN_TERM: Final = "a controller came and went between two reads"
 READ_LATE: Final = "the shadow was too slow: more may have happened between two reads"
 
 
+FULL_READINGS_MAX: Final = 64
+"""Full readings that are remembered, with the zxid at which each began to read states."""
+
+
 @dataclass(slots=True)
 class Fresh:
     """New partitions of one topic znode, which a controller must start; ``zxid``: when it was created or changed."""
@@ -40,6 +45,7 @@ class Timeline:
         self.holder: int | None = None
         self._last_holder: int | None = None
         self._registered_zxid = 0
+        self._full: deque[tuple[int, int]] = deque(maxlen=FULL_READINGS_MAX)
         self._fresh: list[Fresh] = []
         self._adopted: set[int] = set()
 
@@ -96,40 +102,51 @@ class Timeline:
         states: Sequence[tuple[int, Seen]],
         now: float,
         *,
+        full: bool = True,
         deleting: Collection[str] = (),
         late: bool = False,
     ) -> None:
         """One reading: states that answer what happened before it, then what happened, then the new partitions.
 
-        ``deleting``: topics that are being deleted. ``late``: so much time went by since the event that several may
-        have passed.
+        ``full``: every state znode was read. ``deleting``: topics that are being deleted. ``late``: the event was so
+        long ago that several may have passed.
         """
         self._adopt(states)
-        later = {i for fresh in self._fresh for i in fresh.rows}
-        for i, seen in states:
-            if i not in later:
-                self.tracker.observe(i, seen, now)
+        unread = dict(states)
+        self._observe(unread, now)
         delta = compare(self.tracker.model.brokers, office.brokers)
-        gone = {*delta.dead, *delta.bounced}
-        alone = len(gone) + len(delta.new) <= 1
-        self._infer(gone, office if alone else structs.replace(office, zxid=0), now)
-        self.shutdowns.left(gone, now)
-        several = not alone and any(w.seen[0].zxid < office.zxid for _, w in self.tracker.puzzling())
+        changed = {*delta.dead, *delta.bounced, *delta.new}
+        exact = office if len(changed) <= 1 else structs.replace(office, zxid=0)
+        self._infer(delta, exact, now)
+        if changed:
+            self._create_before(office, unread, now)
+            self._observe(unread, now)
+            self._infer(delta, exact, now)
+        self.shutdowns.left({*delta.dead, *delta.bounced}, now)
+        several = len(changed) > 1 and any(w.seen[0].zxid < office.zxid for _, w in self.tracker.puzzling())
         if delta.empty:
             self._registered_zxid = office.zxid
-        self._happen(office, delta, states, now, READ_LATE if late else SEVERAL if several else "")
-        started = later.difference(i for fresh in self._fresh for i in fresh.rows)
-        for i, seen in states:
-            if i in started:
-                self.tracker.observe(i, seen, now)
+        self._happen(office, delta, unread, now, READ_LATE if late else SEVERAL if several else "")
+        self._observe(unread, now)
+        if full:
+            self._full.append((office.reading, office.read_zxid))
         self.shutdowns.settle(now)
         self.tracker.expire(now, deleting)
 
-    def _infer(self, gone: Collection[int], office: Office, now: float) -> None:
+    def _observe(self, unread: dict[int, Seen], now: float) -> None:
+        """States of partitions that were started as far as we know."""
+        later = {i for fresh in self._fresh for i in fresh.rows}
+        for i in [i for i in unread if i not in later]:
+            self.tracker.observe(i, unread.pop(i), now)
+
+    def _infer(self, delta: BrokerDelta, office: Office, now: float) -> None:
         """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
-        for zxid, broker in self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, office), now):
-            self._create(zxid, now)
-            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=zxid)
+        gone = {*delta.dead, *delta.bounced}
+        found = self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, office), gone, now)
+        for broker, first in found.items():
+            self._create(first.zxid, now)
+            after = next((zxid for reading, zxid in reversed(self._full) if reading < first.reading), 0)
+            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=after)
 
     def _adopt(self, states: Sequence[tuple[int, Seen]]) -> None:
         """First states of partitions that ran before we looked; the others wait for a leader."""
@@ -139,13 +156,27 @@ class Timeline:
             self.tracker.model.load_leadership(rows, [found.get(i) for i in rows])
             self._adopted = set()
 
-    def _happen(
-        self, office: Office, delta: BrokerDelta, states: Sequence[tuple[int, Seen]], now: float, doubt: str
-    ) -> None:
+    def _create_before(self, office: Office, unread: dict[int, Seen], now: float) -> None:
+        """Decides on topics that were created before the registrations changed.
+
+        Where the controller went, what it started itself tells; the others are left to its successor.
+        """
+        if office.epoch == self.epoch and office.holder is not None:
+            self._create(office.zxid, now)
+            return
+        done = {i for i, seen in unread.items() if not _is_first_of(seen.leadership, self.epoch)}
+        for fresh in self._fresh:
+            started = [i for i in fresh.rows if i in done]
+            fresh.rows = [i for i in fresh.rows if i not in done]
+            if started:
+                brokers = self.tracker.model.brokers
+                self.tracker.happen(Kind.CREATION, (), brokers, now, after=fresh.zxid, rows=started)
+
+    def _happen(self, office: Office, delta: BrokerDelta, unread: dict[int, Seen], now: float, doubt: str) -> None:
         before, self.holder = self._last_holder, office.holder
         self._last_holder = office.holder if office.holder is not None else before
         if office.epoch != self.epoch:
-            self._created_before(states, now)
+            self._create_before(office, unread, now)
             if office.epoch != self.epoch + 1:
                 doubt = UNSEEN_TERM
             elif {*delta.dead, *delta.new, *delta.bounced} - {before}:
@@ -156,18 +187,8 @@ class Timeline:
             self.tracker.hold(now)
         else:
             if not delta.empty:
-                self._create(office.zxid, now)
                 self._brokers(office, delta, now, doubt)
             self._create(None, now)
-
-    def _created_before(self, states: Sequence[tuple[int, Seen]], now: float) -> None:
-        """Partitions that the controller before has started; the others are left to its successor."""
-        done = {i for i, seen in states if not _is_first_of(seen.leadership, self.epoch)}
-        for fresh in self._fresh:
-            started = [i for i in fresh.rows if i in done]
-            fresh.rows = [i for i in fresh.rows if i not in done]
-            if started:
-                self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, after=fresh.zxid, rows=started)
 
     def _failover(self, office: Office, gone: Sequence[int], now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""

@@ -121,7 +121,7 @@ class Tracker:
     ) -> Happening:
         self._number += 1
         self.tally.events[kind] += 1
-        behind = sum(1 for h in self.recent if h.expected and h.confirmed and not h.answered)
+        behind = sum(1 for h in self.recent if h.expected and h.confirmed and h.answered_s >= now)
         return Happening(
             self._number,
             self.model.epoch,
@@ -180,7 +180,8 @@ class Tracker:
             waiting.due_s = now + self.wait_s
         waiting.remember(seen)
         for step in waiting.steps[:1]:
-            self._by_number[step.happening].answered = True
+            happening = self._by_number[step.happening]
+            happening.answered_s = min(happening.answered_s, now)
         if waiting.under_way():
             self._matched_s = now
         self._puzzling.add(i)
@@ -229,7 +230,7 @@ class Tracker:
                 return False
             self.tally.not_ours[BARE_EPOCH] += bare
         elif not (excuse and self._excused(i, waiting, seen.leadership)):
-            return excuse and len(waiting.seen) > 1 and self._other(i, waiting, Outcome.UNDER_WAY)
+            return excuse and waiting.superseded(i, self.model.rows[i], self._tries)
         self.rebase(i, waiting, seen.leadership)
         return True
 
@@ -244,7 +245,7 @@ class Tracker:
         self.tally.unseen += count - 1
         self.tally.agrees(happening.kind, last.why)
         happening.met += 1
-        happening.answered = True
+        happening.answered_s = min(happening.answered_s, now)
         happening.met_s = min(happening.met_s, now)
         waiting.base = seen.leadership
         waiting.steps = waiting.steps[count:]
@@ -258,15 +259,14 @@ class Tracker:
         if not waiting.steps and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
             self.tally.not_ours[PREFERRED] += 1
             return True
-        why = ISR_UNSEEN if waiting.hidden_isr(i, row) else ORDER_UNKNOWN if self._other(i, waiting) else None
-        if why is None:
+        if waiting.hidden_isr(i, row):
+            self.tally.uncomparable[ISR_UNSEEN] += 1
+        elif waiting.another_order(i, row, self._tries):
+            self.tally.uncomparable[ORDER_UNKNOWN] += 1
+        else:
             return False
-        self.tally.uncomparable[why] += 1
         waiting.blurred = True
         return True
-
-    def _other(self, i: int, waiting: Waiting, outcome: Outcome = Outcome.AGREES) -> bool:
-        return waiting.another_order(i, self.model.rows[i], self._tries, outcome)
 
     def rebase(self, i: int, waiting: Waiting, base: Leadership | None) -> None:
         """Decides again what is still unanswered, on what was read."""

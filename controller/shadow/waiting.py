@@ -115,26 +115,31 @@ class Waiting:
 
     def bare_epochs(self) -> int:
         """Epochs that were raised by happenings of which each may raise one; 0 where there are too many."""
-        steps, seen = self.possible_steps(), self.seen[0]
-        wrote = {step.happening for step in steps}
-        able = [h for h in _before(self.happened, seen) if h.kind in _SHRINKING and h.number not in wrote]
-        bare = compare.bare_epochs(self.base, steps, seen.leadership)
-        return bare if bare <= len(able) else 0
-
-    def hidden_isr(self, i: int, row: PartitionRow) -> bool:
-        """Whether ISR changes that were never read could lead to the oldest read."""
         seen = self.seen[0]
+        return _bare_epochs(self.base, _before(self.happened, seen), self.possible_steps(), seen.leadership)
+
+    def hidden_isr(self, i: int, row: PartitionRow, *, within: bool = False) -> bool:
+        """Whether ISR changes that were never read could lead to the oldest read, or to a decision around it."""
+        seen, replicas = self.seen[0], row.assignment.replicas
         decide = partial(_replay, i, row, _before(self.happened, seen))
-        return compare.hidden_isr_explains(self.base, seen.leadership, row.assignment.replicas, decide)
+        return compare.hidden_isr_explains(self.base, seen.leadership, replicas, decide, within=within)
+
+    def superseded(self, i: int, row: PartitionRow, tries: Tries) -> bool:
+        """Whether the oldest read may lie inside a decision whose end was read, too."""
+        if len(self.seen) == 1:
+            return False
+        return self.hidden_isr(i, row, within=True) or self.another_order(i, row, tries, Outcome.UNDER_WAY)
 
     def another_order(self, i: int, row: PartitionRow, tries: Tries, outcome: Outcome = Outcome.AGREES) -> bool:
         """Whether another order of the events since the origin leads to the oldest read."""
-        seen = self.seen[0]
-        return any(
-            judge(self.origin, replay(i, row, self.origin, order), seen.leadership).outcome is outcome
-            for order in other_orders(_before(self.since, seen))
-            if tries.take()
-        )
+        seen = self.seen[0].leadership
+        for order in other_orders(_before(self.since, self.seen[0])):
+            if not tries.take():
+                return False
+            steps = replay(i, row, self.origin, order)
+            if judge(self.origin, steps, seen).outcome is outcome or _bare_epochs(self.origin, order, steps, seen):
+                return True
+        return False
 
     def hidden_isr_in_another_order(self, i: int, row: PartitionRow, tries: Tries) -> bool:
         """Both together."""
@@ -161,6 +166,13 @@ class Waiting:
 def _before(happenings: list[Happening], seen: Seen) -> list[Happening]:
     """What had happened when a state znode was written."""
     return [h for h in happenings if h.after < seen.zxid]
+
+
+def _bare_epochs(base: Leadership | None, happenings: list[Happening], steps: list[Step], seen: Leadership) -> int:
+    wrote = {step.happening for step in steps}
+    able = [h for h in happenings if h.kind in _SHRINKING and h.number not in wrote]
+    bare = compare.bare_epochs(base, steps, seen)
+    return bare if bare <= len(able) else 0
 
 
 def _replay(i: int, row: PartitionRow, happenings: list[Happening], base: Leadership | None) -> list[Step]:

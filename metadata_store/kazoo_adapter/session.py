@@ -49,6 +49,7 @@ class Session:
         create_chroot: bool = False,
         multi_read: bool | None = None,
         hooks: WriteHooks | None = None,
+        zxid_seen: int = 0,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -64,7 +65,12 @@ class Session:
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None
         self._first_state: asyncio.Future[ConnectionState] | None = None
-        self._zxid_seen = 0
+        self._zxid_seen = zxid_seen
+
+    @property
+    def zxid_seen(self) -> int:
+        """Highest zxid of all sessions so far; a later session object must know it (``ZxidWentBack``)."""
+        return max(self._zxid_seen, self.last_zxid)
 
     # -- session
 

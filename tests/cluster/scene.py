@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,6 +46,13 @@ class Scene:
             return int(status["controllerEpoch"]) if here and status is not None else 0
 
         return await eventually(seated, within_s)
+
+    async def metric(self, name: str, daemon: RegentProcess | None = None) -> float:
+        """Value of a metric without labels."""
+        async with (daemon or self.daemon)._client() as client:
+            text = (await client.get("/metrics")).text
+        [value] = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
+        return float(value)
 
     async def flows(self, within_s: float = 60.0) -> None:
         """Waits until every partition has acknowledged a record that was sent from now on."""

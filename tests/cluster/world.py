@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from brokers.embedded.cluster import EmbeddedCluster
 from cli.demo.process import RegentProcess
 from controller.office import ControllerRecord, Office
 from controller.own_znodes import LOCKS, this_process
+from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.port import ANY_VERSION
+from metadata_store.port import ANY_VERSION, ConnectionState
 from state_machines.types import Leadership, TopicAssignment
 from tests.polling import eventually
 
@@ -44,6 +46,16 @@ class World:
         )
         self.daemons.append(made)
         return made
+
+    async def looks_again(self, within_s: float = 60.0) -> None:
+        """Waits until the observer's own session is up: after ZooKeeper was away it may need a new one."""
+
+        async def up() -> bool:
+            with contextlib.suppress(ZooKeeperError):
+                await self.zk.connect(5.0)
+            return self.zk.state is ConnectionState.CONNECTED
+
+        await eventually(up, within_s)
 
     async def controller(self) -> int | None:
         """Id in ``/controller``."""

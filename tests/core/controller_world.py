@@ -485,11 +485,11 @@ class World:
         node = self.node(paths.broker(broker))
         return node.stat.czxid if node is not None else -1
 
-    def proposal(self, name: str, partition: int, isr: tuple[int, ...], **changes: Any) -> IsrProposal:
+    def proposal(self, name: str, number: int, /, isr: tuple[int, ...], **changes: Any) -> IsrProposal:
         """What the leader would ask for, by topic id, with the epochs that ZooKeeper holds."""
-        held = self.states.get((name, partition))
+        held = self.states.get((name, number))
         fields: dict[str, Any] = {
-            "topic": id_of(name), "partition": partition, "isr": isr, "recovering": False,
+            "topic": id_of(name), "partition": number, "isr": isr, "recovering": False,
             "leader_epoch": held.leader_epoch if held else 0, "partition_epoch": held.version if held else 0,
         }  # fmt: skip
         return IsrProposal(**(fields | changes))

@@ -247,14 +247,14 @@ class Watcher:
             self.pass_time()
 
     def read(self, between: Callable[[], object] = lambda: None, seconds: float = 0.01) -> None:
-        """One full reading; ``between`` happens before its topics and again before its states are read."""
+        """One full reading; ``between`` happens before its topics, before its states, and amid them."""
         self.now += seconds
         self.readings += 1
         office = self._office()
         between()
         self._topics()
         between()
-        self.timeline.take(office, self._states(), self.now)
+        self.timeline.take(office, self._states(between), self.now)
 
     def pass_time(self) -> None:
         """Long enough for everything that waits to be judged."""
@@ -264,8 +264,15 @@ class Watcher:
 
     def _office(self) -> Office:
         world = self.world
-        registered = dict(world.brokers)
-        return Office(self.readings, registered, world.brokers_zxid, world.holder, world.epoch, world.epoch_zxid)
+        return Office(
+            self.readings,
+            dict(world.brokers),
+            world.brokers_zxid,
+            world.holder,
+            world.epoch,
+            world.epoch_zxid,
+            world.zxid,
+        )
 
     def _topics(self) -> None:
         known = self.tracker.model.topic_index
@@ -274,11 +281,13 @@ class Watcher:
         for name in sorted(self.world.topics):
             self.timeline.topic(self.world.topics[name], self.world.topics[name].czxid)
 
-    def _states(self) -> list[tuple[int, Seen]]:
+    def _states(self, between: Callable[[], object] = lambda: None) -> list[tuple[int, Seen]]:
         model = self.tracker.model
         found: list[tuple[int, Seen]] = []
         for index in model.topic_index.values():
             for i in model.topics[index].rows:
+                if i == len(model.rows) // 2:
+                    between()
                 held = self.world.states.get((model.name(i).topic, model.name(i).partition))
                 if held is not None:
                     found.append((i, Seen(held[0], held[1], self.readings)))

@@ -60,8 +60,8 @@ def test_the_file_is_named_by_the_environment(tmp_path: Path) -> None:
 
 def test_a_whole_daemon_may_be_configured_by_the_environment() -> None:
     environ = {"REGENT_ZOOKEEPER__CONNECT": "zk:2181", "REGENT_LISTENER__ADVERTISED_HOST": "::1"}
-    settings = load(environ=environ | {"REGENT_CONTROLLER__UNCLEAN_LEADER_ELECTION_ENABLE": "true"}).settings
-    assert settings.controller.unclean_leader_election_enable is True
+    settings = load(environ=environ | {"REGENT_BROKERS__SEAL_INTERVAL_MS": "7"}).settings
+    assert settings.brokers.seal_interval_ms == 7
 
 
 def test_variables_of_kubernetes_for_a_service_named_regent_are_not_settings(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from cli.demo.process import RegentProcess
@@ -18,14 +16,6 @@ async def both_daemons(stage: Scene, settings: dict[str, object]) -> list[Regent
     second = stage.w.daemon(settings=settings)
     await second.boot("standby")
     return [stage.daemon, second]
-
-
-async def interim_terms(daemon: RegentProcess) -> float:
-    """``regent_interim_terms_total``."""
-    async with daemon._client() as client:
-        text = (await client.get("/metrics")).text
-    [value] = re.findall(r"^regent_interim_terms_total (\S+)$", text, re.MULTILINE)
-    return float(value)
 
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77", "S4-86")
@@ -45,7 +35,7 @@ async def test_brokers_go_on_with_kafkas_controller_until_a_daemon_is_back(ibp: 
         await stage.flows()
         await daemons[1].boot()
         assert await stage.w.epoch() == epoch + 2
-        assert await interim_terms(daemons[1]) == 1
+        assert await stage.metric("regent_interim_terms_total", daemons[1]) == 1
         assert daemons[1].log_has(rf"the role was held by broker {holder}")
         await stage.w.cluster.revive(victim)
         await daemons[1].stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -43,13 +42,6 @@ async def lost(proxy: LossyProxy, names: str, act: Callable[[], Awaitable[object
     assert proxy.lost == before + 1, "the multi was applied"
 
 
-async def unknown_outcomes(stage: Scene) -> float:
-    async with stage.daemon._client() as client:
-        text = (await client.get("/metrics")).text
-    [value] = re.findall(r"^regent_unknown_outcomes_total (\S+)$", text, re.MULTILINE)
-    return float(value)
-
-
 @pytest.mark.seed("S4-76", "S4-77", "S4-80", "S4-86", "S4-87")
 async def test_every_kind_of_write_survives_the_loss_of_its_reply() -> None:
     async with proxied() as (stage, proxy):
@@ -68,7 +60,7 @@ async def test_every_kind_of_write_survives_the_loss_of_its_reply() -> None:
         path = paths.topic("born")
         await lost(proxy, "/topics/born/partitions/2", lambda: stage.w.zk.set(path, grown, found.version))
         await writes(stage, "born", 3)
-        assert await unknown_outcomes(stage) >= 3
+        assert await stage.metric("regent_unknown_outcomes_total") >= 3
 
         # a controlled shutdown, the ISR changes at its end, and a broker's death
         stopping = stage.w.cluster.brokers[3]

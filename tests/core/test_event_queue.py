@@ -1,0 +1,120 @@
+"""The one queue: order, collapsing, its bound, and what becomes of those who wait when the term ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from brokers.controller_listener import NotController
+from brokers.wire.calls import AllocateProducerIdsCall
+from brokers.wire.replies import AllocateProducerIdsReply
+from controller.calls import Calls, PendingCall
+from controller.event_queue import Event, EventQueue, QueueFull
+
+
+async def taken(queue: EventQueue) -> list[tuple[str, object]]:
+    """Everything that waits, in order."""
+    found = []
+    while len(queue):
+        event = await queue.next()
+        found.append((event.kind, event.detail))
+    return found
+
+
+@pytest.mark.seed("S4-75")
+async def test_first_in_first_out_whatever_the_kind() -> None:
+    queue = EventQueue()
+    queue.signal("broker_change")
+    queue.post(Event("controlled_shutdown", 1))
+    queue.signal("topic_change")
+    queue.post(Event("controlled_shutdown", 2))
+    assert await taken(queue) == [
+        ("broker_change", None), ("controlled_shutdown", 1), ("topic_change", None), ("controlled_shutdown", 2),
+    ]  # fmt: skip
+
+
+async def test_level_triggered_events_collapse_while_they_wait_and_only_then() -> None:
+    queue = EventQueue()
+    for _ in range(3):
+        queue.signal("partition_modifications", "a")
+        queue.signal("partition_modifications", "b")
+        queue.signal("topic_change")
+    assert len(queue) == 3
+    assert (await queue.next()).detail == "a"
+    queue.signal("partition_modifications", "a")
+    assert await taken(queue) == [
+        ("partition_modifications", "b"), ("topic_change", None), ("partition_modifications", "a"),
+    ]  # fmt: skip
+
+
+async def test_calls_are_bounded_and_what_the_watches_say_always_fits() -> None:
+    queue = EventQueue(events_max=2)
+    queue.post(Event("call", 1))
+    queue.signal("topic_change")
+    with pytest.raises(QueueFull, match="2 events wait"):
+        queue.post(Event("call", 2))
+    queue.signal("broker_change")
+    assert len(queue) == 3
+    await taken(queue)
+    queue.post(Event("call", 3))
+
+
+async def test_a_caller_beyond_the_bound_looks_for_the_controller_again() -> None:
+    queue = EventQueue(events_max=0)
+    with pytest.raises(NotController):
+        await Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1))
+
+
+async def test_the_consumer_waits_for_the_first_event() -> None:
+    queue = EventQueue()
+    waiting = asyncio.create_task(queue.next())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.signal("topic_change")
+    queue.signal("broker_change")
+    assert (await waiting).kind == "topic_change"
+    assert (await queue.next()).kind == "broker_change"
+
+
+async def test_only_what_directly_follows_is_drained() -> None:
+    queue = EventQueue()
+    for number in range(5):
+        queue.post(Event("alter_partition", number))
+    queue.signal("topic_change")
+    queue.post(Event("alter_partition", 5))
+    assert [event.detail for event in queue.adjacent("alter_partition", 3)] == [0, 1, 2]
+    assert [event.detail for event in queue.adjacent("alter_partition", 10)] == [3, 4]
+    assert queue.adjacent("alter_partition", 10) == []
+    assert (await queue.next()).kind == "topic_change"
+
+
+async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -> None:
+    """KAFKA-10193: who is not told hangs until its own time-out."""
+    queue = EventQueue()
+    early = asyncio.create_task(Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1)))
+    queue.signal("topic_change")
+    await asyncio.sleep(0)
+    assert len(queue) == 2
+    queue.close()
+    with pytest.raises(NotController):
+        await early
+    with pytest.raises(NotController):
+        await Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1))
+    queue.signal("topic_change")
+    assert len(queue) == 0
+
+
+async def test_a_caller_that_went_away_is_not_answered() -> None:
+    pending = PendingCall(AllocateProducerIdsCall(0, 1, 1))
+    pending.reply.cancel()
+    pending.answer(AllocateProducerIdsReply(0))
+    pending.refuse()
+    assert pending.reply.cancelled()
+
+
+async def test_the_first_answer_stays() -> None:
+    pending = PendingCall(AllocateProducerIdsCall(0, 1, 1))
+    pending.answer(AllocateProducerIdsReply(0, 5_000, 1_000))
+    pending.refuse()
+    assert (await pending.reply).start == 5_000

@@ -1,0 +1,65 @@
+"""ZooKeeper stands still, or is restarted, under acks=all load."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.cluster.scene import Scene, scene
+from tests.polling import eventually
+
+IBPS = ("3.9-IV0", "2.7-IV1")
+
+
+async def settled(stage: Scene) -> None:
+    """Every broker is registered, the daemon is active, and all is proven."""
+
+    async def all_registered() -> bool:
+        return await stage.w.cluster.registered() == set(stage.w.cluster.brokers)
+
+    await eventually(all_registered, 90.0)
+    await stage.w.looks_again()
+    await stage.active(90.0)
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-75", "S4-77", "S4-86")
+@pytest.mark.parametrize("ibp", IBPS)
+async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str) -> None:
+    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120) as stage:
+        zookeeper, epoch = stage.w.cluster.zookeeper, await stage.active()
+        zookeeper.pause()
+        await asyncio.sleep(2.5)  # shorter than the session (6 s) and the lease (4.8 s)
+        zookeeper.resume()
+        await settled(stage)
+        assert await stage.active() == epoch, "a pause within the lease costs nothing"
+
+        await zookeeper.stop()
+        await zookeeper.boot()
+        await settled(stage)
+
+        zookeeper.pause()
+        await asyncio.sleep(10.0)  # longer than every session
+        zookeeper.resume()
+        await settled(stage)
+
+        await zookeeper.kill()
+        await asyncio.sleep(8.0)  # sessions end at the earliest one time-out after the server is back
+        await zookeeper.boot()
+        await settled(stage)
+
+
+@pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-77")
+async def test_a_broker_that_dies_while_zookeeper_is_away_is_noticed_afterwards() -> None:
+    async with scene(request_s_max=120) as stage:
+        zookeeper, victim = stage.w.cluster.zookeeper, 2
+        zookeeper.pause()
+        await stage.w.cluster.brokers[victim].kill()
+        await asyncio.sleep(2.5)
+        zookeeper.resume()
+        await stage.w.looks_again()
+        await stage.w.leads_nothing(victim)
+        await stage.flows()
+        await stage.w.cluster.revive(victim)
+        await settled(stage)
