@@ -33,7 +33,7 @@ verify: venv jars ## the long tests
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) tests scripts
+	$(BIN)/mypy $(PACKAGES) benchmarks tests scripts
 	$(BIN)/lint-imports
 
 format: venv ## rewrite the files as `make check` wants them

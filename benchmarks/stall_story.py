@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from brokers.embedded.load import Load, Reader, Verdict
+from brokers.embedded.ledger import Verdict
+from brokers.embedded.load import Load, Reader
 from cli.demo.process import RegentProcess
 from tests.cluster.world import World, world
 from tests.polling import eventually
@@ -46,12 +47,7 @@ class Run:
     @property
     def sound(self) -> bool:
         """Nothing acknowledged lost, every controlled shutdown at the first try, ``regent verify`` clean."""
-        return (
-            self.verdict is not None
-            and not self.verdict.lost
-            and not self.shutdowns
-            and self.clean is not False
-        )
+        return self.verdict is not None and not self.verdict.lost and not self.shutdowns and self.clean is not False
 
 
 @asynccontextmanager
@@ -107,7 +103,8 @@ async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
     """Two daemons with ``on_absence = hold``: the standby follows, and with both dead no broker is elected."""
     await first.stop()
     settings = {
-        "controller.ibp": run.ibp, "controller.on_absence": "hold",
+        "controller.ibp": run.ibp,
+        "controller.on_absence": "hold",
         "zookeeper.digest_file": str(w.digest_file()),
     }
     first.configure(settings)

@@ -28,8 +28,11 @@ async def compare(ibp: str, runs: int) -> list[Run]:
         for controller in ("regent", "kafka"):
             run = await play(controller, ibp)
             done.append(run)
-            print(f"{ibp} run {number + 1} under {controller}: {run.verdict}; "
-                  f"{'sound' if run.sound else f'NOT SOUND {run.shutdowns} verify={run.clean}'}", flush=True)
+            print(
+                f"{ibp} run {number + 1} under {controller}: {run.verdict}; "
+                f"{'sound' if run.sound else f'NOT SOUND {run.shutdowns} verify={run.clean}'}",
+                flush=True,
+            )
     return done
 
 
@@ -39,11 +42,17 @@ def table(runs: list[Run]) -> str:
     for run in runs:
         for step in run.steps:
             stalls.setdefault(step.name, {}).setdefault(run.controller, []).append(step.stall_s)
-    lines = ["| step | regent: longest stall, s | Kafka's own controller | within Kafka's + 0.5 s |", "|---|---|---|---|"]
+    lines = [
+        "| step | regent: longest stall, s | Kafka's own controller | within Kafka's + 0.5 s |",
+        "|---|---|---|---|",
+    ]
     for name, by in stalls.items():
         ours, theirs = by.get("regent", []), by.get("kafka", [])
-        good = "-" if not (ours and theirs) else (
-            "yes" if statistics.median(ours) <= statistics.median(theirs) + MARGIN_S else "NO")
+        good = (
+            "-"
+            if not (ours and theirs)
+            else ("yes" if statistics.median(ours) <= statistics.median(theirs) + MARGIN_S else "NO")
+        )
         lines.append(f"| {name} | {_shown(ours)} | {_shown(theirs)} | {good} |")
     return "\n".join(lines)
 

@@ -107,7 +107,7 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> st
 
 def _would_change(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
     if row.state is PartitionState.NON_EXISTENT:
-        yield "mending or deleting its state znode, then a change of the topic or a new controller term"
+        yield "mending or deleting its state znode: that is noticed at once"
     elif row.state is PartitionState.ONLINE:
         yield from _would_move(cluster, row, unclean)
     else:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 
 LEASE_FRACTION = 0.8
 HEARTBEATS_PER_SESSION = 6
+REFUSED_PAUSE_S = 0.2
+"""Pause after a heartbeat that was not sent: the first one on a new connection follows soon."""
 
 
 def boottime_s() -> float:
@@ -29,6 +31,7 @@ class Lease:
         self._fraction = fraction
         self._clock = clock
         self._deadline = 0.0
+        self._renewed = asyncio.Event()
 
     @classmethod
     def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
@@ -38,6 +41,7 @@ class Lease:
     def answered(self, sent_s: float) -> None:
         """A request sent at ``sent_s`` was answered."""
         self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
+        self._renewed.set()
 
     def remaining_s(self) -> float:
         """Seconds left; 0 or less: expired."""
@@ -47,14 +51,22 @@ class Lease:
         """Whether writes and sends are allowed."""
         return self._clock() < self._deadline
 
+    async def until_valid(self) -> None:
+        """Waits for a heartbeat that is answered in time: a term begun without it could not write anything."""
+        while not self.valid():
+            self._renewed.clear()
+            await self._renewed.wait()
+
     async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
         """Renews for ever; a heartbeat that is refused (``refused``) or unanswered only lets the lease run down."""
         pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
         while True:
-            sent_s = self._clock()
+            sent_s, next_s = self._clock(), pause_s
             try:
                 await asyncio.wait_for(heartbeat(), self.session_timeout_s)
                 self.answered(sent_s)
-            except (refused, TimeoutError):
+            except refused:
+                next_s = min(pause_s, REFUSED_PAUSE_S)
+            except TimeoutError:
                 pass
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(next_s)

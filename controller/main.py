@@ -14,6 +14,7 @@ from controller.daemon import Daemon
 from controller.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
+from controller.http.unix_socket import SocketTaken
 from controller.lease import Lease
 from controller.logs import logging_to
 from controller.metrics import About, DaemonCollector, registry
@@ -58,19 +59,37 @@ async def run(
             guard.start()
         try:
             async with (
-                serving(create_app(view, registry(collector)), settings.http),
+                serving(create_app(view, registry(collector)), settings.http) as http_ended,
                 anyio.create_task_group() as tasks,
             ):
                 tasks.start_soon(_report, daemon, manager)
                 tasks.start_soon(view.keep_fresh)
+                tasks.start_soon(_needs, http_ended)
                 manager.ready(f"{daemon.mode}: {daemon.why}")
                 await daemon.run()
                 manager.stopping("stopping")
                 tasks.cancel_scope.cancel()
+        except Exception as error:
+            return _failed(error)
         finally:
             guard.stop()
         log.info("regent has stopped")
     return daemon.exit_code
+
+
+async def _needs(http_ended: asyncio.Event) -> None:
+    """A daemon that nobody can ask or stop is worth nothing: a new process is."""
+    await http_ended.wait()
+    raise RuntimeError("the HTTP server on the unix socket ended by itself")
+
+
+def _failed(error: BaseException) -> int:
+    """One critical line with the innermost reason; what comes with a remedy in its text needs no traceback."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    expected = isinstance(error, OSError | SocketTaken)
+    log.critical("regent ends: %s", str(error) or type(error).__name__, exc_info=None if expected else error)
+    return 1
 
 
 def connections(settings: Settings) -> Callable[[], ZooKeeper]:

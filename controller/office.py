@@ -23,7 +23,7 @@ from controller.places import clear_own_places, delete_if_there, read_places
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_id
 from metadata_store.codecs.base import Malformed, guarded
-from metadata_store.codecs.controller import decode_epoch, decode_migration
+from metadata_store.codecs.controller import decode_controller, decode_epoch, decode_migration
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.port import ANY_VERSION, Check, Create, Created, Delete, Op, SetData, Stat, ZooKeeper
 
@@ -160,10 +160,14 @@ class Office:
         node = await self.zk.get(paths.CONTROLLER)
         if node is None:
             return None, None
-        try:
-            return msgspec.json.decode(node.data or b"", type=ControllerRecord), node.stat
-        except msgspec.DecodeError:
+        found = decode_controller(paths.CONTROLLER, node.data)
+        if isinstance(found, Malformed):
             return ControllerRecord(-1), node.stat
+        nonce = found.unknown.get("regent")
+        record = ControllerRecord(
+            found.broker, str(found.timestamp_ms), regent=nonce if isinstance(nonce, str) else None
+        )
+        return record, node.stat
 
     async def claim(self) -> Claim:
         """Claims until won; raises :class:`ClaimRefused`, :class:`PlaceLost`, OutcomeUnknown or NotConnected."""

@@ -27,7 +27,7 @@ class StallGuard:
         self.longest_s = 0.0
         self.on_lag: Callable[[float], None] = lambda _: None
         self._clock = clock
-        self._ticked = clock()
+        self._ticked: float | None = None
         self._stop = threading.Event()
 
     def start(self) -> None:
@@ -39,8 +39,8 @@ class StallGuard:
         self._stop.set()
 
     def stalled_s(self) -> float:
-        """Seconds since the loop last turned."""
-        return self._clock() - self._ticked
+        """Seconds since the loop last turned; 0 before its first turn, when there is no role to lose."""
+        return 0.0 if self._ticked is None else self._clock() - self._ticked
 
     async def tick(self) -> None:
         """Runs on the loop for ever; where it is cancelled, nothing watches any more."""

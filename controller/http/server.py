@@ -35,15 +35,20 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, settings: HttpSettings) -> AsyncIterator[None]:
-    """Serves ``app`` on ``http.socket`` inside the block. Raises ``SocketTaken`` if another daemon has it."""
+async def serving(app: FastAPI, settings: HttpSettings) -> AsyncIterator[asyncio.Event]:
+    """Serves ``app`` on ``http.socket`` inside the block; the event tells that the server ended, for whatever reason.
+
+    Raises ``SocketTaken`` if another daemon has the socket.
+    """
     stop_s = settings.stop_timeout_ms / 1e3
     with listening(settings.socket) as listener:
         server = _Server(_config(app, stop_s))
         task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+        ended = asyncio.Event()
+        task.add_done_callback(lambda _: ended.set())
         log.info("operators reach this daemon at %s", settings.socket)
         try:
-            yield
+            yield ended
         finally:
             server.should_exit = True
             # Shielded: also when the daemon is cancelled, answers under way get their bounded time.

@@ -58,5 +58,10 @@ async def _checked(check: Check, ctx: Context) -> Finding:
     try:
         return await check(ctx)
     except ZooKeeperError as error:
-        name = check.__name__.replace("_", " ")
-        return refuse(name, f"could not be checked: {error}", "make ZooKeeper answer, then ask again")
+        return refuse(_name(check), f"could not be checked: {error}", "make ZooKeeper answer, then ask again")
+    except (ValueError, OSError) as error:
+        return refuse(_name(check), f"could not be checked: {error}", "mend what it names, then ask again")
+
+
+def _name(check: Check) -> str:
+    return check.__name__.replace("_", " ")

@@ -188,10 +188,10 @@ class Tracker:
         self.evaluate([i], now)
 
     def _still_answered(self, now: float) -> list[Happening]:
-        """What another controller may still be answering and what was not undone by a return."""
+        """Of it, what was not undone by a return, and a failover that may not be over."""
         lately = self._lately(now)
         undone = max((at for at, h in enumerate(lately, 1) if h.kind is Kind.RETURN), default=0)
-        return lately[undone:]
+        return [*(h for h in self._loading() if h in lately[:undone]), *lately[undone:]]
 
     def puzzling(self) -> Iterator[tuple[int, Waiting]]:
         """Partitions with a read that nothing explains, by row."""

@@ -32,10 +32,10 @@ class Endless(Lease):
 hears = Reign.watched
 
 
-def deaf(reign: Reign, event: WatchEvent) -> None:
+def deaf(self: Reign, event: WatchEvent) -> None:
     """Hears everything but that the role went to another."""
     if event.path not in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
-        hears(reign, event)
+        hears(self, event)
 
 
 def main() -> int:

@@ -19,8 +19,10 @@ from brokers.channels import Channels
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
+from configs.settings import Settings
 from controller.calls import Calls
 from controller.counters import Counters
+from controller.daemon import Daemon, Mode
 from controller.event_queue import Event
 from controller.lease import Lease
 from controller.office import Claim, Office
@@ -41,6 +43,7 @@ from state_machines.decision import Change, ReplicaMove
 from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 from tests.core.role_kit import settings_for
 from tests.core.wire_kit import read_request, unframe
+from tests.polling import eventually
 
 DAEMON: Final = 1_000_001
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
@@ -437,6 +440,10 @@ class World:
         assert isinstance(channels, Witness)
         return channels
 
+    async def give_role_to(self, holder: str) -> None:
+        """Sets the flag, as an operator's command does."""
+        await Office(self.operator, this_process(DAEMON), hold=False, digest=None).set_role(holder, "a test")
+
     async def settle(self) -> None:
         """Until every event so far, and what followed from it, is handled, or the term is over."""
         reign, running = self.reign, self.active.running
@@ -524,3 +531,77 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
         finally:
             for seat in w.seats:
                 await seat.crash()
+
+
+class DaemonRun:
+    """A whole daemon on the world's ZooKeeper, its lease on the loop's clock."""
+
+    def __init__(self, w: World, settings: Settings) -> None:
+        self.w = w
+        self.script = Script()
+        self.sessions: list[MemoryZooKeeper] = []
+        self.daemon = Daemon(settings, self._connect, new_lease=loop_lease)
+        self.task = asyncio.create_task(self.daemon.run())
+
+    def _connect(self) -> MemoryZooKeeper:
+        digest = self.daemon.settings.zookeeper.digest
+        credentials = digest.get_secret_value() if digest is not None else None
+        self.sessions.append(MemoryZooKeeper(self.w.server, credentials=credentials, hooks=self.script))
+        return self.sessions[-1]
+
+    @property
+    def session(self) -> int:
+        """Id of the present session."""
+        return self.sessions[-1].session_id
+
+    @property
+    def epoch_open(self) -> int | None:
+        """The epoch in which it would write or send now."""
+        reign = self.daemon.reign
+        return reign.claim.epoch if reign is not None and reign.term.open() else None
+
+    async def in_office(self) -> Reign:
+        """Waits until it is active."""
+        await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
+        assert self.daemon.reign is not None
+        return self.daemon.reign
+
+    async def says(self, text: str) -> None:
+        """Waits until its reason has a text in it."""
+        try:
+            await eventually(lambda: text in self.daemon.why)
+        except AssertionError:
+            raise AssertionError(f"it says {self.daemon.mode}: {self.daemon.why}") from None
+
+    async def stop(self, within_s: float = 10.0) -> None:
+        """A clean stop; ``within_s`` counts on the loop's clock."""
+        self.daemon.stop()
+        await asyncio.wait_for(self.task, within_s)
+
+    async def crash(self) -> None:
+        """kill -9."""
+        for zk in self.sessions:
+            zk.on_watch = zk.on_state = zk.on_state_thread = None
+        if not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task})
+        for zk in self.sessions:
+            if zk.session_id in self.w.server._sessions:
+                self.w.server.expire(zk.session_id)
+
+
+def loop_lease(session_timeout_s: float, fraction: float) -> Lease:
+    """A lease on the event loop's clock."""
+    return Lease(session_timeout_s, asyncio.get_running_loop().time, fraction)
+
+
+@asynccontextmanager
+async def daemon(w: World, controller_id: int = DAEMON, *, hold: bool = False) -> AsyncIterator[DaemonRun]:
+    """A running daemon, killed at the end if it still runs."""
+    settings = settings_for(Path("/nowhere"), hold=hold, digest="regent:secret" if hold else None)
+    chosen = settings.controller.model_copy(update={"id": controller_id})
+    run = DaemonRun(w, settings.model_copy(update={"controller": chosen}))
+    try:
+        yield run
+    finally:
+        await run.crash()

@@ -97,6 +97,23 @@ async def test_a_heartbeat_that_hangs_is_given_up_after_a_session() -> None:
 
 
 @in_virtual_time
+async def test_the_first_heartbeat_on_a_new_connection_follows_soon() -> None:
+    lease, connected = loop_lease(60.0), False
+
+    async def heartbeat() -> None:
+        if not connected:
+            raise NotConnected
+
+    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
+    await asyncio.sleep(100.0)
+    connected, since_s = True, asyncio.get_running_loop().time()
+    await lease.until_valid()
+    assert asyncio.get_running_loop().time() - since_s < 0.5
+    await lease.until_valid()
+    keeping.cancel()
+
+
+@in_virtual_time
 async def test_a_slow_answer_renews_from_its_sending_only() -> None:
     lease = loop_lease()
 
@@ -233,6 +250,13 @@ async def test_a_loop_that_turns_is_left_alone_and_the_longest_pause_is_known() 
         await asyncio.sleep(0.06)
         end.assert_called_once()
         ticking.cancel()
+
+
+def test_a_slow_start_is_no_stall() -> None:
+    clock = Clock()
+    guard = StallGuard(1.0, clock)
+    clock.now_s += 60.0
+    assert guard.stalled_s() == 0.0
 
 
 async def test_a_loop_that_ended_in_order_is_not_watched_any_more() -> None:

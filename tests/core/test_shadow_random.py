@@ -93,7 +93,7 @@ class Play:
             return
         if member in held.isr:
             self.world.leader_sets_isr(name, *(r for r in held.isr if r != member))
-        elif member in self.world.controller.live:
+        elif member in self.world.controller.live & self.world.brokers.keys():
             self.world.leader_sets_isr(name, *held.isr, member)
 
     def step(self, count: int) -> None:

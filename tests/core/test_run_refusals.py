@@ -1,0 +1,49 @@
+"""``regent run`` as a process: with a wrong value in any section nothing starts, and the reader knows what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.exit_codes import Exit
+from configs.settings import Settings
+
+GOOD: dict[str, dict[str, str]] = {
+    "zookeeper": {"connect": '"127.0.0.1:1/kafka"'},
+    "listener": {"advertised_host": '"127.0.0.1"'},
+}
+WRONG = {
+    "zookeeper": ("connect", '"zk1:99999"', "host:port,host:port/chroot"),
+    "controller": ("id", "7", "far above every broker.id"),
+    "listener": ("advertised_host", '"0.0.0.0"', "as the brokers see it"),
+    "brokers": ("inter_broker_listener", '"IN TERNAL"', "inter.broker.listener.name"),
+    "http": ("socket", '"regent.sock"', "/run/regent/regent.sock"),
+    "log": ("level", '"loud"', "debug, info, warning, error"),
+    "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
+    "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
+}
+
+
+def test_every_section_has_its_wrong_value() -> None:
+    assert WRONG.keys() == Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize("section", WRONG)
+def test_run_ends_with_the_key_the_value_and_the_remedy(section: str, tmp_path: Path) -> None:
+    key, value, remedy = WRONG[section]
+    sections = {name: dict(keys) for name, keys in GOOD.items()}
+    sections.setdefault(section, {})[key] = value
+    file = tmp_path / "regent.toml"
+    file.write_text(
+        "\n".join(f"[{s}]\n" + "\n".join(f"{k} = {v}" for k, v in keys.items()) for s, keys in sections.items())
+    )
+    command = [sys.executable, "-m", "cli.main", "run", "--config", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == Exit.USAGE, ended
+    assert f"{section}.{key} = {value}" in ended.stderr
+    assert remedy in " ".join(ended.stderr.split())
+    assert "1 problem(s)" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,70 @@
+"""Brokers create topics by themselves, with a daemon in their live list: with racks, and with too few brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from brokers.embedded.load import Load
+from state_machines.types import TopicAssignment
+from tests.cluster.scene import agreed, scene
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+RACKS = ["a", "a", "b", "c"]
+
+
+async def assignment(w: World, topic: str) -> TopicAssignment:
+    [found] = await w.store.load_topics([topic])
+    assert isinstance(found, TopicAssignment)
+    return found
+
+
+@pytest.mark.seed("S4-77", "S4-88")
+async def test_with_racks_topics_are_spread_over_them_and_never_on_the_daemon() -> None:
+    async with scene(brokers=4, racks=RACKS, partitions=24) as stage:
+        created = await assignment(stage.w, "orders")
+        racks = dict(enumerate(RACKS, start=1))
+        spread = [len({racks[b] for b in a.replicas}) for a in created.partitions.values()]
+        assert set(spread) <= {2, 3}, "never all replicas in one rack"
+        assert spread.count(3) > len(spread) / 2
+        assert {b for a in created.partitions.values() for b in a.replicas} == {1, 2, 3, 4}
+        assert await stage.metric("regent_repaired_assignments_total") >= 1
+        await stage.daemon.kill()
+        await stage.w.broker_controls()
+        again = Load(stage.w.cluster.bootstrap, {"late": 24}, rate_per_s=50)
+        async with again:  # created under Kafka's controller, while the live list still had the daemon or not
+            await stage.daemon.boot()
+            await stage.proven()
+        late = await assignment(stage.w, "late")
+        assert all(set(a.replicas) <= {1, 2, 3, 4} for a in late.partitions.values())
+
+
+@pytest.mark.seed("S4-77", "S4-88")
+async def test_more_replicas_than_brokers_wait_for_a_broker_instead_of_the_daemon() -> None:
+    """Two brokers and the daemon look like three: RF 3 passes at the broker, and is undone before it starts."""
+    async with world(2, partitions=3, replication=3) as w:
+        daemon = w.daemon(flags=["--takeover"])
+        await daemon.boot()
+        consumer = AIOKafkaConsumer(bootstrap_servers=w.cluster.bootstrap, group_id="early")
+        joining = asyncio.create_task(consumer.start())
+        consumer.subscribe(["orders"])
+        try:
+            await eventually(lambda: daemon.log_has("more replicas than there are brokers"), 60.0)
+            third = w.cluster.add_broker(3)
+            await third.boot()
+            async with AIOKafkaProducer(bootstrap_servers=w.cluster.bootstrap, acks="all") as producer:
+                await producer.send_and_wait("orders", b"one")
+            await asyncio.wait_for(joining, 60)
+            await eventually(lambda: bool(consumer.assignment()), 60.0)
+        finally:
+            joining.cancel()
+            await consumer.stop()
+        for topic in ("orders", "__consumer_offsets"):
+            replicas = [set(a.replicas) for a in (await assignment(w, topic)).partitions.values()]
+            assert replicas
+            assert all(found == {1, 2, 3} for found in replicas)
+        await w.healed()
+        await agreed(daemon)

@@ -1,0 +1,90 @@
+"""kill -9 and SIGSTOP of the active daemon at random moments, while brokers come and go, under acks=all load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import uuid
+
+import pytest
+
+from cli.demo.process import RegentProcess
+from controller.stall import STALLED_EXIT
+from tests.cluster.scene import Scene, agreed, everything_read, scene
+from tests.polling import eventually
+
+ROUNDS = 8
+FREEZE_S_MAX = 9.0
+"""Short freezes are slept through, longer ones cost the process, the longest the session (6 s) too."""
+
+
+@pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-75", "S4-77", "S4-86")
+@pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
+async def test_the_daemon_dies_and_freezes_at_random_moments(ibp: str) -> None:
+    seed = int(os.environ.get("REGENT_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"REGENT_SEED={seed} repeats this run")
+    chance = random.Random(seed)
+    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, partitions=30, request_s_max=120) as stage:
+        daemons = [stage.daemon, stage.w.daemon(settings={"controller.ibp": ibp})]
+        await daemons[1].boot("standby")
+        epoch = await stage.w.epoch()
+        for _ in range(ROUNDS):
+            active = await the_active(daemons)
+            await asyncio.gather(happening(stage, chance), fault(active, chance))
+            for daemon in daemons:
+                if not daemon.running:
+                    await daemon.boot(None)
+            active = await the_active(daemons)
+            await stage.flows(90.0)
+            await stage.w.healed(90.0)
+            await everything_read(stage.load, stage.reader)
+            await agreed(active)
+            assert await stage.w.epoch() >= epoch, "epochs never go back"
+            epoch = await stage.w.epoch()
+
+
+async def the_active(daemons: list[RegentProcess]) -> RegentProcess:
+    """Waits until exactly one daemon says that it is active."""
+
+    async def one() -> RegentProcess | None:
+        found = [daemon for daemon in daemons if daemon.running and await daemon.is_in("active")]
+        assert len(found) < 2, "two daemons are active"
+        return found[0] if found else None
+
+    found = await eventually(one, 60.0)
+    assert found is not None
+    return found
+
+
+async def fault(daemon: RegentProcess, chance: random.Random) -> None:
+    """Strikes the daemon somewhere in what just began."""
+    await asyncio.sleep(chance.uniform(0.0, 1.0))
+    if chance.random() < 0.5:
+        await daemon.kill()
+        return
+    daemon.pause()
+    await asyncio.sleep(chance.choice([0.3, 1.5, chance.uniform(2.6, FREEZE_S_MAX)]))
+    daemon.resume()
+    if await daemon.ended(3.0):
+        assert daemon.exit_code == STALLED_EXIT
+
+
+async def happening(stage: Scene, chance: random.Random) -> None:
+    """Something that a controller has to decide about."""
+    brokers = stage.w.cluster.brokers
+    broker = brokers[chance.choice(list(brokers))]
+    match chance.choice(["topic", "stop", "kill", "freeze"]):
+        case "topic":
+            replicas = {p: chance.sample(list(brokers), 3) for p in range(20)}
+            await stage.w.store.create_topic(f"t-{uuid.uuid4().hex[:6]}", replicas)
+        case "stop":
+            await broker.stop()
+            await broker.boot()
+        case "kill":
+            await broker.kill()
+            await stage.w.cluster.revive(broker.id)
+        case "freeze":
+            broker.pause()
+            await asyncio.sleep(chance.uniform(1.0, FREEZE_S_MAX))
+            broker.resume()
