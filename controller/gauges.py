@@ -13,6 +13,7 @@ class Mode(StrEnum):
 
     STARTING = "starting"
     STANDBY = "standby"
+    BLOCKED = "blocked"
     SHADOW = "shadow"
     ACTIVE = "active"
     SUSPENDED = "suspended"

@@ -16,6 +16,7 @@ from metadata_store.port import ConnectionState
 MODES: Final = {
     Mode.CONNECTING: gauge.Mode.STARTING,
     Mode.STANDBY: gauge.Mode.STANDBY,
+    Mode.BLOCKED: gauge.Mode.BLOCKED,
     Mode.CLAIMING: gauge.Mode.STANDBY,
     Mode.TAKING_OFFICE: gauge.Mode.STANDBY,
     Mode.ACTIVE: gauge.Mode.ACTIVE,

@@ -11,8 +11,9 @@ import pytest
 from controller import census as census_module
 from controller import pages
 from controller.census import Census, Counted
-from controller.daemon import Daemon
+from controller.daemon import Daemon, Mode
 from controller.gauges import Mode as GaugeMode
+from controller.gauging import MODES
 from controller.http.models import OperationRequest
 from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
 from controller.outlook import MinIsr
@@ -362,3 +363,7 @@ def test_rows_of_vanished_topics_do_not_count() -> None:
     found = Counted().of(cluster)
     assert found is not None
     assert (found.leads[1], found.under_replicated) == (3, 1)
+
+
+def test_every_mode_of_the_daemon_has_a_gauge() -> None:
+    assert set(MODES) == set(Mode)
