@@ -164,9 +164,8 @@ class Office:
         if isinstance(found, Malformed):
             return ControllerRecord(-1), node.stat
         nonce = found.unknown.get("regent")
-        record = ControllerRecord(
-            found.broker, str(found.timestamp_ms), regent=nonce if isinstance(nonce, str) else None
-        )
+        regent = nonce if isinstance(nonce, str) else None
+        record = ControllerRecord(found.broker, str(found.timestamp_ms), kraft_epoch=found.kraft_epoch, regent=regent)
         return record, node.stat
 
     async def claim(self) -> Claim:

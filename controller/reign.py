@@ -353,6 +353,7 @@ class Reign:
 
     def _joined(self, brokers: Collection[int]) -> None:
         """Brokers registered: their IBP is asked for beside the queue."""
+        self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         if self._ask is not None and brokers:
             c = self.controller
             c.spawn(compare_ibp(self._ask, self.cluster, tuple(brokers), c.ibp, self._counters))

@@ -15,6 +15,7 @@ from controller.preflight.context import (
     Context,
 )
 from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.questions import control_endpoint
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Who a controller is on a PLAINTEXT listener."""
@@ -24,6 +25,17 @@ ISR_WAIT_MS_RECOMMENDED: Final = 10_000
 async def answering(ctx: Context) -> Finding:
     """Every registered broker answers at its address, and it is that broker who answers."""
     name = "brokers answer"
+    unnamed = [
+        f"{b} ({', '.join(e.listener for e in broker.endpoints)})"
+        for b, broker in ctx.brokers.items()
+        if control_endpoint(ctx.settings, broker) is None
+    ]
+    if unnamed:
+        return refuse(
+            name,
+            f"broker {named(unnamed)} registered no listener {ctx.settings.brokers.inter_broker_listener}",
+            "set brokers.inter_broker_listener to inter.broker.listener.name of the brokers",
+        )
     silent = [f"{b} ({found})" for b, found in ctx.answers.items() if isinstance(found, BrokerCallFailed)]
     if silent:
         return refuse(

@@ -109,7 +109,7 @@ async def own_address(ctx: Context) -> Finding:
 
 
 async def _is_here(ctx: Context, broker: Broker) -> bool:
-    endpoint = control_endpoint(ctx.settings, broker)
+    endpoint = control_endpoint(ctx.settings, broker) or next(iter(broker.endpoints), None)
     addresses = await _resolved(endpoint.host) if endpoint is not None else []
     return any(ipaddress.ip_address(address).is_loopback for address in addresses)
 

@@ -194,15 +194,15 @@ def lost_members(base: Leadership | None, seen: Leadership) -> frozenset[int]:
 
 
 def is_preferred_election(base: Leadership | None, seen: Leadership, replicas: Sequence[int]) -> bool:
-    """Whether the write is exactly a preferred election: the first replica leads, the ISR stays, one epoch more."""
-    return (
-        base is not None
-        and seen.version - base.version == seen.leader_epoch - base.leader_epoch == 1
-        and seen.leader == replicas[0] != base.leader
-        and base.leader in seen.isr
-        and seen.leader in base.isr
-        and same_isr(base.isr, seen.isr)
-    )
+    """Whether a controller wrote once, and exactly a preferred election: the first replica leads, the ISR stays.
+
+    Leaders may have changed the ISR besides; the leader before is still in it, so nothing was moved off it.
+    """
+    if base is None or seen.leader_epoch - base.leader_epoch != 1 or seen.version <= base.version:
+        return False
+    if seen.leader != replicas[0] or seen.leader == base.leader or base.leader not in seen.isr:
+        return False
+    return seen.version - base.version > 1 or (seen.leader in base.isr and same_isr(base.isr, seen.isr))
 
 
 def bare_epochs(base: Leadership | None, steps: Sequence[Step], seen: Leadership) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import anyio
 
 from controller.counters import Counters
 from controller.shadow.read_only import ReadOnly
-from controller.shadow.reading import Reader
+from controller.shadow.reading import Office, Reader
 from controller.shadow.tally import SHOWN_MAX, Report, Tally
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
@@ -67,6 +67,7 @@ class Shadow:
         self._catching_up: list[int] = []
         self._zk: ZooKeeper
         self._reader: Reader
+        self._office: Office
 
     async def run(self, zk: ZooKeeper) -> None:
         """Follows the cluster on a connected session until cancelled; raises ``SessionLost`` when that is over.
@@ -131,25 +132,24 @@ class Shadow:
         self._interrupted = False
         await self._begin()
         next_full_s = time.monotonic() + self._poll_s
-        again_s = AGAIN_S_MIN
+        again_s = took_s = 0.0
         while True:
-            started_s = time.monotonic()
-            woken = await self._woken(min(next_full_s - started_s, self._pause(again_s)))
+            pause_s = max(self._pause(again_s), took_s / LOAD_MAX)
+            woken = await self._woken(min(next_full_s - time.monotonic(), pause_s))
             if self._interrupted:
                 raise NotConnected("the connection was lost: watches are gone")
-            before, reading_s = self._progress(), time.monotonic()
-            full = woken or reading_s >= next_full_s
+            before, began_s = self._progress(), time.monotonic()
+            full = woken or began_s >= next_full_s
             await self._read(full)
-            took_s = time.monotonic() - reading_s
-            if full:
-                next_full_s = time.monotonic() + self._poll_s
-            quiet = not woken and before == self._progress()
-            again_s = max(min(2 * again_s, AGAIN_S_MAX) if quiet else AGAIN_S_MIN, took_s / LOAD_MAX)
+            now_s = time.monotonic()
+            took_s = now_s - began_s
+            next_full_s = now_s + self._poll_s if full else next_full_s
+            again_s = max(2 * again_s, AGAIN_S_MIN) if before == self._progress() else 0.0
 
     def _pause(self, again_s: float) -> float:
-        if self.tracker.waiting:
-            return again_s
-        return max(CATCHING_UP_S, again_s) if self._catching_up else self._poll_s
+        """How long nothing is read unless something happens."""
+        pause_s = min(max(again_s, AGAIN_S_MIN), AGAIN_S_MAX) if self.tracker.waiting else self._poll_s
+        return min(pause_s, CATCHING_UP_S) if self._catching_up else pause_s
 
     async def _woken(self, within_s: float) -> bool:
         """Waits for an event; False where none came in time."""
@@ -170,7 +170,7 @@ class Shadow:
         since = self._zk.last_zxid
         self._fired.clear()
         await self._zk.sync("/")
-        office = await self._reader.office(None)
+        self._office = office = await self._reader.office(None)
         names = await self._reader.names(paths.TOPICS)
         topics = await self._reader.topics(names or ())
         self.timeline.begin(office, topics, time.monotonic())
@@ -188,25 +188,25 @@ class Shadow:
         )
 
     async def _read(self, full: bool) -> None:
-        """One reading: everything, or only what waits and what may join an ISR."""
-        since = self._zk.last_zxid
-        fired, self._fired = self._fired, set()
-        await self._zk.sync("/")
-        office = await self._reader.office(self.timeline.epoch)
-        late = bool(fired) and time.monotonic() - self._fired_s > LATE_S
-        deleting: Collection[str] = ()
-        if full:
-            await self._read_topics(fired, since)
-            deleting = await self._reader.names(paths.DELETE_TOPICS) or ()
-        await self._arm(fired, since)
+        """One reading: everything, or only what waits, or only the states of what may join an ISR."""
+        if full or self.tracker.waiting:
+            since = self._zk.last_zxid
+            fired, self._fired = self._fired, set()
+            await self._zk.sync("/")
+            self._office = await self._reader.office(self.timeline.epoch)
+            late = bool(fired) and time.monotonic() - self._fired_s > LATE_S
+            deleting = await self._read_topics(fired, since) if full else ()
+            await self._arm(fired, since)
+        else:
+            late, deleting = False, ()
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
-        self.timeline.take(office, states, time.monotonic(), full=full, deleting=deleting, late=late)
+        self.timeline.take(self._office, states, time.monotonic(), full=full, deleting=deleting, late=late)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
 
-    async def _read_topics(self, fired: Collection[str], since: int) -> None:
-        """New, vanished and rewritten topics."""
+    async def _read_topics(self, fired: Collection[str], since: int) -> Collection[str]:
+        """New, vanished and rewritten topics; returns the names of those that are being deleted."""
         found = await self._reader.names(paths.TOPICS) or frozenset()
         known = self.tracker.model.topic_index.keys()
         for name in sorted(known - found):
@@ -216,6 +216,7 @@ class Shadow:
         for topic in await self._reader.topics(new | rewritten):
             self.timeline.topic(topic, since)
         await self._zk.watch(data=[paths.topic(name) for name in sorted(new)], since_zxid=since)
+        return await self._reader.names(paths.DELETE_TOPICS) or ()
 
     async def _arm(self, fired: Iterable[str], since: int) -> None:
         """Watches again what has fired; what does not exist is watched for its creation."""
@@ -230,13 +231,15 @@ class Shadow:
                 data.append(path)
         await self._zk.watch(data=data, exists=absent, children=children, since_zxid=since)
 
-    def _named(self, wanted: Collection[int] | None = None) -> Iterable[tuple[int, str, int]]:
-        """Rows of present topics with topic and partition; those in ``wanted`` where it is given."""
+    def _named(self, wanted: Iterable[int] | None = None) -> Iterator[tuple[int, str, int]]:
+        """Rows of present topics with topic and partition: those in ``wanted`` where it is given."""
         model = self.tracker.model
-        for name, index in model.topic_index.items():
-            for i in model.topics[index].rows:
-                if wanted is None or i in wanted:
-                    yield i, name, model.rows[i].partition
+        if wanted is None:
+            wanted = (i for t in model.topic_index.values() for i in model.topics[t].rows)
+        for i in wanted:
+            name = model.name(i)
+            if model.topic_index.get(name.topic) == model.rows[i].topic:
+                yield i, name.topic, name.partition
 
     # -- replicas that may join an ISR
 

@@ -143,7 +143,11 @@ async def scene(
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> AsyncIterator[Scene]:
-    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to every broker."""
+    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to every broker.
+
+    Where brokers freeze say ``idempotent=False``: a frozen leader that wakes answers with the metadata of long ago, and
+    this producer's sequence numbers do not get over what the old leader then refuses.
+    """
     async with AsyncExitStack() as stack:
         w = await stack.enter_async_context(world(brokers, partitions=partitions, **options))
         daemon = w.daemon(flags=flags, settings=dict(settings or {}), command=command)

@@ -18,7 +18,8 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.port import SetData, Write
 from state_machines.cluster import READ as WAS_READ
 from state_machines.types import PartitionState
-from tests.core.controller_world import LEADER_AND_ISR, World, world
+from tests.core.controller_parts import LEADER_AND_ISR
+from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -36,7 +37,9 @@ async def running(w: World, partitions: int = 4) -> None:
 
 def multis(w: World) -> list[set[str]]:
     """The state znodes in each multi that was submitted."""
-    found = [{path.split("/")[5] for path in paths_of if path.endswith("/state")} for paths_of in w.active.script.writes]
+    found = [
+        {path.split("/")[5] for path in paths_of if path.endswith("/state")} for paths_of in w.active.script.writes
+    ]
     return [multi for multi in found if multi]
 
 

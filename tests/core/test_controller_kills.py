@@ -18,7 +18,8 @@ from controller.event_queue import Event
 from metadata_store import paths
 from metadata_store.hooks import Kill
 from state_machines.types import TopicPartition
-from tests.core.controller_world import DAEMON, World, world
+from tests.core.controller_parts import DAEMON
+from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 Act = Callable[[World], Awaitable[None]]

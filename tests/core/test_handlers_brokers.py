@@ -10,7 +10,9 @@ import pytest
 from metadata_store import paths
 from state_machines.broker_change import LEADER_DIED
 from state_machines.types import PartitionState
-from tests.core.controller_world import LEADER_AND_ISR, UPDATE_METADATA, World, registration, world
+from tests.core.controller_kafka import registration
+from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 

@@ -1,4 +1,4 @@
-"""What brokers ask: AlterPartition with its errors and their order, ControlledShutdown, producer ids; and ISR notes."""
+"""Brokers that ask to stop, and brokers that ask for producer ids."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from unittest import mock
 import pytest
 
 from brokers.controller_listener import NotController
-from brokers.wire.calls import AlterPartitionCall, read_call, read_header
 from brokers.wire.errors import Error
-from brokers.wire.primitives import Reader
-from brokers.wire.replies import AlterPartitionReply, PartitionReply, encode_reply
-from controller.handlers.alter_partition import CALLS_MAX
+from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from metadata_store import paths
-from metadata_store.acl import READ, Acl
 from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids
-from state_machines.types import TopicPartition
-from tests.core.controller_world import LEADER_AND_ISR, UPDATE_METADATA, World, id_of, world
+from tests.core.controller_parts import LEADER_AND_ISR
+from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
-from tests.core.wire_kit import part, read_response, to_uuid, write_request
 from tests.polling import eventually
 
 
@@ -39,221 +34,6 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
     assert reply.error == Error.NONE
     [found] = reply.partitions
     return found
-
-
-# -- AlterPartition
-
-
-@pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_epoch() -> None:
-    async with world() as w:
-        await running(w)
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
-        assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
-        assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
-        await w.told()
-        [told] = [p for e in w.wires.heard(2, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states]
-        assert (told.isr, told.zk_version) == ((1, 3), 1)
-        assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
-
-
-@pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_the_same_request_again_is_a_success_with_what_holds() -> None:
-    async with world() as w:
-        await running(w)
-        asked = w.proposal("t", 0, (1, 3))
-        await w.alter_partition(1, asked)
-        zxid = w.server.tree.zxid
-        again = only(await w.alter_partition(1, asked))
-        assert (again.error, again.partition_epoch, again.isr) == (0, 1, (1, 3))
-        assert w.server.tree.zxid == zxid
-
-
-REFUSED: dict[str, tuple[dict[str, Any], Error, Error]] = {
-    "unknown topic": ({"topic": bytes(15) + b"?"}, Error.UNKNOWN_TOPIC_ID, Error.UNKNOWN_TOPIC_OR_PARTITION),
-    "unknown partition": ({"partition": 9}, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION),
-    "negative partition": ({"partition": -1}, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION),
-    "leader knows a later leader epoch": ({"leader_epoch": 4}, Error.NOT_CONTROLLER, Error.NOT_CONTROLLER),
-    "leader knows a later partition epoch": ({"partition_epoch": 1}, Error.NOT_CONTROLLER, Error.NOT_CONTROLLER),
-    "older leader epoch": ({"leader_epoch": 2}, Error.FENCED_LEADER_EPOCH, Error.FENCED_LEADER_EPOCH),
-    "older partition epoch": ({"partition_epoch": -1}, Error.INVALID_UPDATE_VERSION, Error.INVALID_UPDATE_VERSION),
-    "recovering": ({"recovering": True}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
-    "a broker that is gone": ({"isr": (1, 9)}, Error.INELIGIBLE_REPLICA, Error.OPERATION_NOT_ATTEMPTED),
-    "no replica of it": ({"isr": (1, 4)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
-    "without its leader": ({"isr": (2, 3)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
-    "a replica twice": ({"isr": (1, 2, 2)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
-    "an empty ISR": ({"isr": ()}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
-}
-
-
-@pytest.mark.seed("S4-80", "S4-86")
-@pytest.mark.parametrize("version", [1, 3])
-@pytest.mark.parametrize("why", REFUSED)
-@in_virtual_time
-async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(why: str, version: int) -> None:
-    changes, by_id, by_name = REFUSED[why]
-    async with world(1, 2, 3, 4) as w:
-        await running(w)
-        fields = {"isr": (1, 2), **changes}
-        if version < 2:
-            fields["topic"] = "?" if "topic" in fields else "t"
-        before = w.states["t", 0]
-        found = only(await w.alter_partition(1, w.proposal("t", 0, **fields), version=version))
-        assert Error(found.error) is (by_id if version >= 2 else by_name)
-        assert w.states["t", 0] == before
-        assert w.active.script.writes == []
-
-
-@pytest.mark.seed("S4-80", "S4-86")
-@in_virtual_time
-async def test_a_former_life_of_a_broker_is_refused_as_a_whole() -> None:
-    async with world() as w:
-        await running(w)
-        former = w.broker_epoch(1)
-        await w.bounce(1)
-        await w.settle()
-        asked = w.proposal("t", 1, (2,))
-        assert (await w.alter_partition(1, asked, epoch=former)).error == Error.STALE_BROKER_EPOCH
-        assert (await w.alter_partition(77, asked, epoch=1)).error == Error.STALE_BROKER_EPOCH
-        await w.controlled_shutdown(2)
-        assert (await w.alter_partition(2, asked)).error == Error.STALE_BROKER_EPOCH, "it is shutting down"
-
-
-@pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_calls_that_wait_are_drained_into_one_commit_and_each_is_answered() -> None:
-    async with world() as w:
-        await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
-        await running(w)
-        calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
-        calls.append(w.alter_partition(2, w.proposal("t", 1, (2, 1)), w.proposal("t", 0, (1,), topic=bytes(16))))
-        replies = await asyncio.gather(*calls)
-        assert [only(reply).isr for reply in replies[:-1]] == [(1, 2)] * (CALLS_MAX + 50)
-        assert [p.error for p in replies[-1].partitions] == [0, Error.UNKNOWN_TOPIC_ID]
-        assert len(w.active.script.writes) == 2, f"{CALLS_MAX} calls in the first commit, the rest in the second"
-
-
-@in_virtual_time
-async def test_of_two_requests_for_one_partition_the_second_hears_of_the_first() -> None:
-    async with world() as w:
-        await running(w)
-        first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
-        replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
-        assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
-        assert w.states["t", 0].isr == (1, 2)
-
-
-@in_virtual_time
-async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (1,)))
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        assert Error(found.error) is Error.INVALID_UPDATE_VERSION
-        assert w.states["t", 0].isr == (1,)
-        w.agreed()
-
-
-@in_virtual_time
-async def test_a_znode_that_may_not_be_written_is_no_success() -> None:
-    async with world() as w:
-        await running(w)
-        await w.operator.set_acls(paths.state("t", 0), [Acl(READ, "world", "anyone")], 0)
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
-        assert not w.reign.term.ended
-
-
-@pytest.mark.parametrize("fault", ["lose_replies", "lose_requests", "suspend"])
-@in_virtual_time
-async def test_a_call_survives_a_lost_connection(fault: str) -> None:
-    async with world() as w:
-        await running(w)
-        session = w.active.zk.session_id
-        w.active.script.at("t/partitions/0/state", lambda: getattr(w.server, fault)(session))
-        asked = asyncio.create_task(w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        await asyncio.sleep(0.5)
-        w.server.resume(session)
-        assert only(await asked).isr == (1, 2)
-        assert w.states["t", 0].version == 1, "written once"
-
-
-@in_virtual_time
-async def test_a_term_that_ends_answers_not_controller() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at("t/partitions/0/state", lambda: w.reign.term.end("a test"), when="after")
-        calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in found] == [NotController, NotController]
-
-
-@pytest.mark.seed("S4-80")
-@pytest.mark.parametrize("version", [0, 1, 2, 3])
-@in_virtual_time
-async def test_over_the_wire_in_every_version(version: int) -> None:
-    """kio writes the request and reads the answer, as a broker would."""
-    async with world() as w:
-        await running(w)
-        members = (
-            {"new_isr_with_epochs": tuple(part(56, 3, "BrokerState", broker_id=b) for b in (1, 2))}
-            if version == 3
-            else {"new_isr": (1, 2)}
-        )
-        asked = part(56, version, "PartitionData", partition_index=0, leader_epoch=3, partition_epoch=0, **members)
-        topic = part(
-            56, version, "TopicData", topic_name="t", topic_id=to_uuid(id_of("t")), partitions=(asked,)
-        )
-        frame = write_request(56, version, 7, broker_id=1, broker_epoch=w.broker_epoch(1), topics=(topic,))
-        reader = Reader(frame)
-        call = read_call(read_header(reader), reader)
-        assert isinstance(call, AlterPartitionCall)
-        reply = await w.alter_partition(1, *call.proposals, version=call.version)
-        correlation, entity = read_response(56, version, encode_reply(call, 7, reply)[4:])
-        assert correlation == 7
-        [found] = entity.topics[0].partitions
-        assert (found.error_code, found.leader_id, found.isr, found.partition_epoch) == (0, 1, (1, 2), 1)
-
-
-# -- ISR notifications
-
-
-@pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_isr_changes_in_zookeeper_are_observed_told_and_their_notes_deleted() -> None:
-    async with world() as w:
-        await running(w, "2.7-IV1")
-        await w.leader_writes("t", 0, (1, 2))
-        await w.leader_writes("t", 1, (2,))
-        await w.notify(TopicPartition("t", 0), TopicPartition("gone", 3))
-        await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", b"broken", sequential=True)
-        await w.notify(TopicPartition("t", 1))
-        await w.told()
-        w.agreed()
-        assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
-        told = {p.isr for e in w.wires.heard(3, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states}
-        assert told == {(1, 2), (2,)}
-        assert not w.counters.malformed, "the broken note is gone, too"
-        w.die(2)
-        await w.told()
-        assert w.led()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
-
-
-@in_virtual_time
-async def test_a_note_that_cannot_be_deleted_ends_no_term() -> None:
-    async with world() as w:
-        await w.operator.set_acls(paths.ISR_CHANGES, [Acl(READ | 4 | 16, "world", "anyone")], 0)
-        await w.notify(TopicPartition("t", 0))
-        await running(w, "2.7-IV1")
-        await w.leader_writes("t", 0, (1, 2), notify=True)
-        await w.told()
-        assert not w.reign.term.ended
-        w.agreed()
-
-
-# -- ControlledShutdown
 
 
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-86")
@@ -322,7 +102,7 @@ async def test_a_broker_that_cannot_be_told_does_not_hold_the_answer_back_for_lo
         async def unreachable(*_: Any) -> Any:
             await asyncio.sleep(3_600)
 
-        with mock.patch("tests.core.controller_world.Wire.exchange", unreachable):
+        with mock.patch("tests.core.controller_parts.Wire.exchange", unreachable):
             asked = asyncio.create_task(w.controlled_shutdown(1))
             other = asyncio.create_task(w.producer_ids(2))
             assert (await other).error == Error.NONE, "the queue goes on meanwhile"
@@ -345,9 +125,6 @@ async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody() -> 
             w.reign.term.end("a test")
             with pytest.raises(NotController):
                 await asked
-
-
-# -- producer ids
 
 
 @pytest.mark.seed("S4-87")

@@ -16,7 +16,7 @@ from controller.lease import HEARTBEATS_PER_SESSION, Lease, boottime_s
 from controller.stall import STALLED_EXIT, StallGuard
 from controller.term import Term, TermEnded
 from metadata_store.errors import NotConnected, SessionLost
-from tests.core.controller_world import Clock
+from tests.core.controller_parts import Clock
 from tests.core.virtual_time import in_virtual_time
 
 

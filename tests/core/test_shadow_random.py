@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import cycle
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from state_machines.types import NO_LEADER
+from state_machines.types import NO_LEADER, Leadership
 from tests.core.shadow_kit import Name, Watcher, World
 
 REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))
@@ -149,14 +149,57 @@ def play(actions: list[tuple[str, object]], *, tame: bool) -> Counter[str]:
     return scene.end()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, max_size=14))
 def test_no_interleaving_yields_a_false_difference(actions: list[tuple[str, object]]) -> None:
     counts = play(actions, tame=False)
     event("something was compared" if counts["compared"] else "nothing was compared")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, max_size=12))
 def test_with_a_read_after_every_event_nothing_stays_uncompared(actions: list[tuple[str, object]]) -> None:
     assert play(actions, tame=True)["uncomparable"] == 0
+
+
+class Tamper:
+    """Changes one of a controller's writes."""
+
+    def __init__(self, at: int, field: str) -> None:
+        self.at, self.field = at, field
+        self.writes = 0
+        self.changed: Name | None = None
+
+    def __call__(self, name: Name, written: Leadership) -> Leadership:
+        self.writes += 1
+        if self.writes != self.at:
+            return written
+        self.changed = name
+        leader, epoch, isr = written.leader, written.leader_epoch, written.isr
+        if self.field == "leader epoch":
+            epoch += 1
+        elif self.field == "leader":
+            leader = next(b for b in (1, 2, 3) if b != leader)
+        else:
+            isr = tuple(b for b in isr if b == leader) if len(isr) > 1 else (*isr, 7)
+        return Leadership(leader, epoch, isr, 0, 0)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(ACTION.filter(lambda action: action[0] != "failover"), min_size=1, max_size=8),
+    st.integers(1, 20),
+    st.sampled_from(("leader", "ISR", "leader epoch")),
+)
+def test_one_tampered_write_is_found_and_nothing_else(actions: list[tuple[str, object]], at: int, field: str) -> None:
+    scene, tamper = Play(tame=True), Tamper(at, field)
+    scene.world.controller.tamper = tamper
+    for kind, detail in actions:
+        scene.act("return_" if kind == "return" else kind, detail)
+        scene.wait(None)
+    assume(tamper.changed is not None)
+    assert tamper.changed is not None
+    topic, partition = tamper.changed
+    assert {d.path for d in scene.watcher.tally.differences} == {
+        f"/brokers/topics/{topic}/partitions/{partition}/state"
+    }

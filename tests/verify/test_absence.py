@@ -48,7 +48,7 @@ async def test_brokers_go_on_with_kafkas_controller_until_a_daemon_is_back(ibp: 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77", "S4-86")
 @pytest.mark.parametrize("ibp", IBPS)
 async def test_with_hold_nobody_is_elected_whatever_happens_and_a_daemon_heals_it(ibp: str) -> None:
-    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120) as stage:
+    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120, idempotent=False) as stage:
         cluster = stage.w.cluster
         settings: dict[str, object] = {
             "controller.ibp": ibp,

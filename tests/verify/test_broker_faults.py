@@ -23,7 +23,7 @@ def adopts(stage: Scene) -> int:
 @pytest.mark.seed("S4-80", "S4-85")
 @pytest.mark.parametrize("ibp", IBPS)
 async def test_kill_stop_and_freeze_of_brokers(ibp: str) -> None:
-    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, partitions=60) as stage:
+    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, partitions=60, idempotent=False) as stage:
         cluster, epoch = stage.w.cluster, await stage.active()
         await cluster.brokers[1].kill()
         await stage.w.leads_nothing(1)
@@ -70,6 +70,10 @@ async def test_a_broker_that_bounces_between_two_looks_gets_everything_again(ibp
 @pytest.mark.seed("S4-85")
 async def test_a_broker_with_another_ibp_than_the_daemon_is_named_and_served() -> None:
     async with scene(settings={"controller.ibp": "3.6-IV2"}) as stage:
+        await eventually(lambda: _mismatches(stage, 3), 30.0)
+        await stage.w.cluster.brokers[3].stop()
+        await eventually(lambda: _mismatches(stage, 2), 30.0)
+        await stage.w.cluster.brokers[3].boot()
         await eventually(lambda: _mismatches(stage, 3), 30.0)
         status = await stage.daemon.status()
         assert status is not None

@@ -25,8 +25,9 @@ async def test_the_daemon_dies_and_freezes_at_random_moments(ibp: str) -> None:
     seed = int(os.environ.get("REGENT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"REGENT_SEED={seed} repeats this run")
     chance = random.Random(seed)
-    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, partitions=30, request_s_max=120) as stage:
-        daemons = [stage.daemon, stage.w.daemon(settings={"controller.ibp": ibp})]
+    settings = {"controller.ibp": ibp}
+    async with scene(ibp=ibp, settings=settings, partitions=30, request_s_max=120, idempotent=False) as stage:
+        daemons = [stage.daemon, stage.w.daemon(settings=settings)]
         await daemons[1].boot("standby")
         epoch = await stage.w.epoch()
         for _ in range(ROUNDS):

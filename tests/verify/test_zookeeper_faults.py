@@ -27,7 +27,7 @@ async def settled(stage: Scene) -> None:
 @pytest.mark.seed("S4-75", "S4-77", "S4-86")
 @pytest.mark.parametrize("ibp", IBPS)
 async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str) -> None:
-    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120) as stage:
+    async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120, idempotent=False) as stage:
         zookeeper, epoch = stage.w.cluster.zookeeper, await stage.active()
         zookeeper.pause()
         await asyncio.sleep(2.5)  # shorter than the session (6 s) and the lease (4.8 s)
@@ -52,7 +52,7 @@ async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str)
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-77")
 async def test_a_broker_that_dies_while_zookeeper_is_away_is_noticed_afterwards() -> None:
-    async with scene(request_s_max=120) as stage:
+    async with scene(request_s_max=120, idempotent=False) as stage:
         zookeeper, victim = stage.w.cluster.zookeeper, 2
         zookeeper.pause()
         await stage.w.cluster.brokers[victim].kill()

@@ -1,0 +1,165 @@
+"""The cluster of the controller's world, as ZooKeeper has it: what happens there, and what it holds."""
+
+from __future__ import annotations
+
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.notifications import encode_partitions
+from metadata_store.codecs.state import decode_state, encode_state
+from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.errors import Code
+from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from metadata_store.port import Node
+from state_machines.cluster import Cluster, leadership_of
+from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+
+
+class Kafka:
+    """ZooKeeper, brokers as registrations, and whoever else writes there: leaders, operators, other controllers."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.operator = MemoryZooKeeper(self.server)
+        self.brokers: dict[int, MemoryZooKeeper] = {}
+        self.removed: set[tuple[str, int]] = set()
+
+    async def boot(self, *ids: int, port: int = 9093) -> None:
+        """Brokers start: each registers with a session of its own."""
+        for broker_id in ids:
+            zk = self.brokers[broker_id] = MemoryZooKeeper(self.server)
+            await zk.connect(1.0)
+            await zk.create(paths.broker(broker_id), registration(broker_id, port), ephemeral=True)
+
+    def die(self, *ids: int) -> None:
+        """Brokers' sessions expire."""
+        for broker_id in ids:
+            self.server.expire(self.brokers.pop(broker_id).session_id)
+
+    async def bounce(self, *ids: int) -> None:
+        """Brokers restart before anybody looks."""
+        self.die(*ids)
+        await self.boot(*ids)
+
+    async def topic(
+        self,
+        name: str,
+        *replicas: tuple[int, ...],
+        leaders: bool = False,
+        topic_id: bytes | None = b"",
+        isr: tuple[int, ...] | None = None,
+        epoch: int = 3,
+    ) -> None:
+        """A topic as a broker creates it; ``leaders``: it runs, led by its first replicas. ``topic_id`` None: none."""
+        chosen = id_of(name) if topic_id == b"" else topic_id
+        await create_topic(self.operator, name, dict(enumerate(replicas)), chosen)
+        if leaders:
+            await self.operator.create(paths.partitions(name), None)
+        for partition, found in enumerate(replicas) if leaders else ():
+            await self.operator.create(paths.partition(name, partition), None)
+            data = encode_state(found[0], epoch, isr or found, 0)
+            await self.operator.create(paths.state(name, partition), data)
+
+    async def expand(self, name: str, *replicas: tuple[int, ...]) -> None:
+        """A broker adds partitions."""
+        found = self.assignment(name)
+        added = {len(found.partitions) + n: Assignment(r) for n, r in enumerate(replicas)}
+        data = encode_topic({**found.partitions, **added}, found.topic_id)
+        await self.operator.set(paths.topic(name), data, found.version)
+
+    async def delete_topic(self, name: str) -> None:
+        """The znodes of a topic vanish."""
+        paths_of_topic = sorted((p for p in self.server.tree._nodes if p.startswith(paths.topic(name) + "/")), key=len)
+        for path in [*reversed(paths_of_topic), paths.topic(name), paths.topic_config(name)]:
+            await self.operator.delete(path, -1)
+
+    async def delete_state(self, name: str, partition: int) -> None:
+        """Somebody deletes a state znode by hand."""
+        self.removed.add((name, partition))
+        await self.operator.delete(paths.state(name, partition), -1)
+
+    async def leader_writes(self, name: str, partition: int, isr: tuple[int, ...], *, notify: bool = False) -> None:
+        """A leader changes its ISR in ZooKeeper (IBP below 2.7-IV2)."""
+        held = self.states[name, partition]
+        data = encode_state(held.leader, held.leader_epoch, isr, held.controller_epoch, held.recovering)
+        await self.operator.set(paths.state(name, partition), data, held.version)
+        if notify:
+            await self.notify(TopicPartition(name, partition))
+
+    async def notify(self, *partitions: TopicPartition) -> None:
+        """A leader tells the controller of it."""
+        data = encode_partitions(partitions)
+        await self.operator.create(f"{paths.ISR_CHANGES}/isr_change_", data, sequential=True)
+
+    async def seize(self, broker_id: int = 1) -> None:
+        """A broker is elected controller, whoever was before."""
+        epoch = await self.operator.get(paths.CONTROLLER_EPOCH)
+        assert epoch is not None
+        await self.operator.set(paths.CONTROLLER_EPOCH, b"%d" % (int(epoch.data or b"0") + 1), epoch.stat.version)
+        if await self.operator.exists(paths.CONTROLLER) is not None:
+            await self.operator.delete(paths.CONTROLLER, -1)
+        await self.operator.create(paths.CONTROLLER, b'{"version":2,"brokerid":%d,"timestamp":"0"}' % broker_id)
+
+    # -- looking
+
+    def node(self, path: str) -> Node | None:
+        """A znode as it is now."""
+        found = self.server.tree.node(path, frozenset({("world", "anyone")}))
+        return None if isinstance(found, Code) else found
+
+    @property
+    def states(self) -> dict[tuple[str, int], Leadership]:
+        """Every state znode that can be read."""
+        found: dict[tuple[str, int], Leadership] = {}
+        for path in self.server.tree._nodes:
+            if path.startswith(f"{paths.TOPICS}/") and path.endswith("/state"):
+                node = self.node(path)
+                assert node is not None
+                state = decode_state(node.data, node.stat.version)
+                if isinstance(state, Leadership):
+                    found[path.split("/")[3], int(path.split("/")[5])] = state
+        return found
+
+    def led(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
+        """Leader and ISR of every partition."""
+        return {name: (state.leader, state.isr) for name, state in self.states.items()}
+
+    def assignment(self, name: str) -> TopicAssignment:
+        """A topic znode."""
+        node = self.node(paths.topic(name))
+        assert node is not None
+        found = decode_topic(paths.topic(name), name, node.data, node.stat.version, node.stat.czxid)
+        assert isinstance(found, TopicAssignment)
+        return found
+
+    def assignments(self) -> dict[str, dict[int, tuple[int, ...]]]:
+        """Replicas of every topic."""
+        names = self.server.tree._nodes[paths.TOPICS].children
+        return {n: {p: a.replicas for p, a in self.assignment(n).partitions.items()} for n in names}
+
+    def hold_to_account(self, cluster: Cluster) -> None:
+        """The model is what ZooKeeper holds, or older."""
+        held = self.states
+        for index in cluster.topic_index.values():
+            for i in cluster.topics[index].rows:
+                known, there = leadership_of(cluster.rows[i]), held.get(cluster.name(i))
+                if known is None or cluster.name(i) in self.removed:
+                    continue
+                if there is None:
+                    assert self.node(paths.topic(cluster.name(i).topic)) is None, f"{cluster.name(i)} was never written"
+                    continue
+                assert known.version <= there.version, f"{cluster.name(i)}: the model is ahead of ZooKeeper"
+                assert known.version < there.version or known == there, (
+                    f"{cluster.name(i)}: same version, other content"
+                )
+
+
+def id_of(name: str) -> bytes:
+    """The topic id that a topic gets here."""
+    return name.encode().ljust(16, b".")[:16]
+
+
+def registration(broker_id: int, port: int = 9093, rack: str | None = None) -> bytes:
+    """A broker's znode; the host tells :class:`Wires` whose it is."""
+    endpoints = (Endpoint("INTERNAL", f"broker-{broker_id}", port), Endpoint("CLIENT", f"broker-{broker_id}", port + 1))
+    return encode_broker(Broker(broker_id, 0, endpoints, rack), timestamp_ms=0)

@@ -1,0 +1,122 @@
+"""What the controller's world is made of: a clock, scripted write hooks, and sockets that only record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from metadata_store.hooks import Kill
+from metadata_store.port import Write
+from tests.core.wire_kit import read_request, unframe
+
+DAEMON: Final = 1_000_001
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
+SESSION_S: Final = 6.0
+
+
+class Clock:
+    """The lease's clock: stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Script:
+    """Write hooks: counts the writes of a session, and does what a test asks before or after one of them."""
+
+    def __init__(self) -> None:
+        self.writes: list[list[str]] = []
+        self._planned: list[tuple[str, str, Callable[[], Any]]] = []
+        self._kill: tuple[int, str] | None = None
+
+    def at(self, path: str, act: Callable[[], Any], *, when: str = "before") -> None:
+        """Once, before (or after) the next write of a path that contains ``path``."""
+        self._planned.append((path, when, act))
+
+    def kill_at(self, number: int, when: str) -> None:
+        """The process dies before or after its ``number``-th write from now on."""
+        self.writes.clear()
+        self._kill = number, when
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        self.writes.append([op.path for op in ops])
+        await self._act(ops, "before")
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        await self._act(ops, "after")
+
+    async def _act(self, ops: Sequence[Write], when: str) -> None:
+        if self._kill == (len(self.writes), when):
+            raise Kill
+        for planned in list(self._planned):
+            path, moment, act = planned
+            if moment == when and any(path in op.path for op in ops):
+                self._planned.remove(planned)
+                done = act()
+                if asyncio.iscoroutine(done):
+                    await done
+
+
+class Wires:
+    """Every broker's socket: keeps what was sent and answers at once. ``errors``: top-level error by broker."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+        self.errors: dict[int, int] = {}
+        self.gate: Callable[[], bool] = lambda: True
+        self.sent_while_closed = 0
+        self.open = 0
+
+    async def connect(self, host: str, _port: int, _on_lost: Callable[[], None]) -> Wire:
+        self.open += 1
+        return Wire(self, int(host.rpartition("-")[2]))
+
+    def heard(self, broker: int, api: int | None = None) -> list[Any]:
+        """Requests that a broker got, as kio reads them."""
+        found = [read_request(frame) for to, frame in self.frames if to == broker]
+        return [entity for header, entity in found if api in (None, header.request_api_key)]
+
+    def last_word(self, broker: int, api: int) -> dict[tuple[str, int], tuple[int, int]]:
+        """Leader and leader epoch that a broker was last told of each partition."""
+        known: dict[tuple[str, int], tuple[int, int]] = {}
+        for entity in self.heard(broker, api):
+            for topic in entity.topic_states:
+                for p in topic.partition_states:
+                    known[topic.topic_name, p.partition_index] = p.leader, p.leader_epoch
+        return known
+
+    def stopped(self, broker: int) -> set[tuple[str, int]]:
+        """Partitions that a broker was told to stop."""
+        return {
+            (topic.topic_name, p.partition_index)
+            for entity in self.heard(broker, STOP_REPLICA)
+            for topic in entity.topic_states
+            for p in topic.partition_states
+        }
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, wires: Wires, broker: int) -> None:
+        self._wires = wires
+        self._broker = broker
+        self.closed = False
+
+    async def exchange(self, parts: Sequence[bytes]) -> bytes:
+        frame = unframe(parts)
+        self._wires.frames.append((self._broker, frame))
+        self._wires.sent_while_closed += not self._wires.gate()
+        api, correlation = int.from_bytes(frame[:2], "big"), frame[4:8]
+        error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
+        await asyncio.sleep(0)
+        return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else b"\1\0")
+
+    def close(self) -> None:
+        if not self.closed:
+            self._wires.open -= 1
+        self.closed = True

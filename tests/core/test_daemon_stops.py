@@ -1,0 +1,176 @@
+"""A stop in any phase is bounded, clean and frees the role; nothing is left behind by terms that ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from controller import own_znodes as own
+from controller.daemon import Mode
+from metadata_store import paths
+from metadata_store.memory import MemoryZooKeeper
+from tests.core.controller_parts import DAEMON
+from tests.core.controller_world import World, world
+from tests.core.daemon_world import DaemonRun, daemon, failing, holder, now_s, ruling
+from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+
+class Hangs(MemoryZooKeeper):
+    """A ZooKeeper that does not answer a connection."""
+
+    async def connect(self, timeout_s: float) -> None:
+        await asyncio.sleep(3_600)
+
+
+async def before_connected(_: World, d: DaemonRun) -> None:
+    await asyncio.sleep(0)
+
+
+async def in_standby(w: World, d: DaemonRun) -> None:
+    await w.give_role_to("brokers")
+    await d.says("says brokers")
+
+
+async def suspended_in_standby(w: World, d: DaemonRun) -> None:
+    await in_standby(w, d)
+    w.server.suspend(d.session)
+    await d.says("suspended")
+
+
+async def in_office(w: World, d: DaemonRun) -> None:
+    await ruling(w)
+    await d.in_office()
+
+
+async def suspended_in_office(w: World, d: DaemonRun) -> None:
+    await in_office(w, d)
+    w.server.suspend(d.session)
+    await asyncio.sleep(0.1)
+
+
+async def in_a_commit(w: World, d: DaemonRun) -> None:
+    await in_office(w, d)
+    d.script.at("t/partitions/0/state", lambda: asyncio.sleep(1.0))
+    w.die(1)
+    await eventually(lambda: d.daemon.reign is not None and d.daemon.reign.handling)
+
+
+def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
+    """While this write of its start is under way."""
+
+    async def until(w: World, d: DaemonRun) -> None:
+        reached = asyncio.Event()
+
+        async def wait() -> None:
+            reached.set()
+            await asyncio.sleep(1.0)
+
+        d.script.at(path, wait)
+        await ruling(w)
+        await asyncio.wait_for(reached.wait(), 10.0)
+
+    return until
+
+
+async def in_an_error_pause(w: World, d: DaemonRun) -> None:
+    with failing(5):
+        await ruling(w)
+        await d.says("in a row")
+
+
+PHASES = {
+    "connecting": before_connected,
+    "standby": in_standby,
+    "suspended standby": suspended_in_standby,
+    "queueing": at_write_of(f"{own.LOCKS}/lock-"),
+    "claiming": at_write_of(paths.CONTROLLER_EPOCH),
+    "taking office": at_write_of(paths.FEATURE),
+    "active": in_office,
+    "suspended": suspended_in_office,
+    "committing": in_a_commit,
+    "after errors": in_an_error_pause,
+}
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("phase", PHASES)
+@in_virtual_time
+async def test_a_stop_in_any_phase_is_quick_clean_and_frees_the_role(phase: str, hold: bool) -> None:
+    async with world() as w:
+        before = asyncio.all_tasks()
+        async with daemon(w, hold=hold) as d:
+            await PHASES[phase](w, d)
+            asked_s = now_s()
+            await d.stop(within_s=8.0)
+            assert now_s() - asked_s < 6.0
+            assert d.daemon.mode is Mode.STOPPING
+            kept = hold and phase in ("active", "suspended", "committing", "taking office", "claiming")
+            assert holder(w) == (0 if kept else None)
+            locks = w.server.tree._nodes.get(own.LOCKS)
+            assert locks is None or not locks.children, "its place is free"
+            assert all(zk.session_id not in w.server._sessions for zk in d.sessions)
+            assert asyncio.all_tasks() == before
+            assert w.wires.open == 0
+
+
+@in_virtual_time
+async def test_a_stop_while_zookeeper_does_not_answer_at_all() -> None:
+    async with world() as w, daemon(w) as d:
+        d.daemon._connect = lambda: Hangs(w.server)
+        w.server.down = True
+        await d.says("tried again every second") if d.sessions else None
+        await asyncio.sleep(2.0)
+        asked_s = now_s()
+        await d.stop()
+        assert now_s() - asked_s < 3.0
+
+
+@in_virtual_time
+async def test_after_a_stop_another_daemon_serves_at_once() -> None:
+    async with world() as w, daemon(w) as first:
+        await ruling(w)
+        await first.in_office()
+        async with daemon(w, DAEMON + 1) as second:
+            await second.says("another daemon is before us")
+            asked_s = now_s()
+            await first.stop()
+            await second.in_office()
+            assert now_s() - asked_s < 2.0
+
+
+@in_virtual_time
+async def test_signals_stop_it() -> None:
+    import os
+    import signal
+
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        await d.in_office()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(d.task, 10.0)
+        assert holder(w) is None
+
+
+@in_virtual_time
+async def test_twenty_terms_leave_nothing_behind() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        tasks = armed = 0
+        for number in range(20):
+            reign = await d.in_office()
+            await reign.channels.quiesced(5.0)
+            await asyncio.sleep(1.0)
+            found = len(asyncio.all_tasks()), sum(map(len, (*w.server._data.values(), *w.server._children.values())))
+            if number >= 2:
+                assert found == (tasks, armed)
+            tasks, armed = found
+            if number % 2:
+                w.server.expire(d.session)
+            else:
+                reign.term.end("a test")
+            await reign.finished.wait()
+        await d.in_office()
+        assert len(w.server._sessions) == 5, "three brokers, the operator, the daemon"

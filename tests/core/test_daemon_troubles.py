@@ -1,0 +1,169 @@
+"""What keeps a daemon from the role is named and waited for; its own errors are retried, then others get a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+
+from controller import own_znodes as own
+from controller.daemon import STEADY_TERM_S, Mode
+from controller.office import Claim, Office
+from metadata_store import paths
+from metadata_store.acl import OPEN, READ, Acl
+from tests.core.controller_parts import DAEMON
+from tests.core.controller_world import World, world
+from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
+from tests.core.virtual_time import in_virtual_time
+
+
+async def newer_format(w: World) -> None:
+    await w.operator.create(own.ROOT, b"")
+    await w.operator.create(own.FORMAT, b'{"version":2}')
+
+
+async def older_format(w: World) -> None:
+    await w.operator.set(own.FORMAT, b'{"version":1}', -1)
+
+
+async def no_permission(w: World) -> None:
+    await w.operator.create(own.ROOT, b"", acl=[Acl(READ | 16, "world", "anyone")])
+
+
+async def permission(w: World) -> None:
+    await w.operator.set_acls(own.ROOT, OPEN, -1)
+
+
+async def locked_epoch(w: World) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=[Acl(READ | 16, "world", "anyone")])
+
+
+async def open_epoch(w: World) -> None:
+    await w.operator.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
+
+
+async def broken_epoch(w: World) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
+
+
+async def mended_epoch(w: World) -> None:
+    await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
+
+
+async def kraft(w: World) -> None:
+    await w.operator.create(
+        paths.MIGRATION,
+        b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":1,"kraft_metadata_offset":0,'
+        b'"kraft_metadata_epoch":0}',
+    )
+
+
+async def no_kraft(w: World) -> None:
+    await w.operator.delete(paths.MIGRATION, -1)
+
+
+Step = Callable[[World], Awaitable[None]]
+IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
+    "a newer format": (newer_format, "upgrade this daemon", older_format),
+    "no permission": (no_permission, "check the ACL of /regent", permission),
+    "a locked epoch": (locked_epoch, "set zookeeper.digest to the credentials that locked it", open_epoch),
+    "a broken epoch": (broken_epoch, "/controller_epoch cannot be understood", mended_epoch),
+    "a migration to KRaft": (kraft, "names KRaft controller 3000", no_kraft),
+}
+
+
+@pytest.mark.parametrize("what", IN_THE_WAY)
+@in_virtual_time
+async def test_what_stands_in_the_way_is_named_and_waited_for(what: str) -> None:
+    bring, says, remove = IN_THE_WAY[what]
+    async with world() as w:
+        await bring(w)
+        if what not in ("a newer format", "no permission"):
+            await ruling(w)
+        async with daemon(w) as d:
+            await d.says(says)
+            assert d.daemon.mode is Mode.BLOCKED
+            await asyncio.sleep(30.0)
+            assert not d.task.done()
+            assert holder(w) is None
+            await remove(w)
+            if what in ("a newer format", "no permission"):
+                await ruling(w)
+            await d.in_office()
+
+
+@pytest.mark.seed("S4-86")
+@in_virtual_time
+async def test_brokers_that_saw_a_higher_epoch_stop_it_until_an_operator_has_looked() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        w.wires.errors[2] = 11
+        await d.says("brokers have seen a higher controller epoch")
+        claimed = epoch(w)
+        await asyncio.sleep(300.0)
+        assert epoch(w) == claimed, "it does not count up until it is obeyed"
+        assert d.daemon.mode is Mode.BLOCKED
+        w.server.blip(d.session)
+        await asyncio.sleep(10.0)
+        assert epoch(w) == claimed
+        w.wires.errors.clear()
+        await w.operator.set(paths.CONTROLLER_EPOCH, b"500", -1)
+        await d.in_office()
+        assert epoch(w) == 501
+
+
+@in_virtual_time
+async def test_the_first_error_is_retried_at_once_further_ones_after_growing_pauses_with_the_role_free() -> None:
+    async with world() as w:
+        await ruling(w)
+        claims: list[float] = []
+        really = Office.claim
+
+        async def claim(office: Office) -> Claim:
+            claims.append(now_s())
+            return await really(office)
+
+        with failing(7), mock.patch.object(Office, "claim", claim):
+            async with daemon(w) as d:
+                for number in range(2, 8):
+                    await d.says(f"error {number} in a row")
+                    assert holder(w) is None, "another daemon, or a broker, may have it"
+                    assert "ValueError: a bug" in d.daemon.why
+                await d.in_office()
+        assert [round(after - before) for before, after in pairwise(claims)] == [0, 4, 8, 16, 30, 30, 30]
+        assert d.daemon.counters.resignations["error"] == 7
+
+
+@in_virtual_time
+async def test_an_error_after_a_steady_term_is_a_first_one_again_but_one_after_a_short_term_is_not() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        bug = mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug"))
+        for steady in (True, True, False):
+            reign = await d.in_office()
+            if steady:
+                await asyncio.sleep(STEADY_TERM_S + 1)
+            failed_s = now_s()
+            with bug:
+                reign.queue.signal("broker_change")
+                await reign.finished.wait()
+            await d.in_office()
+            assert (now_s() - failed_s < 1.0) is steady
+
+
+@in_virtual_time
+async def test_while_one_daemon_fails_the_next_one_in_the_queue_serves() -> None:
+    async with world() as w:
+        await ruling(w)
+        with failing(2):
+            async with daemon(w) as first:
+                await first.says("error 2 in a row")
+                async with daemon(w, DAEMON + 1) as second:
+                    await second.in_office()
+                    await asyncio.sleep(60.0)
+                    assert first.daemon.mode is Mode.STANDBY
+                    assert "another daemon is before us" in first.daemon.why
+                    assert second.daemon.mode is Mode.ACTIVE

@@ -1,0 +1,120 @@
+"""The preflight on real clusters under Kafka's own controller: what this release cannot carry on stands in the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from brokers.embedded.load import Load
+from brokers.embedded.process import free_port
+from cli.demo.process import RegentProcess
+from cli.exit_codes import Exit
+from controller import own_znodes as own
+from metadata_store import paths
+from state_machines.types import TopicAssignment
+from tests.cluster.scene import agreed, regent
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+
+async def refusals(daemon: RegentProcess) -> dict[str, str]:
+    """What stands in the way, by the name of the check; the exit code says the same."""
+    code, out, err = await regent(daemon, "preflight", "-o", "json")
+    found = {c["name"]: c["found"] for c in json.loads(out)["items"] if c["result"] == "refused"}
+    assert code == (Exit.REFUSED if found else Exit.DONE), err
+    return found
+
+
+async def stands_in_the_way(w: World, daemon: RegentProcess, wanted: dict[str, str]) -> None:
+    """Exactly these checks refuse, and no way to take the role over gets past them."""
+    holder, epoch = await w.broker_controls(), await w.epoch()
+    found = await refusals(daemon)
+    assert found.keys() == wanted.keys(), found
+    assert all(text in found[name] for name, text in wanted.items()), found
+    code, out, err = await regent(daemon, "takeover", "--yes")
+    assert code == Exit.REFUSED, (out, err)
+    assert all(name in out + err for name in wanted)
+    code, _, err = await regent(daemon, "run", "--takeover")
+    assert code == Exit.REFUSED, err
+    assert all(name in err for name in wanted)
+    assert (await w.controller(), await w.epoch()) == (holder, epoch)
+    assert await w.zk.exists(own.ROLE) is None
+
+
+async def led(w: World, topic: str) -> bool:
+    states = {name: state for name, (_, state) in (await w.states()).items() if name[0] == topic}
+    return bool(states) and all(state is not None and state.leader >= 0 for state in states.values())
+
+
+@pytest.mark.seed("S4-86")
+async def test_unfinished_work_of_kafkas_controller_refuses_a_take_over_until_it_is_done() -> None:
+    async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {"orders": 6}, rate_per_s=50):
+        daemon = w.daemon()
+        assert await refusals(daemon) == {}
+        await w.store.create_topic("moved", {0: [1, 2]})
+        await w.store.create_topic("doomed", {0: [3, 1]})
+        for topic in ("moved", "doomed"):
+            await eventually(lambda t=topic: led(w, t), 30.0)  # type: ignore[misc]
+        await w.cluster.brokers[3].kill()
+        await eventually(lambda: _registered(w, 3, expected=False), 30.0)
+
+        wish = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [1, 3]}]}
+        await w.zk.create(paths.REASSIGN_PARTITIONS, json.dumps(wish).encode())
+        await eventually(lambda: _moving(w), 30.0)
+        reassigns = {"running reassignments": "moved-0", "requested reassignments": paths.REASSIGN_PARTITIONS}
+        await stands_in_the_way(w, daemon, reassigns)
+        await w.zk.create(paths.deletion("doomed"), None)
+        await stands_in_the_way(w, daemon, {**reassigns, "topic deletions": "doomed"})
+
+        await w.cluster.revive(3)
+        await eventually(lambda: _none_left(daemon), 60.0)
+        await daemon.boot("standby")
+        code, out, err = await regent(daemon, "takeover", "--yes", "--wait")
+        assert code == Exit.DONE, (out, err)
+        await w.healed()
+        await agreed(daemon)
+
+
+async def _registered(w: World, broker: int, *, expected: bool) -> bool:
+    return (broker in await w.cluster.registered()) is expected
+
+
+async def _moving(w: World) -> bool:
+    [found] = await w.store.load_topics(["moved"])
+    return isinstance(found, TopicAssignment) and bool(found.partitions[0].adding)
+
+
+async def _none_left(daemon: RegentProcess) -> bool:
+    return not await refusals(daemon)
+
+
+@pytest.mark.seed("S4-86")
+async def test_an_offline_log_directory_refuses_a_take_over() -> None:
+    async with world(2, partitions=8, replication=2) as w, Load(w.cluster.bootstrap, {"orders": 8}, rate_per_s=50):
+        daemon = w.daemon()
+        broken = w.cluster.brokers[2].folder / "data-2"
+        shutil.rmtree(broken)
+        broken.write_text("a file where the directory was")
+        await eventually(lambda: _offline(daemon), 60.0)
+        await stands_in_the_way(w, daemon, {"log directories": "of broker 2"})
+
+
+async def _offline(daemon: RegentProcess) -> bool:
+    return "log directories" in await refusals(daemon)
+
+
+@pytest.mark.seed("S4-86")
+async def test_one_listener_for_clients_and_brokers_refuses_a_take_over() -> None:
+    port = free_port()
+    shared = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    async with world(1, client_port=port, replication=1, properties=shared) as w:
+        daemon = w.daemon(settings={"brokers.inter_broker_listener": "PLAINTEXT"})
+        await stands_in_the_way(w, daemon, {"separate listener": "broker 1 has one listener for clients and brokers"})
+        unnamed = "broker 1 (PLAINTEXT) registered no listener INTERNAL"
+        await stands_in_the_way(w, w.daemon(), {"brokers answer": unnamed})
