@@ -21,12 +21,12 @@ MARGIN_S = 0.5
 """How much longer than Kafka's own a median stall may be."""
 
 
-async def compare(ibp: str, runs: int) -> list[Run]:
+async def compare(ibp: str, runs: int, *, role_only: bool) -> list[Run]:
     """Runs in turn, regent first."""
     done: list[Run] = []
     for number in range(runs):
         for controller in ("regent", "kafka"):
-            run = await play(controller, ibp)
+            run = await play(controller, ibp, role_only=role_only)
             done.append(run)
             print(
                 f"{ibp} run {number + 1} under {controller}: {run.verdict}; "
@@ -68,12 +68,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--ibp", action="append", choices=IBPS)
+    parser.add_argument("--role-only", action="store_true", help="only take-over and hand-back")
     chosen = parser.parse_args()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     everything: list[Run] = []
     for ibp in chosen.ibp or IBPS:
-        runs = asyncio.run(compare(ibp, chosen.runs))
+        runs = asyncio.run(compare(ibp, chosen.runs, role_only=chosen.role_only))
         print(f"\nIBP {ibp}, {chosen.runs} runs each\n\n{table(runs)}\n", flush=True)
         everything += runs
     Path("build").mkdir(exist_ok=True)

@@ -39,7 +39,10 @@ CONTENDED = "contended: tried again at its next event"
 
 
 class Controller:
-    """Everything that handlers need in one term. Single writer: only the queue's consumer calls into it."""
+    """Everything that handlers need in one term. Single writer: only the queue's consumer calls into it.
+
+    ``ready`` is set while the connection is up and the claim was compared on it.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Controller:
         conflict_rounds_max: int,
         daemons: frozenset[int],
         ibp: Ibp,
+        ready: asyncio.Event,
         unclean: Unclean = never_unclean,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
@@ -72,8 +76,7 @@ class Controller:
         self.recent = RecentChanges()
         self.waiting_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
-        self.ready = asyncio.Event()
-        self.ready.set()
+        self.ready = ready
         self._rounds_max = conflict_rounds_max
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:

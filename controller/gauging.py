@@ -7,9 +7,10 @@ from typing import Final
 
 from controller import gauges as gauge
 from controller.census import Census, Counted, partitions_of
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
 from controller.gauges import BrokerGauges, Gauges
 from controller.kafka_metrics import controller_state
+from controller.modes import Mode
 from controller.reign import Reign
 from metadata_store.port import ConnectionState
 

@@ -16,8 +16,9 @@ import anyio
 
 from configs.settings import Settings
 from controller import own_znodes as own
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
 from controller.event_queue import Event
+from controller.modes import Mode
 from controller.office import Office
 from controller.preflight.finding import named
 from controller.questions import Ask

@@ -15,11 +15,13 @@ from collections.abc import Awaitable, Callable, Collection
 import anyio
 
 from brokers.channels import Channels
-from brokers.delivery import Answer, ChannelFailed, ChannelSettings
+from brokers.delivery import Answer, ChannelFailed
 from brokers.wire.errors import error_name
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.calls import PendingCall
+from controller.channel_setup import channel_settings
+from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
 from controller.event_queue import Event, EventQueue
@@ -41,38 +43,11 @@ from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.cluster import Cluster
-from state_machines.types import Endpoint
 
 log = logging.getLogger("regent.role")
 
 STALE_CONTROLLER_EPOCH = 11
 _PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
-
-OUTRANKED = (
-    "brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, or is "
-    f"this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' epoch"
-)
-"""Why a term ends that must not be followed by another one before an operator has looked."""
-
-
-def channel_settings(settings: Settings, epoch: int, ibp: Ibp, advertised: tuple[str, int]) -> ChannelSettings:
-    """How brokers are spoken to in a term; they are told that the controller listens at ``advertised``."""
-    brokers = settings.brokers
-    listeners = tuple(name for name in (brokers.control_plane_listener, brokers.inter_broker_listener) if name)
-    host, port = advertised
-    return ChannelSettings(
-        controller_id=settings.controller.id,
-        controller_epoch=epoch,
-        ibp=ibp,
-        listeners=listeners,
-        own_endpoints=tuple(Endpoint(name, host, port) for name in listeners),
-        connect_timeout_ms=brokers.connect_timeout_ms,
-        request_timeout_ms=brokers.request_timeout_ms,
-        retry_backoff_ms=brokers.retry_backoff_ms,
-        retry_backoff_ms_max=brokers.retry_backoff_ms_max,
-        seal_interval_ms=brokers.seal_interval_ms,
-        snapshot_turn_partitions=brokers.snapshot_turn_partitions,
-    )
 
 
 def pending(event: Event) -> PendingCall:
@@ -103,6 +78,7 @@ class Reign:
         self.zk = zk
         self.queue = EventQueue()
         self.term = Term(claim.epoch, claim.fence_version, lease, self._connected)
+        self._claim_watch = ClaimWatch(office, claim, self.term, self._end, lambda: self.queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
         self.channels = Channels(
             self.cluster,
@@ -122,6 +98,7 @@ class Reign:
             conflict_rounds_max=settings.controller.conflict_rounds_max,
             daemons=daemons,
             ibp=ibp,
+            ready=self._claim_watch.ready,
             brokers_joined=self._joined,
         )
         self._ask = ask
@@ -130,10 +107,7 @@ class Reign:
         self.handling: str | None = None
         self._refused: set[tuple[int, str]] = set()
         self._unread_since: int | None = None
-        self._doubts = 0
-        self._outranked = False
-        self._validating: asyncio.Task[None] | None = None
-        self._lease_timer: asyncio.TimerHandle | None = None
+        self._suspensions = 0
         self._counters = counters
         self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
             "broker_change": lambda _: broker_change(self.controller),
@@ -149,8 +123,7 @@ class Reign:
         }
 
     def _connected(self) -> bool:
-        """Up, and the claim was compared since it came up."""
-        return self.zk.state is ConnectionState.CONNECTED and self.controller.ready.is_set()
+        return self._claim_watch.connected()
 
     async def run(self) -> str:
         """Takes office and serves until the term ends; returns why it ended."""
@@ -181,15 +154,12 @@ class Reign:
     def _end(self, why: str) -> None:
         """Ends the term and wakes whoever waits for the connection."""
         self.term.end(why)
-        self.controller.ready.set()
+        self._claim_watch.ready.set()
 
     async def _close(self) -> None:
         """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
         self.queue.close()
-        if self._validating is not None:
-            self._validating.cancel()
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        self._claim_watch.close()
         await self.controller.close()
         await self.channels.close()
 
@@ -209,8 +179,7 @@ class Reign:
         started_s = time.monotonic()
         try:
             await self.office.verify_lock()
-            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=self.claim.zxid)
-            if not await self.office.is_ours(self.claim):
+            if not await self._claim_watch.arm():
                 raise TermEnded("another controller was elected right after the claim")
             await take_office(self.controller)
         except (NotConnected, OutcomeUnknown):
@@ -246,8 +215,8 @@ class Reign:
         mended = self._counters.malformed.pop(path, None) is not None
         if kind is WatchKind.DELETED and path in _PARENTS:
             self._end(f"error: {path} was deleted; the next term creates it again")
-        if path in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
-            self._validate_soon()
+        if path in WATCHED:
+            self._claim_watch.doubt()
         elif path == paths.TOPICS:
             self.queue.signal("topic_change")
         elif path == paths.ISR_CHANGES:
@@ -265,76 +234,19 @@ class Reign:
     def state_changed(self, state: ConnectionState) -> None:
         """The connection changed: writes wait, or the term ends."""
         if state is ConnectionState.SUSPENDED:
-            self._suspended()
-        elif state is ConnectionState.CONNECTED and not self.controller.ready.is_set():
-            self._watch_lease()
-            self._validate_soon()
+            self._suspensions += 1
+            if self._unread_since is None:
+                self._unread_since = self.zk.last_zxid
+            self._claim_watch.suspended()
+        elif state is ConnectionState.CONNECTED:
+            self._claim_watch.reconnected()
         elif state is ConnectionState.LOST:
             self._end("the ZooKeeper session is lost")
-
-    def _suspended(self) -> None:
-        log.warning(
-            "the connection to ZooKeeper is suspended: writes and requests wait, %.1f s of the lease are left",
-            self.term.lease.remaining_s(),
-        )
-        self.controller.ready.clear()
-        self._doubts += 1
-        if self._unread_since is None:
-            self._unread_since = self.zk.last_zxid
-        self._watch_lease()
-
-    def _watch_lease(self) -> None:
-        """Suspended for longer than the lease: somebody else may have been elected since (KAFKA-1096)."""
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
-        if self.controller.ready.is_set():
-            return
-        if self.term.lease.valid():
-            left_s = self.term.lease.remaining_s()
-            self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._watch_lease)
-        else:
-            self._end("the lease ran out while the connection to ZooKeeper was suspended")
-
-    def _validate_soon(self) -> None:
-        """The claim is in doubt: a new connection, a watch of our own, or a broker that has seen a higher epoch."""
-        self._doubts += 1
-        if self._validating is None or self._validating.done():
-            self._validating = asyncio.get_running_loop().create_task(self._validate())
-
-    async def _validate(self) -> None:
-        """Compares the claim until no new doubt came up meanwhile; what waited for that goes on then."""
-        compared = 0
-        while compared != self._doubts and not self.term.ended:
-            if self.zk.state is not ConnectionState.CONNECTED:
-                return
-            compared = self._doubts
-            try:
-                await self._compare()
-            except (NotConnected, OutcomeUnknown):
-                compared = 0
-            except Exception as error:
-                log.exception("the claim cannot be compared with ZooKeeper")
-                self._end(f"error: {type(error).__name__}: {error}")
-        if not self.controller.ready.is_set():
-            log.info("ZooKeeper is back within the lease: epoch %d is still ours", self.claim.epoch)
-            self.controller.ready.set()
-            self.queue.signal("reconnected")
-
-    async def _compare(self) -> None:
-        """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""
-        since = self.zk.last_zxid
-        if not await self.office.is_ours(self.claim):
-            self._end("another controller was elected: /controller or /controller_epoch is no longer ours")
-        elif self._outranked:
-            log.critical("%s", OUTRANKED)
-            self._end(OUTRANKED)
-        else:
-            await self.zk.watch(data=[paths.CONTROLLER, paths.CONTROLLER_EPOCH], since_zxid=since)
 
     async def _rearm(self) -> None:
         """All watches went with the connection: arm them again, then read again."""
         since = self.zk.last_zxid if self._unread_since is None else self._unread_since
-        doubts = self._doubts
+        suspensions = self._suspensions
         await arm_parents(self.controller, since)
         await self.zk.watch(
             data=[
@@ -344,7 +256,7 @@ class Reign:
             ],
             since_zxid=since,
         )
-        if doubts == self._doubts:
+        if suspensions == self._suspensions:
             self._unread_since = None
         for kind in ("broker_change", "topic_change", "isr_notification"):
             self.queue.signal(kind)
@@ -369,8 +281,7 @@ class Reign:
             self._partitions_refused(answer, error, count)
         if answer.error == STALE_CONTROLLER_EPOCH:
             log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, self.claim.epoch)
-            self._outranked = True
-            self._validate_soon()
+            self._claim_watch.outranked()
 
     def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""

@@ -13,7 +13,7 @@ from brokers.channel import Propagation
 from configs.version import product_version
 from controller import gauges as gauge
 from controller.census import Census, partitions_of
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
 from controller.explain import explain
 from controller.gauges import Gauges
 from controller.gauging import connected, gauges_of, lease_s
@@ -21,6 +21,7 @@ from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
 from controller.items import broker_item, partition_item, topic_item, verification
+from controller.modes import Mode
 from controller.operations import Operations
 from controller.outlook import LOOK_S, Watchtower
 from controller.pages import find_partition, find_topic, partition_page, topic_page

@@ -97,7 +97,7 @@ class ChildProcess:
 
         in_time = await poll(ended_or_ready, within_s)
         if not self.running:
-            raise ProcessFailed(f"{self.name} ended while starting\n{self.log_tail()}")
+            raise ProcessFailed(f"{self.name} ended while starting, with {self.exit_code}\n{self.log_tail()}")
         if not in_time:
             raise ProcessFailed(f"{self.name} was not ready within {within_s:g} s\n{self.log_tail()}")
 

@@ -59,6 +59,8 @@ class Shadow:
         self.tally = Tally(counters)
         self.tracker = Tracker(self.tally, wait_s)
         self.timeline = Timeline(self.tracker)
+        self.following = asyncio.Event()
+        """Set while it knows the cluster: from the first reading on, cleared where it starts over."""
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._fired: set[str] = set()
@@ -88,6 +90,7 @@ class Shadow:
                     await self._reconnected()
         finally:
             self._zk.on_watch = self._zk.on_state = None
+            self.following.clear()
             self._log_report()
 
     def report(self) -> Report:
@@ -130,7 +133,9 @@ class Shadow:
     async def _follow(self) -> None:
         """Reads everything, then again and again what may have changed; raises NotConnected after an interruption."""
         self._interrupted = False
+        self.following.clear()
         await self._begin()
+        self.following.set()
         next_full_s = time.monotonic() + self._poll_s
         again_s = took_s = 0.0
         while True:

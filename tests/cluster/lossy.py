@@ -1,11 +1,14 @@
-"""A proxy before a daemon's ZooKeeper that knows requests from each other: it swallows the reply of a chosen write."""
+"""A proxy before a daemon's ZooKeeper that knows requests from each other: it strikes at a chosen write."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
+from tests.cluster.scene import Scene, scene
 from tests.zookeeper.proxy import Proxy
 
 MULTI = 14
@@ -14,7 +17,7 @@ _REPLY = struct.Struct(">iqi")
 
 
 class LossyProxy(Proxy):
-    """:meth:`lose` arms it: the reply to the next multi that names the text is not delivered, the connection is cut.
+    """Strikes at a chosen multi: :meth:`lose` swallows its reply, :meth:`strike` does something at that moment.
 
     ``lost`` counts replies that were swallowed although the server had applied the multi.
     """
@@ -23,10 +26,17 @@ class LossyProxy(Proxy):
         super().__init__(host, port)
         self.lost = 0
         self._wanted: bytes | None = None
+        self._before = False
         self._awaited: int | None = None
+        self._act = self.cut
 
     def lose(self, names: str) -> None:
-        self._wanted = names.encode()
+        """The next multi that names the text is applied, its reply is not delivered, the connection is cut."""
+        self.strike(names, self.cut, before=False)
+
+    def strike(self, names: str, act: Callable[[], None], *, before: bool) -> None:
+        """Calls ``act`` instead of forwarding the next multi that names the text (``before``), or its reply."""
+        self._wanted, self._act, self._before = names.encode(), act, before
 
     @property
     def armed(self) -> bool:
@@ -48,6 +58,7 @@ class LossyProxy(Proxy):
                 body = await reader.readexactly(int.from_bytes(head, "big"))
                 await self._flowing.wait()
                 if not passes(body):
+                    self._act()
                     self.cut()
                     return
                 writer.write(head + body)
@@ -57,9 +68,12 @@ class LossyProxy(Proxy):
 
     def _sent(self, body: bytes) -> bool:
         xid, kind = _XID_AND_TYPE.unpack_from(body)
-        if self._wanted is not None and kind == MULTI and self._wanted in body:
-            self._wanted, self._awaited = None, xid
-        return True
+        if self._wanted is None or kind != MULTI or self._wanted not in body:
+            return True
+        self._wanted = None
+        if not self._before:
+            self._awaited = xid
+        return not self._before
 
     def _answered(self, body: bytes) -> bool:
         if self._awaited is None or len(body) < _REPLY.size:
@@ -70,3 +84,19 @@ class LossyProxy(Proxy):
         self._awaited = None
         self.lost += error == 0
         return False
+
+
+@asynccontextmanager
+async def proxied(**options: Any) -> AsyncIterator[tuple[Scene, LossyProxy]]:
+    """A scene whose daemon reaches ZooKeeper through the proxy."""
+    async with scene(**options) as stage:
+        proxy = LossyProxy("127.0.0.1", stage.w.cluster.zookeeper.port)
+        await proxy.start()
+        try:
+            await stage.daemon.stop()
+            stage.daemon.configure({"zookeeper.connect": f"127.0.0.1:{proxy.port}"})
+            await stage.daemon.boot()
+            yield stage, proxy
+        finally:
+            await stage.daemon.kill()
+            await proxy.stop()

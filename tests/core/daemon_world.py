@@ -10,8 +10,9 @@ from typing import Any
 from unittest import mock
 
 from configs.settings import Settings
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
 from controller.lease import Lease
+from controller.modes import Mode
 from controller.reign import Reign
 from metadata_store import paths
 from metadata_store.memory import MemoryZooKeeper

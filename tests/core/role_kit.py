@@ -16,7 +16,8 @@ from typing import Any
 from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from brokers.wire.versions import Api
 from configs.settings import Settings
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
+from controller.modes import Mode
 from controller.office import Office
 from controller.preflight.context import IBP, Context, gather
 from controller.preflight.finding import Finding, PreflightReport

@@ -81,6 +81,14 @@ class World:
         self.topics[name] = TopicAssignment(name, None, partitions, 0, self.tick())
         self.controller.post(self.controller.topic_change)
 
+    def reassign(self, name: str, *replicas: tuple[int, ...], adding: tuple[int, ...] = ()) -> None:
+        """Other replicas, or more partitions; ``adding`` joins those of partition 0."""
+        known = self.topics[name]
+        partitions = {p: Assignment(r, () if p else adding) for p, r in enumerate(replicas)}
+        self.topics[name] = TopicAssignment(name, None, partitions, known.version + 1, known.czxid)
+        self.tick()
+        self.controller.post(self.controller.topic_change)
+
     def delete(self, name: str) -> None:
         self.tick()
         del self.topics[name]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.daemon import Mode
+from controller.modes import Mode
 from metadata_store import paths
 from metadata_store.port import SetData, Write
 from tests.core.controller_world import World, world

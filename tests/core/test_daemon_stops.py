@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from controller import own_znodes as own
-from controller.daemon import Mode
+from controller.modes import Mode
 from metadata_store import paths
 from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON

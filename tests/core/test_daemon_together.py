@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.daemon import Mode
+from controller.modes import Mode
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling

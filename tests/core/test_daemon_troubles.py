@@ -10,7 +10,8 @@ from unittest import mock
 import pytest
 
 from controller import own_znodes as own
-from controller.daemon import STEADY_TERM_S, Mode
+from controller.candidate import STEADY_TERM_S
+from controller.modes import Mode
 from controller.office import Claim, Office
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl

@@ -11,9 +11,10 @@ import pytest
 
 from brokers.controller_listener import NotController
 from brokers.delivery import ChannelFailed
+from controller.claim_watch import OUTRANKED
 from controller.event_queue import Event
 from controller.office import Claim
-from controller.reign import OUTRANKED, Reign
+from controller.reign import Reign
 from metadata_store import paths
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

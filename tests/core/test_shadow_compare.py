@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -88,7 +88,7 @@ class TestJudge:
         assert judge(BASE, [step(2, (2, 3), controller=6)], seen).outcome is Outcome.AGREES
 
 
-def dies(broker: int, among: Sequence[int] = REPLICAS):  # type: ignore[no-untyped-def]
+def dies(broker: int, among: Sequence[int] = REPLICAS) -> Callable[[Leadership | None], list[Step]]:
     """Our rule for a death, on any base."""
 
     def decide(base: Leadership | None) -> list[Step]:

@@ -216,8 +216,8 @@ def test_acls_are_written_as_the_shell_reads_them() -> None:
 @asynccontextmanager
 async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
     """'regent run --takeover', which ends by itself where it is refused."""
-    monkeypatch.setattr("controller.daemon.asker", lambda _: cluster.ask)
-    monkeypatch.setattr("controller.daemon.server_version", cluster.release_of)
+    monkeypatch.setattr("controller.candidate.asker", lambda _: cluster.ask)
+    monkeypatch.setattr("controller.candidate.server_version", cluster.release_of)
     daemon = Daemon(cluster.settings, lambda: MemoryZooKeeper(cluster.server), takeover=True)
     task = asyncio.create_task(daemon.run())
     try:

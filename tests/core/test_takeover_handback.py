@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller import own_znodes as own
-from controller.daemon import Mode
 from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back, hand_back_offline, shell_lines
+from controller.modes import Mode
 from controller.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl

@@ -11,11 +11,12 @@ import pytest
 from controller import census as census_module
 from controller import pages
 from controller.census import Census, Counted
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
 from controller.gauges import Mode as GaugeMode
 from controller.gauging import MODES
 from controller.http.models import OperationRequest
 from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
+from controller.modes import Mode
 from controller.outlook import MinIsr
 from controller.pages import partition_page, topic_page
 from controller.view import View

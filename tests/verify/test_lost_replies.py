@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -12,25 +11,9 @@ from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from metadata_store.codecs.topic import encode_topic
 from state_machines.types import Assignment, TopicAssignment
-from tests.cluster.lossy import LossyProxy
-from tests.cluster.scene import Scene, scene
+from tests.cluster.lossy import LossyProxy, proxied
+from tests.cluster.scene import Scene
 from tests.polling import eventually
-
-
-@asynccontextmanager
-async def proxied() -> AsyncIterator[tuple[Scene, LossyProxy]]:
-    """A scene whose daemon reaches ZooKeeper through the proxy."""
-    async with scene() as stage:
-        proxy = LossyProxy("127.0.0.1", stage.w.cluster.zookeeper.port)
-        await proxy.start()
-        try:
-            await stage.daemon.stop()
-            stage.daemon.configure({"zookeeper.connect": f"127.0.0.1:{proxy.port}"})
-            await stage.daemon.boot()
-            yield stage, proxy
-        finally:
-            await stage.daemon.kill()
-            await proxy.stop()
 
 
 async def lost(proxy: LossyProxy, names: str, act: Callable[[], Awaitable[object]]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from controller.daemon import Daemon, Mode
+from controller.daemon import Daemon
+from controller.modes import Mode
 from controller.office import Office
 from controller.own_znodes import this_process
 from controller.reign import Reign

@@ -1,0 +1,231 @@
+"""A daemon's way to the role, session after session: its place in the queue, its turn, its claims and its terms."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from controller import own_znodes as own
+from controller.claim_watch import OUTRANKED
+from controller.lease import Lease
+from controller.modes import Mode
+from controller.office import Claim, ClaimRefused, Office
+from controller.questions import Ask, asker
+from controller.reign import Reign
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
+from metadata_store.kazoo_adapter.server_version import server_version
+
+if TYPE_CHECKING:
+    from controller.daemon import Daemon
+
+log = logging.getLogger("regent.daemon")
+
+RECLAIM_PAUSE_S_MAX = 30.0
+STANDBY_POLL_S = 2.0
+EARLY_END_PAUSE_S = 0.2
+"""Pause after a term that did not come into office: claims never follow each other without one."""
+STEADY_TERM_S = 60.0
+"""A term that lasted so long in office makes the errors before it forgotten."""
+REFUSED_EXIT = 3
+
+
+class Candidate:
+    """``takeover``: the flag is set first, after the checks. What it learned of its own errors outlives a session."""
+
+    def __init__(self, daemon: Daemon, ask: Ask | None, *, takeover: bool) -> None:
+        self._d = daemon
+        self._ask = ask
+        self._takeover = takeover
+        self._failures = 0
+        self._in_office_since_s: float | None = None
+
+    async def run(self, office: Office, lease: Lease) -> None:
+        """Waits for the turn, claims, serves; again and again on one session, until that is over or a stop."""
+        d = self._d
+        while not d.stopping.is_set():
+            d.changed.clear()
+            try:
+                await self._stand(office, lease)
+            except ClaimRefused as refused:
+                d.become(Mode.BLOCKED, str(refused))
+                await d.pause(STANDBY_POLL_S)
+            except ZkError as error:
+                d.become(
+                    Mode.BLOCKED,
+                    f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
+                    "zookeeper.digest; tried again every few seconds",
+                )
+                await d.pause(STANDBY_POLL_S)
+            except SessionLost:
+                raise
+            except (NotConnected, OutcomeUnknown) as lost:
+                d.become(Mode.STANDBY, f"the connection to ZooKeeper is suspended ({lost})")
+                with d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
+                    await d.changed.wait()
+
+    async def _stand(self, office: Office, lease: Lease) -> None:
+        """One turn in the queue, and one term."""
+        d = self._d
+        if office.lock_path is None:
+            await office.enter_queue()
+        if self._takeover:
+            await self._take_over(office)
+        with d.until_stopped():
+            await self._turn(office)
+            if not lease.valid():
+                d.become(Mode.STANDBY, "first in the queue, but ZooKeeper has not answered a heartbeat in time")
+                await lease.until_valid()
+        if not d.stopping.is_set():
+            await self._rule(office, lease)
+
+    async def _take_over(self, office: Office) -> None:
+        """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
+        from controller.takeover import TakeoverRefused, take_over
+
+        d = self._d
+        try:
+            await take_over(
+                d.settings,
+                office,
+                ask=asker(d.settings),
+                release_of=server_version,
+                reason="regent run --takeover",
+                own_listener=True,
+            )
+        except TakeoverRefused as refused:
+            log.error("the role is not taken: %s; %s", refused.why, refused.remedy)
+            d.exit_code = REFUSED_EXIT
+            d.stop()
+        self._takeover = False
+
+    async def _turn(self, office: Office) -> None:
+        """Returns when we are first in the queue and the flag says regent. The watches only wake it up."""
+        d = self._d
+        while True:
+            d.changed.clear()
+            try:
+                since = office.zk.last_zxid
+                before = await office.predecessor()
+                flag, stat = await office.role()
+                if before is None and flag.holder == "regent":
+                    return
+                if before is None and stat is not None:
+                    await self._finish_handback(office)
+                why = (
+                    f"{own.ROLE} says {flag.holder}: 'regent takeover' gives the role to regent"
+                    if flag.holder != "regent"
+                    else f"another daemon is before us in the queue ({before})"
+                )
+                d.become(Mode.STANDBY, why)
+                present, absent = ([own.ROLE], []) if stat is not None else ([], [own.ROLE])
+                await office.zk.watch(data=[before or own.LOCKS, *present], exists=absent, since_zxid=since)
+            except NotConnected:
+                d.become(Mode.STANDBY, "the connection to ZooKeeper is suspended")
+            with anyio.move_on_after(STANDBY_POLL_S):
+                await d.changed.wait()
+
+    async def _finish_handback(self, office: Office) -> None:
+        """The flag says brokers and we are first: a daemon before us may have died while it handed the role back."""
+        from controller.handback import finish
+
+        try:
+            done = await finish(office)
+        except (ZkError, OutcomeUnknown) as error:
+            log.warning("a hand-back that was cut short is not ended yet: %s", error)
+        else:
+            if done is not None:
+                log.warning("a hand-back that was cut short is ended: %s", done)
+
+    async def _rule(self, office: Office, lease: Lease) -> None:
+        """Claims and serves one term."""
+        d = self._d
+        d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
+        claim = await office.claim()
+        daemons = await office.daemons()
+        d.counters.terms += 1
+        if claim.displaced is not None and claim.displaced not in daemons:
+            d.counters.interim_terms += 1
+            log.info("the role was held by broker %d", claim.displaced)
+        reign = Reign(
+            settings=d.settings,
+            zk=office.zk,
+            office=office,
+            claim=claim,
+            lease=lease,
+            counters=d.counters,
+            ibp=d.ibp,
+            daemons=daemons,
+            advertised=d.advertised(),
+            ask=self._ask,
+        )
+        why = await self._serve(reign)
+        d.counters.resignations[why.partition(":")[0]] += 1
+        log.warning("resigned from epoch %d: %s", claim.epoch, why)
+        await self._after_term(office, claim, why)
+
+    async def _serve(self, reign: Reign) -> str:
+        """Runs a term; returns why it ended."""
+        self._in_office_since_s = None
+        self._d.begin_term(reign)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._announce, reign)
+                why = await reign.run()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._d.end_term(reign)
+        return why
+
+    async def _announce(self, reign: Reign) -> None:
+        await reign.in_office.wait()
+        self._in_office_since_s = asyncio.get_running_loop().time()
+        self._d.become(Mode.ACTIVE, f"controller at epoch {reign.claim.epoch}")
+
+    async def _after_term(self, office: Office, claim: Claim, why: str) -> None:
+        """A stop in mode ``brokers`` frees the role at once; after repeated errors another daemon gets its turn."""
+        d, since_s = self._d, self._in_office_since_s
+        if since_s is not None and asyncio.get_running_loop().time() - since_s >= STEADY_TERM_S:
+            self._failures = 0
+        if d.stopping.is_set():
+            if not office.hold:
+                await self._release(office, claim)
+        elif why == OUTRANKED:
+            await self._wait_for_operator(office, claim)
+        elif why.startswith("error:"):
+            await self._after_error(office, claim, why)
+        elif since_s is None:
+            await d.pause(EARLY_END_PAUSE_S)
+
+    async def _after_error(self, office: Office, claim: Claim, why: str) -> None:
+        """The first one is tried again at once; then the role is free for growing pauses."""
+        self._failures += 1
+        if self._failures > 1:
+            await self._release(office, claim)
+            pause_s = min(2.0**self._failures, RECLAIM_PAUSE_S_MAX)
+            self._d.become(Mode.BLOCKED, f"error {self._failures} in a row, the next try is in {pause_s:g} s: {why}")
+            await self._d.pause(pause_s)
+
+    async def _wait_for_operator(self, office: Office, claim: Claim) -> None:
+        """Claims no more until somebody has raised the epoch; a restart asks the brokers again."""
+        while not self._d.stopping.is_set():
+            self._d.become(Mode.BLOCKED, OUTRANKED)
+            try:
+                epoch = await office.zk.exists(paths.CONTROLLER_EPOCH)
+                if epoch is None or epoch.version != claim.fence_version:
+                    return
+            except SessionLost:
+                raise
+            except NotConnected:
+                log.debug("it is looked at again when the connection is back")
+            await self._d.pause(STANDBY_POLL_S)
+
+    async def _release(self, office: Office, claim: Claim) -> None:
+        with anyio.move_on_after(2.0, shield=True):
+            try:
+                await office.release(claim)
+            except ZooKeeperError as error:
+                log.warning("the role could not be given up by itself (%s): it goes with the session", error)

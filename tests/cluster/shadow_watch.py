@@ -1,0 +1,124 @@
+"""A shadow beside Kafka's own controller on a real cluster, and what is done to that cluster meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from controller.shadow.happenings import Kind
+from controller.shadow.shadow import Shadow
+from controller.shadow.tally import Report
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import Write
+from tests.cluster.world import World
+from tests.polling import eventually
+
+EVENT_S_MAX = 60.0
+
+
+class NoWrites:
+    """Hooks of the shadow's session: every write would come by here."""
+
+    def __init__(self) -> None:
+        self.written: list[Write] = []
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        self.written += ops
+
+    async def after(self, ops: Sequence[Write]) -> None: ...
+
+
+def spread(partitions: int, replicas: int) -> dict[int, tuple[int, ...]]:
+    """Assignments over brokers 1 to 3 whose leaders and followers are everywhere."""
+    return {p: tuple((p + k) % 3 + 1 for k in range(replicas)) for p in range(partitions)}
+
+
+@dataclass
+class Watch:
+    """A shadow that follows ``w``, and the events that it is shown."""
+
+    w: World
+    shadow: Shadow
+
+    def report(self) -> Report:
+        return self.shadow.report()
+
+    def agreed(self, event: Kind) -> int:
+        return sum(count for kind, count in self.shadow.tally.compared.items() if kind.event == event)
+
+    async def caught_up(self) -> None:
+        """Waits until nothing awaits its counterpart and the shadow has seen every replica in sync."""
+
+        def whole() -> bool:
+            rows = self.shadow.tracker.model.rows
+            return not self.shadow.tracker.waiting and all(set(r.isr) == set(r.assignment.replicas) for r in rows)
+
+        await eventually(whole, EVENT_S_MAX)
+
+    async def settled(self, event: Kind, count: int) -> None:
+        """Waits until the shadow knows of ``count`` such events and nothing awaits its counterpart."""
+
+        def done() -> bool:
+            return self.shadow.tally.events[event] >= count and not self.shadow.tracker.waiting
+
+        await eventually(done, EVENT_S_MAX)
+
+    async def creates(self, name: str, assignment: dict[int, tuple[int, ...]]) -> None:
+        count = self.agreed(Kind.CREATION) + len(assignment)
+        await self.w.store.create_topic(name, assignment)
+        await eventually(lambda: self.agreed(Kind.CREATION) == count, EVENT_S_MAX)
+        await self.caught_up()
+
+    async def kills(self, broker: int) -> None:
+        """kill -9 and return; a controller's death is answered by a failover."""
+        was_controller = await self.w.controller() == broker
+        event = Kind.FAILOVER if was_controller else Kind.DEATH
+        expected, returns = self.shadow.tally.events[event] + 1, self.shadow.tally.events[Kind.RETURN] + 1
+        await self.w.cluster.brokers[broker].kill()
+        await self.settled(event, expected)
+        await self.w.cluster.brokers[broker].boot()
+        await self.settled(Kind.RETURN, returns)
+        await self.caught_up()
+
+    async def shuts_down(self, broker: int) -> None:
+        """SIGTERM and return."""
+        was_controller = await self.w.controller() == broker
+        gone = Kind.FAILOVER if was_controller else Kind.DEATH
+        events = self.shadow.tally.events
+        expected, returns, shutdowns = events[gone] + 1, events[Kind.RETURN] + 1, events[Kind.SHUTDOWN] + 1
+        assert (await self.w.cluster.brokers[broker].shut_down()).succeeded
+        await self.settled(gone, expected)
+        await self.settled(Kind.SHUTDOWN, shutdowns)
+        await self.w.cluster.brokers[broker].boot()
+        await self.settled(Kind.RETURN, returns)
+        await self.caught_up()
+
+
+@asynccontextmanager
+async def watching(w: World, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
+    """A shadow with a session of its own inside the block; at its end it has written nothing."""
+    hooks = NoWrites()
+    zk = KazooZooKeeper(w.cluster.connect, session_timeout_ms=20_000, hooks=hooks)
+    await zk.connect(20.0)
+    shadow = Shadow(poll_s=2.0, wait_s=wait_s)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shadow.run, zk)
+        await eventually(shadow.following.is_set)
+        yield Watch(w, shadow)
+        tasks.cancel_scope.cancel()
+    await zk.close()
+    assert hooks.written == []
+
+
+async def plant(w: World, topic: str, partition: int, *, leader: int, isr: Sequence[int], epochs: int) -> None:
+    """Writes a state znode by hand, as no controller would."""
+    from metadata_store import paths
+    from metadata_store.codecs.state import encode_state
+
+    _, held = (await w.states())[topic, partition]
+    assert held is not None
+    data = encode_state(leader, held.leader_epoch + epochs, tuple(isr), held.controller_epoch)
+    await w.zk.set(paths.state(topic, partition), data, held.version)
