@@ -105,7 +105,8 @@ class InboundConnection(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._watch_idle()
+        limits = self._host.limits
+        self._watch_idle(min(limits.idle_timeout_ms, limits.frame_timeout_ms))
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -171,7 +172,7 @@ class InboundConnection(asyncio.Protocol):
         if self._frames.partial:
             self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
         else:
-            self._watch_idle()
+            self._watch_idle(self._host.limits.idle_timeout_ms)
         self._transport.resume_reading()
 
     def _reserve(self, announced: int) -> None:
@@ -196,11 +197,14 @@ class InboundConnection(asyncio.Protocol):
         self._unwatch()
         self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.refuse, "slow", what)
 
-    def _watch_idle(self) -> None:
-        """An idle connection ends without a word: brokers open a new one when they need it."""
+    def _watch_idle(self, timeout_ms: int) -> None:
+        """An idle connection ends without a word: brokers open a new one when they need it.
+
+        Before its first request it may be idle for as long as a request may take: whoever only connects must not hold
+        a place that brokers need.
+        """
         self._unwatch()
-        idle_s = self._host.limits.idle_timeout_ms / 1000
-        self._timer = asyncio.get_running_loop().call_later(idle_s, self.abort)
+        self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.abort)
 
     def _unwatch(self) -> None:
         if self._timer is not None:

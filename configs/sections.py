@@ -162,7 +162,8 @@ class ListenerSettings(Section):
     )
     frame_timeout_ms: int = key(
         10_000,
-        "A request that has begun to arrive must be complete within this time, in milliseconds.",
+        "A request that has begun to arrive must be complete, and a connection's first one must begin, within this "
+        "time, in milliseconds.",
         ge=100,
         le=600_000,
     )

@@ -80,10 +80,15 @@ class Controller:
         self._rounds_max = conflict_rounds_max
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Runs something beside the queue that ends with the term."""
+        """Runs something beside the queue that ends with the term; it never changes the model, so its errors end none."""
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an error beside the queue: %s", error, exc_info=error)
 
     async def close(self) -> None:
         """Ends what runs beside the queue."""

@@ -118,7 +118,7 @@ class Daemon:
     def stop(self) -> None:
         """Begins a clean stop: what waits is carried out and told, then the role is given up (in mode ``brokers``).
 
-        Asked again it does not wait any more.
+        Asked again, or where nothing can be written now, it does not wait.
         """
         again = self.stopping.is_set()
         self.become(Mode.STOPPING, "asked to stop")
@@ -127,7 +127,7 @@ class Daemon:
         reign = self.reign
         if reign is None:
             return
-        if again or not reign.in_office.is_set():
+        if again or not reign.in_office.is_set() or not reign.term.open():
             reign.term.end("the daemon stops")
         else:
             self._draining = asyncio.get_running_loop().create_task(self._drain(reign), name="drain")

@@ -11,6 +11,8 @@ import anyio
 from controller.shadow.happenings import Kind
 from controller.shadow.shadow import Shadow
 from controller.shadow.tally import Report
+from metadata_store import paths
+from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import Write
 from tests.cluster.world import World
@@ -66,6 +68,12 @@ class Watch:
 
         await eventually(done, EVENT_S_MAX)
 
+    async def sees_another_controller(self) -> None:
+        """The role moves to another broker, or to the same one anew."""
+        expected = self.shadow.tally.events[Kind.FAILOVER] + 1
+        await self.w.move_controller()
+        await self.settled(Kind.FAILOVER, expected)
+
     async def creates(self, name: str, assignment: dict[int, tuple[int, ...]]) -> None:
         count = self.agreed(Kind.CREATION) + len(assignment)
         await self.w.store.create_topic(name, assignment)
@@ -104,20 +112,19 @@ async def watching(w: World, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
     zk = KazooZooKeeper(w.cluster.connect, session_timeout_ms=20_000, hooks=hooks)
     await zk.connect(20.0)
     shadow = Shadow(poll_s=2.0, wait_s=wait_s)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shadow.run, zk)
-        await eventually(shadow.following.is_set)
-        yield Watch(w, shadow)
-        tasks.cancel_scope.cancel()
-    await zk.close()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shadow.run, zk)
+            await eventually(shadow.following.is_set)
+            yield Watch(w, shadow)
+            tasks.cancel_scope.cancel()
+    finally:
+        await zk.close()
     assert hooks.written == []
 
 
 async def plant(w: World, topic: str, partition: int, *, leader: int, isr: Sequence[int], epochs: int) -> None:
     """Writes a state znode by hand, as no controller would."""
-    from metadata_store import paths
-    from metadata_store.codecs.state import encode_state
-
     _, held = (await w.states())[topic, partition]
     assert held is not None
     data = encode_state(leader, held.leader_epoch + epochs, tuple(isr), held.controller_epoch)

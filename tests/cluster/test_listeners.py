@@ -61,7 +61,7 @@ async def test_garbage_on_the_controller_listener_ends_its_connection_and_nothin
     half = await opened(lambda: asyncio.open_connection("127.0.0.1", stage.daemon.port), 5, b"\x00\x00\x10")
     assert all(await asyncio.gather(*(ended(reader) for reader, _ in half))), "a slow frame is cut off"
     crowd = await opened(lambda: asyncio.open_connection("127.0.0.1", stage.daemon.port), 2 * CONNECTIONS_MAX, b"")
-    assert sum(await asyncio.gather(*(ended(reader, 1.0) for reader, _ in crowd))) >= CONNECTIONS_MAX
+    assert all(await asyncio.gather(*(ended(reader) for reader, _ in crowd))), "silent ones hold no place for ever"
     closed(half + crowd)
     assert stage.daemon.log_has("is closed: ")
     stopped = await stage.w.cluster.brokers[1].shut_down()

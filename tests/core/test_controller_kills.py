@@ -203,7 +203,7 @@ def deaths(writes: int) -> Iterator[tuple[int, str]]:
         yield number, "after"
 
 
-@pytest.mark.seed("S4-64", "S4-86")
+@pytest.mark.seed("S4-65", "S4-86")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @in_virtual_time
 async def test_killed_before_and_after_every_write(scenario: Scenario) -> None:

@@ -366,6 +366,17 @@ async def test_an_idle_connection_ends_without_a_word(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+async def test_a_connection_that_never_says_anything_ends_sooner_than_an_idle_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with desk(frame_timeout_ms=300) as d:
+        spoke, silent = await d.connect(), await d.connect()
+        await spoke.ask(VERSIONS, 0)
+        assert await silent.closed()
+        assert (await spoke.ask(VERSIONS, 0)).error_code == 0
+    assert not caplog.records
+
+
 async def test_connections_above_the_bound_are_refused_until_one_ends(caplog: pytest.LogCaptureFixture) -> None:
     async with desk(connections_max=2) as d:
         peers = [await d.connect() for _ in range(2)]

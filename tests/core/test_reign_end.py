@@ -147,6 +147,19 @@ async def test_an_error_in_a_handler_ends_the_term() -> None:
 
 
 @in_virtual_time
+async def test_an_error_beside_the_queue_is_said_and_ends_no_term(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken() -> None:
+        raise ValueError("a bug")
+
+    async with world() as w:
+        await running(w)
+        w.reign.controller.spawn(broken())
+        await w.settle()
+        assert "an error beside the queue: a bug" in caplog.text
+        assert not w.reign.term.ended
+
+
+@in_virtual_time
 async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiting_for_ever() -> None:
     async with world() as w:
         await running(w)

@@ -1,4 +1,4 @@
-"""kill -9 of the daemon right before and right after each kind of its writes is applied: the next term makes it good."""
+"""kill -9 of the daemon right before and right after each kind of write is applied: the next term makes it good."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ async def test_it_agrees_through_every_event_of_every_broker(ibp: str) -> None:
             controller = await w.broker_controls()
             for broker in sorted(w.cluster.brokers, key=lambda b: b == controller):
                 await watch.shuts_down(broker)
-            await w.move_controller()
+            await watch.sees_another_controller()
             await watch.creates("late", spread(9, 3))
         report = watch.report()
         print(f"IBP {ibp}:", *report.lines(), sep="\n")
