@@ -80,7 +80,7 @@ class Controller:
         self._rounds_max = conflict_rounds_max
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Runs something beside the queue that ends with the term; it never changes the model, so its errors end none."""
+        """Runs something beside the queue until the term ends. It never changes the model: its errors end no term."""
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._spawned_ended)
