@@ -38,6 +38,7 @@ PATIENCE: Final = 10
 
 ORDER_UNKNOWN: Final = "brokers changed at once: another order of the same events explains it"
 ISR_UNSEEN: Final = "the leader changed its ISR between two reads: the base of the decision is not known"
+PREFERRED_UNSEEN: Final = "a preferred election passed between two reads: the base of the decision is not known"
 BEHIND: Final = "the controller was several events behind: the order in which it handled them is not known"
 BEING_DELETED: Final = "the topic is being deleted"
 BEING_REASSIGNED: Final = "the partition is being reassigned"
@@ -261,6 +262,8 @@ class Tracker:
             return True
         if waiting.hidden_isr(i, row):
             self.tally.uncomparable[ISR_UNSEEN] += 1
+        elif waiting.preferred_unseen(i, row):
+            self.tally.uncomparable[PREFERRED_UNSEEN] += 1
         elif waiting.another_order(i, row, self._tries):
             self.tally.uncomparable[ORDER_UNKNOWN] += 1
         else:

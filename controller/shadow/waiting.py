@@ -10,7 +10,7 @@ from typing import Final
 from controller.shadow import compare
 from controller.shadow.compare import Judgement, Outcome, Seen, Step, judge
 from controller.shadow.happenings import Happening, Kind, other_orders, replay
-from state_machines.types import Leadership, PartitionRow
+from state_machines.types import NO_LEADER, Leadership, PartitionRow
 
 SEEN_MAX: Final = 16
 """Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
@@ -124,6 +124,18 @@ class Waiting:
         decide = partial(_replay, i, row, _before(self.happened, seen))
         return compare.hidden_isr_explains(self.base, seen.leadership, replicas, decide, within=within)
 
+    def preferred_unseen(self, i: int, row: PartitionRow) -> bool:
+        """Whether a preferred election that was never read lies before, between or after our decisions."""
+        seen, replicas = self.seen[0], row.assignment.replicas
+        happened = _before(self.happened, seen)
+        for at in range(len(self.possible_steps()) + 1):
+            decide = partial(_with_preferred, i, row, happened, at)
+            if judge(self.base, decide(self.base), seen.leadership).outcome is Outcome.AGREES:
+                return True
+            if compare.hidden_isr_explains(self.base, seen.leadership, replicas, decide):
+                return True
+        return False
+
     def superseded(self, i: int, row: PartitionRow, tries: Tries) -> bool:
         """Whether the oldest read may lie inside a decision whose end was read, too."""
         if len(self.seen) == 1:
@@ -177,3 +189,17 @@ def _bare_epochs(base: Leadership | None, happenings: list[Happening], steps: li
 
 def _replay(i: int, row: PartitionRow, happenings: list[Happening], base: Leadership | None) -> list[Step]:
     return replay(i, row, base, happenings)
+
+
+def _with_preferred(
+    i: int, row: PartitionRow, happenings: list[Happening], at: int, base: Leadership | None
+) -> list[Step]:
+    """Our decisions with a preferred election after the first ``at`` of them; nothing where it is not possible."""
+    steps = replay(i, row, base, happenings)[:at]
+    first, end = row.assignment.replicas[0], compare.after(base, steps)
+    if end is None or first not in end.isr or end.leader in {NO_LEADER, first}:
+        return []
+    number = steps[-1].happening if steps else 0
+    steps.append(Step(number, 0, 0, first, end.isr, 1, "preferred election"))
+    rest = [h for h in happenings if h.number > number]
+    return steps + replay(i, row, compare.after(base, steps), rest)

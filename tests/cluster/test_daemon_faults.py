@@ -58,6 +58,20 @@ async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: S
 
 
 @pytest.mark.seed("S4-77", "S4-86")
+async def test_a_daemon_that_is_stopped_gives_the_role_up_at_once(stage: Scene) -> None:
+    epoch = await stage.active()
+    await stage.daemon.stop()
+    assert stage.daemon.exit_code == 0
+    holder = await stage.w.broker_controls(within_s=4.0)  # far below the session of 6 s
+    assert holder in stage.w.cluster.brokers
+    assert await stage.w.epoch() == epoch + 1
+    await stage.flows()
+    await stage.daemon.boot()
+    assert await stage.active() == epoch + 2
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-77", "S4-86")
 async def test_a_short_freeze_costs_nothing_and_a_long_one_the_process(stage: Scene) -> None:
     epoch = await stage.active()
     stage.daemon.pause()

@@ -84,7 +84,7 @@ async def test_garbage_and_idlers_on_the_http_socket_hold_nobody_up(stage: Scene
     async def connect() -> Streams:
         return await asyncio.open_unix_connection(str(stage.daemon.socket))
 
-    for payload in (RANDOM, b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000):
+    for payload in (b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000):
         reader, writer = await connect()
         writer.write(payload)
         assert await refused(reader), payload[:40]

@@ -140,10 +140,16 @@ class World:
 
 @asynccontextmanager
 async def world(
-    brokers: int = 3, *, racks: Sequence[str | None] | None = None, partitions: int = 6, **options: Any
+    brokers: int = 3,
+    *,
+    racks: Sequence[str | None] | None = None,
+    partitions: int = 6,
+    chroot: str = "",
+    **options: Any,
 ) -> AsyncIterator[World]:
     """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker."""
-    cluster = EmbeddedCluster(brokers, racks=racks, broker_options={"auto_create_partitions": partitions, **options})
+    options = {"auto_create_partitions": partitions, **options}
+    cluster = EmbeddedCluster(brokers, racks=racks, chroot=chroot, broker_options=options)
     async with cluster:
         zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000)
         await zk.connect(20.0)

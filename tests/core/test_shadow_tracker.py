@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from controller.shadow.happenings import Kind
-from controller.shadow.tracker import BARE_EPOCH, ISR_UNSEEN, PREFERRED
+from controller.shadow.tracker import BARE_EPOCH, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
 from state_machines.types import NO_LEADER, Leadership
 from tests.core.shadow_kit import KafkaLike, Name, Watcher, World
 
@@ -169,6 +169,28 @@ def test_a_preferred_election_is_not_compared_and_not_a_difference() -> None:
     w.write(("t", 0), 1, held.leader_epoch + 1, held.isr)
     clean(watcher)
     assert watcher.tally.not_ours == {PREFERRED: 1}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_preferred_election_beside_a_decision_between_two_reads_is_uncomparable(before: bool) -> None:
+    w = world((1, 2, 3), (2, 1, 3))
+    name = ("t", 0)
+    w.write(name, 2, 1, (1, 2, 3))
+    watcher = Watcher(w)
+    if before:
+        w.write(name, 1, 2, (1, 2, 3))
+    w.asks_to_shut_down(3)
+    finish(w)
+    if not before:
+        w.write(name, 1, 3, (1, 2))
+    w.deregister(3)
+    finish(w)
+    watcher.read()
+    watcher.pass_time()
+    assert w.state(name) == Leadership(1, 3, (1, 2), 1, 3)
+    assert not watcher.tally.differing
+    assert watcher.tally.uncomparable == {PREFERRED_UNSEEN: 1}
+    assert watcher.agreed(Kind.SHUTDOWN) == 1
 
 
 @pytest.mark.parametrize(("split", "order"), [(True, (2, 3)), (True, (3, 2)), (False, (2, 3))])

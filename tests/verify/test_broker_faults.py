@@ -51,8 +51,8 @@ async def test_kill_stop_and_freeze_of_brokers(ibp: str) -> None:
         assert all((getattr(topic, "topic_id", None) is not None) == (ibp == "3.9-IV0") for topic in topics)
 
 
-@pytest.mark.seed("S4-47", "S4-48", "S4-76", "S4-77", "S4-86")
-@pytest.mark.parametrize("ibp", IBPS)
+@pytest.mark.seed("S4-47", "S4-48", "S4-76", "S4-77", "S4-80", "S4-86")
+@pytest.mark.parametrize("ibp", [*IBPS, "2.7-IV2", "3.3-IV3"])
 async def test_a_broker_that_bounces_between_two_looks_gets_everything_again(ibp: str) -> None:
     """The daemon stands still meanwhile and sees one registration with another broker epoch (KAFKA-7235)."""
     patient = {"controller.ibp": ibp, "zookeeper.session_timeout_ms": 20_000, "controller.loop_stall_ms_max": 9_900}

@@ -19,7 +19,7 @@ async def locked(stage: Scene) -> bool:
 
 @pytest.mark.seed("S4-77", "S4-86")
 async def test_handback_opens_the_election_and_takeover_locks_it_again() -> None:
-    async with scene() as stage:
+    async with scene(chroot="/kafka") as stage:
         hold = {"controller.on_absence": "hold", "zookeeper.digest_file": str(stage.w.digest_file())}
         await stage.daemon.stop()
         stage.daemon.configure(hold)

@@ -1,0 +1,59 @@
+"""The inter-broker protocol is raised under acks=all load, brokers first, then the daemon."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.embedded.kafka import EmbeddedBroker
+from state_machines.types import TopicAssignment
+from tests.cluster.scene import TOPIC, Scene, scene
+from tests.polling import eventually
+
+OLD, NEW = "2.7-IV1", "3.9-IV0"
+
+
+def raised(broker: EmbeddedBroker) -> None:
+    """The broker's next start has the new protocol."""
+    config = broker.folder / "server.properties"
+    config.write_text(config.read_text().replace(OLD, NEW))
+
+
+async def topic_id(stage: Scene) -> bytes | None:
+    [found] = await stage.w.store.load_topics([TOPIC])
+    assert isinstance(found, TopicAssignment)
+    return found.topic_id
+
+
+@pytest.mark.seed("S4-76", "S4-77", "S4-80", "S4-85")
+async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> None:
+    async with scene(ibp=OLD, settings={"controller.ibp": OLD}) as stage:
+        assert await topic_id(stage) is None
+        for broker in stage.w.cluster.brokers.values():
+            raised(broker)
+            assert (await broker.shut_down()).first_try
+            await broker.boot()
+            await stage.proven()
+        assert await stage.metric("regent_ibp_mismatch_brokers") == 3
+        assert await topic_id(stage) is None, "the controller's own setting decides"
+
+        await stage.daemon.stop()
+        stage.daemon.configure({"controller.ibp": NEW})
+        await stage.daemon.boot()
+        await stage.proven()
+        given = await topic_id(stage)
+        assert given is not None
+        await eventually(lambda: _agrees(stage), 30.0)
+        await stage.w.cluster.brokers[1].kill()
+        await stage.w.leads_nothing(1)
+        await stage.w.cluster.revive(1)
+        await stage.proven()
+
+        await stage.daemon.stop()
+        stage.daemon.configure({"controller.ibp": OLD})
+        await stage.daemon.boot()
+        await stage.proven()
+        assert await topic_id(stage) == given, "an id is never taken away"
+
+
+async def _agrees(stage: Scene) -> bool:
+    return await stage.metric("regent_ibp_mismatch_brokers") == 0
