@@ -127,8 +127,8 @@ class ControllerSettings(Section):
     )
     unclean_leader_election_enable: bool = key(
         False,
-        "Default of unclean.leader.election.enable for topics that do not set it. true would lose acknowledged records: "
-        "a replica that lags may lead. This release makes no unclean elections, so true is refused.",
+        "Default of unclean.leader.election.enable for topics that do not set it. true would lose acknowledged "
+        "records: a replica that lags may lead. This release makes no unclean elections, so true is refused.",
     )
 
 
