@@ -68,18 +68,23 @@ def control_endpoint(settings: Settings, broker: Broker) -> Endpoint | None:
 
 
 async def ask_each(
-    ask: Ask, brokers: Mapping[int, Broker], question: Callable[[Asked, Broker], Awaitable[T]]
+    ask: Ask,
+    brokers: Mapping[int, Broker],
+    question: Callable[[Asked, Broker], Awaitable[T]],
+    within_s: float | None = None,
 ) -> dict[int, T | BrokerCallFailed]:
-    """One question to every broker, some at a time; who does not answer has the reason as its answer."""
+    """One question to every broker, some at a time; who does not answer (in time) has the reason as its answer."""
     limit = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
 
     async def one(broker: Broker) -> T | BrokerCallFailed:
         async with limit:
             try:
-                async with ask(broker) as asked:
+                async with asyncio.timeout(within_s), ask(broker) as asked:
                     return await question(asked, broker)
             except BrokerCallFailed as failed:
                 return failed
+            except TimeoutError:
+                return BrokerCallFailed(f"no answer within {within_s:.1f} s")
 
     answers = await asyncio.gather(*(one(broker) for broker in brokers.values()))
     return dict(zip(brokers, answers, strict=True))

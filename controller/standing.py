@@ -18,6 +18,8 @@ from metadata_store.kafka_store import KafkaStore
 from state_machines.types import Broker
 
 POLL_S: Final = 0.2
+ANSWER_S_MAX: Final = 3.0
+"""How long one look waits for a broker: one that is frozen must not hide what the others say."""
 
 
 class Standing(Struct, frozen=True):
@@ -53,15 +55,15 @@ class Standing(Struct, frozen=True):
         return f"{who}; broker {named(self.unaware)} does not know it" if self.unaware else f"{who}, every broker knows"
 
 
-async def look(office: Office, ask: Ask) -> Standing:
-    """Reads ``/controller`` and asks every live broker."""
+async def look(office: Office, ask: Ask, answer_s: float = ANSWER_S_MAX) -> Standing:
+    """Reads ``/controller`` and asks every live broker, each for ``answer_s`` at the most."""
     await office.zk.sync()
     record, _ = await office.controller()
     registered = await KafkaStore(office.zk).load_brokers()
     if record is None:
         return Standing(None, False, dict.fromkeys(registered.brokers, "not asked"))
     by_daemon = record.regent is not None or record.brokerid in await office.daemons()
-    told = await ask_each(ask, registered.brokers, _controller_of)
+    told = await ask_each(ask, registered.brokers, _controller_of, answer_s)
     return Standing(
         record.brokerid,
         by_daemon,
@@ -84,9 +86,10 @@ async def until(
     seen: Standing | None = None
     while True:
         present = office()
+        left_s = max(POLL_S, deadline_s - time.monotonic())
         try:
-            async with asyncio.timeout(max(POLL_S, deadline_s - time.monotonic())):
-                seen = await look(present, ask) if present is not None else seen
+            async with asyncio.timeout(left_s):
+                seen = await look(present, ask, min(ANSWER_S_MAX, left_s / 2)) if present is not None else seen
         except (NotConnected, TimeoutError):
             pass
         if seen is not None and done(seen):

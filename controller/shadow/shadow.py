@@ -181,7 +181,8 @@ class Shadow:
         self.timeline.begin(office, topics, time.monotonic())
         await self._arm([*_PARENTS, *_ROLE, *(paths.topic(topic.name) for topic in topics)], since)
         states = await self._reader.states(list(self._named()))
-        self.timeline.take(office, states, time.monotonic())
+        for _ in self.timeline.take(office, states, time.monotonic()):
+            await asyncio.sleep(0)
         self._catching_up = self._outside()
         log.info(
             "shadow of controller %s at epoch %d: %d brokers, %d topics, %d partitions; nothing is written or sent",
@@ -206,7 +207,9 @@ class Shadow:
             late, deleting = False, ()
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
-        self.timeline.take(self._office, states, time.monotonic(), full=full, deleting=deleting, late=late)
+        now = time.monotonic()
+        for _ in self.timeline.take(self._office, states, now, full=full, deleting=deleting, late=late):
+            await asyncio.sleep(0)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
 

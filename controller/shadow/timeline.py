@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from controller.shadow.compare import Seen
+from controller.shadow.deadlines import BEING_REASSIGNED, Deadlines
 from controller.shadow.happenings import Kind
 from controller.shadow.inference import Shutdowns
 from controller.shadow.reading import Office
-from controller.shadow.tracker import BEING_REASSIGNED, Tracker
+from controller.shadow.tracker import Tracker
 from state_machines.broker_change import BrokerDelta, compare
 from state_machines.types import Leadership, TopicAssignment
 
@@ -22,6 +23,9 @@ SEVERAL: Final = "several brokers came or went between two reads, and the contro
 UNSEEN_TERM: Final = "a controller came and went between two reads"
 READ_LATE: Final = "the shadow was too slow: more may have happened between two reads"
 
+
+TURN_ROWS: Final = 5_000
+"""Partitions that are compared before others get a turn of the loop."""
 
 FULL_READINGS_MAX: Final = 64
 """Full readings that are remembered, with the zxid at which each began to read states."""
@@ -41,6 +45,7 @@ class Timeline:
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
         self.shutdowns = Shutdowns(tracker)
+        self.deadlines = Deadlines(tracker)
         self.epoch = 0
         self.holder: int | None = None
         self._last_holder: int | None = None
@@ -105,41 +110,54 @@ class Timeline:
         full: bool = True,
         deleting: Collection[str] = (),
         late: bool = False,
-    ) -> None:
+    ) -> Iterator[None]:
         """One reading: states that answer what happened before it, then what happened, then the new partitions.
 
-        ``full``: every state znode was read. ``deleting``: topics that are being deleted. ``late``: the event was so
-        long ago that several may have passed.
+        Goes on for as long as it is iterated, so that a large reading does not hold up the loop. ``full``: every state
+        znode was read. ``deleting``: topics that are being deleted. ``late``: the event was so long ago that several
+        may have passed.
         """
         self._adopt(states)
         unread = dict(states)
-        self._observe(unread, now)
+        yield from self._observe(unread, now)
         delta = compare(self.tracker.model.brokers, office.brokers)
         changed = {*delta.dead, *delta.bounced, *delta.new}
         exact = office if len(changed) <= 1 else structs.replace(office, zxid=0)
-        self._infer(delta, exact, now)
+        yield from self._infer(delta, exact, now)
         if changed:
             self._create_before(office, unread, now)
-            self._observe(unread, now)
-            self._infer(delta, exact, now)
+            yield from self._observe(unread, now)
+            yield from self._infer(delta, exact, now)
         self.shutdowns.left({*delta.dead, *delta.bounced}, now)
         several = len(changed) > 1 and any(w.seen[0].zxid < office.zxid for _, w in self.tracker.puzzling())
         if delta.empty:
             self._registered_zxid = office.zxid
+        number = self.tracker.number
         self._happen(office, delta, unread, now, READ_LATE if late else SEVERAL if several else "")
-        self._observe(unread, now)
+        if self.tracker.number != number:
+            yield from self._explain(now)
+        yield from self._observe(unread, now)
         if full:
             self._full.append((office.reading, office.read_zxid))
         self.shutdowns.settle(now)
-        self.tracker.expire(now, deleting)
+        self.deadlines.expire(now, deleting)
 
-    def _observe(self, unread: dict[int, Seen], now: float) -> None:
+    def _observe(self, unread: dict[int, Seen], now: float) -> Iterator[None]:
         """States of partitions that were started as far as we know."""
         later = {i for fresh in self._fresh for i in fresh.rows}
-        for i in [i for i in unread if i not in later]:
+        for done, i in enumerate([i for i in unread if i not in later]):
             self.tracker.observe(i, unread.pop(i), now)
+            if done % TURN_ROWS == TURN_ROWS - 1:
+                yield
 
-    def _infer(self, delta: BrokerDelta, office: Office, now: float) -> None:
+    def _explain(self, now: float) -> Iterator[None]:
+        """Reads that nothing explained, after something happened."""
+        rows = [i for i, _ in self.tracker.puzzling()]
+        for at in range(0, len(rows), TURN_ROWS):
+            self.tracker.evaluate(rows[at : at + TURN_ROWS], now)
+            yield
+
+    def _infer(self, delta: BrokerDelta, office: Office, now: float) -> Iterator[None]:
         """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
         gone = {*delta.dead, *delta.bounced}
         found = self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, office), gone, now)
@@ -147,6 +165,8 @@ class Timeline:
             self._create(first.zxid, now)
             after = next((zxid for reading, zxid in reversed(self._full) if reading < first.reading), 0)
             self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=after)
+        if found:
+            yield from self._explain(now)
 
     def _adopt(self, states: Sequence[tuple[int, Seen]]) -> None:
         """First states of partitions that ran before we looked; the others wait for a leader."""
@@ -184,7 +204,7 @@ class Timeline:
             self.epoch = self.tracker.model.epoch = office.epoch
             self._failover(office, delta.dead, now, doubt)
         elif office.holder is None:
-            self.tracker.hold(now)
+            self.deadlines.hold(now)
         else:
             if not delta.empty:
                 self._brokers(office, delta, now, doubt)

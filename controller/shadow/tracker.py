@@ -9,23 +9,19 @@ output.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.shadow import compare
-from controller.shadow.compare import Outcome, Seen, judge
+from controller.shadow.compare import Outcome, Seen, Step, judge
 from controller.shadow.happenings import Happening, Kind, carry_out, replay, step_of
-from controller.shadow.tally import Tally, difference, reasons
+from controller.shadow.tally import Tally
 from controller.shadow.waiting import Tries, Waiting
-from metadata_store import paths
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.types import Broker, Leadership
 
 HAPPENINGS_MAX: Final = 64
 """Happenings that are remembered, besides those that a waiting partition holds."""
-
-EXCUSE_SHARE: Final = 10
-"""A read that nothing explains counts as uncomparable, where it can, after the tenth part of the usual wait."""
 
 BEHIND_MAX: Final = 2
 """Events without a single answer, from which on the order of further ones is not known."""
@@ -40,12 +36,9 @@ ORDER_UNKNOWN: Final = "brokers changed at once: another order of the same event
 ISR_UNSEEN: Final = "the leader changed its ISR between two reads: the base of the decision is not known"
 PREFERRED_UNSEEN: Final = "a preferred election passed between two reads: the base of the decision is not known"
 BEHIND: Final = "the controller was several events behind: the order in which it handled them is not known"
-BEING_DELETED: Final = "the topic is being deleted"
-BEING_REASSIGNED: Final = "the partition is being reassigned"
 BEGUN_BEFORE: Final = "under way when the shadow began to read"
 PREFERRED: Final = "preferred election"
 BARE_EPOCH: Final = "epoch of an offline partition raised, nothing else changed: regent does not write that"
-NO_EVENT: Final = "no event explains it"
 
 
 class Tracker:
@@ -59,9 +52,10 @@ class Tracker:
         self.recent: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._puzzling: set[int] = set()
         self._by_number: dict[int, Happening] = {}
-        self._tries = Tries(TRIES_MAX)
-        self._number = 0
-        self._began_s = float("-inf")
+        self.tries = Tries(TRIES_MAX)
+        self.number = 0
+        """Of the latest happening."""
+        self.began_s = float("-inf")
         self._matched_s = float("-inf")
 
     def begin(self, epoch: int, brokers: Mapping[int, Broker], now: float) -> None:
@@ -70,7 +64,7 @@ class Tracker:
         self.model = Cluster(epoch)
         self.model.observe_brokers(brokers)
         self.recent.clear()
-        self._began_s = now
+        self.began_s = now
 
     def forget(self, rows: Iterable[int], why: str) -> None:
         """Rows end; what waited there stays uncompared."""
@@ -92,7 +86,10 @@ class Tracker:
         rows: Iterable[int] = (),
         doubt: str = "",
     ) -> None:
-        """Decides on the model and remembers each write until its counterpart is read."""
+        """Decides on the model and remembers each write until its counterpart is read.
+
+        Reads that nothing explained so far are not looked at again: call :meth:`evaluate`.
+        """
         happening = self._enter(kind, tuple(who), brokers, now, after, frozenset(rows), doubt)
         before = self._lately(now) if happening.rows else [] if kind is Kind.FAILOVER else self._loading()
         self.recent.append(happening)
@@ -108,7 +105,6 @@ class Tracker:
                 found.due_s = now + self.wait_s
             found.steps.append(step_of(change, happening))
             happening.expected += 1
-        self.evaluate(self._puzzling, now)
 
     def _enter(
         self,
@@ -120,11 +116,11 @@ class Tracker:
         rows: frozenset[int],
         doubt: str,
     ) -> Happening:
-        self._number += 1
+        self.number += 1
         self.tally.events[kind] += 1
         behind = sum(1 for h in self.recent if h.expected and h.confirmed and h.answered_s >= now)
         return Happening(
-            self._number,
+            self.number,
             self.model.epoch,
             kind,
             who,
@@ -203,6 +199,8 @@ class Tracker:
         """Explains as many reads as possible, in their order; ``excuse``: as uncomparable, too."""
         for i in sorted(rows):
             waiting = self.waiting[i]
+            if excuse and not waiting.try_again():
+                continue
             while waiting.seen and self._explain(i, waiting, now, excuse):
                 waiting.seen.pop(0)
                 waiting.puzzled_s = now
@@ -231,7 +229,7 @@ class Tracker:
                 return False
             self.tally.not_ours[BARE_EPOCH] += bare
         elif not (excuse and self._excused(i, waiting, seen.leadership)):
-            return excuse and waiting.superseded(i, self.model.rows[i], self._tries)
+            return excuse and waiting.superseded(i, self.model.rows[i], self.tries)
         self.rebase(i, waiting, seen.leadership)
         return True
 
@@ -239,10 +237,10 @@ class Tracker:
         """Counts a counterpart; one of an inferred happening waits until that is confirmed."""
         last = waiting.steps[count - 1]
         happening = self._by_number[last.happening]
-        self._matched_s = now
         if not happening.confirmed:
             happening.matching.add(i)
             return False
+        self._matched_s = now
         self.tally.unseen += count - 1
         self.tally.agrees(happening.kind, last.why)
         happening.met += 1
@@ -257,6 +255,7 @@ class Tracker:
     def _excused(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
         """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
         row = self.model.rows[i]
+        self.tries.take()
         if not waiting.steps and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
             self.tally.not_ours[PREFERRED] += 1
             return True
@@ -264,7 +263,7 @@ class Tracker:
             self.tally.uncomparable[ISR_UNSEEN] += 1
         elif waiting.preferred_unseen(i, row):
             self.tally.uncomparable[PREFERRED_UNSEEN] += 1
-        elif waiting.another_order(i, row, self._tries):
+        elif waiting.another_order(i, row, self.tries):
             self.tally.uncomparable[ORDER_UNKNOWN] += 1
         else:
             return False
@@ -287,75 +286,20 @@ class Tracker:
 
     # -- time
 
-    def hold(self, now: float) -> None:
-        """Nobody holds the role: nothing can be answered, so nothing is late."""
-        for waiting in self.waiting.values():
-            waiting.due_s = max(waiting.due_s, now + self.wait_s)
-
     def late_s(self, now: float) -> float:
         """What has waited since then has waited too long. It moves on slowly while counterparts arrive."""
         busy = now - self._matched_s < self.wait_s
         return now - self.wait_s * (PATIENCE if busy else 1)
 
-    def expire(self, now: float, deleting: Collection[str] = ()) -> None:
-        """What waited too long is a difference, unless it is known why it cannot be compared."""
-        self._tries.refill()
-        excusable_s = now - self.wait_s / EXCUSE_SHARE
-        self.evaluate([i for i, w in self.puzzling() if w.settled and w.puzzled_s <= excusable_s], now, excuse=True)
-        for i, waiting in list(self.waiting.items()):
-            patient = not waiting.seen or waiting.under_way()
-            late = waiting.due_s - self.wait_s <= self.late_s(now) if patient else waiting.due_s <= now
-            if late and waiting.settled and self._tries.left > 0:
-                self._too_late(i, waiting, now, deleting)
+    def clean_up(self) -> None:
+        """Forgets happenings that nobody remembers any more."""
         held = {h.number for w in self.waiting.values() for h in (*w.happened, *w.since)}
         held.update(h.number for h in self.recent)
         self._by_number = {number: h for number, h in self._by_number.items() if number in held}
 
-    def _too_late(self, i: int, waiting: Waiting, now: float, deleting: Collection[str]) -> None:
-        why = self._unclear(i, waiting, deleting)
-        theirs, steps = waiting.base, waiting.steps
-        if waiting.seen:
-            found, steps = waiting.judge(), waiting.possible_steps()
-            theirs, steps = waiting.seen.pop(0).leadership, steps[: found.steps or None]
-        if why is not None:
-            self.tally.uncomparable[why] += 1
-        else:
-            event = self._by_number[steps[-1].happening].what if steps else NO_EVENT
-            ours = compare.after(waiting.base, steps)
-            self.tally.differs(difference(self._path(i), waiting.base, ours, theirs, event, reasons(steps)))
-        if why is None or theirs == waiting.base:
-            waiting.answered(steps[-1].happening if steps else self._number)
-        waiting.due_s = now + self.wait_s
-        self.rebase(i, waiting, theirs)
-        self.evaluate([i], now)
-
-    def _unclear(self, i: int, waiting: Waiting, deleting: Collection[str]) -> str | None:
-        """Why the partition cannot be compared; None where it can."""
-        row = self.model.rows[i]
-        if self.model.name(i).topic in deleting:
-            return BEING_DELETED
-        if row.assignment.adding or row.assignment.removing:
-            return BEING_REASSIGNED
-        if waiting.doubt:
-            return waiting.doubt
-        if waiting.seen:
-            if waiting.hidden_isr_in_another_order(i, row, self._tries):
-                return ISR_UNSEEN
-            return BEGUN_BEFORE if self._begun_before(waiting) else None
-        if waiting.blurred:
-            return ISR_UNSEEN
-        return ORDER_UNKNOWN if waiting.nothing_in_another_order(i, row, self._tries) else None
-
-    def _begun_before(self, waiting: Waiting) -> bool:
-        """Whether a controller had something to do for the partition when the shadow began to read."""
-        if waiting.happened or waiting.due_s - self._began_s > 2 * self.wait_s:
-            return False
-        base = waiting.base
-        return base is None or bool({base.leader, *base.isr} - self.model.brokers.keys())
-
-    def _path(self, i: int) -> str:
-        name = self.model.name(i)
-        return paths.state(name.topic, name.partition)
+    def what(self, step: Step) -> str:
+        """What a decision answers, for people."""
+        return self._by_number[step.happening].what
 
     def withdraw(self, happening: Happening, now: float) -> None:
         """It did not happen: everything that was decided since is decided again without it."""

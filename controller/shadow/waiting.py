@@ -55,6 +55,7 @@ class Waiting:
     puzzled_s: float = 0.0
     suspected: set[int] = field(default_factory=set)
     blurred: bool = False
+    _tried: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.begin(self.base)
@@ -97,6 +98,12 @@ class Waiting:
     def doubt(self) -> str:
         """Why something may have happened that nobody saw; empty where nothing may."""
         return next((h.doubt for h in self.since if h.doubt), "")
+
+    def try_again(self) -> bool:
+        """Whether something is new since the last call, so that trying orders is not in vain."""
+        key = (self.since[-1].number if self.since else 0, compare.version_of(self.last))
+        new, self._tried = key != self._tried, key
+        return new
 
     # -- the oldest read
 

@@ -250,7 +250,7 @@ class Watcher:
         self.timeline = Timeline(self.tracker)
         self.readings = 1
         self.timeline.begin(self._office(), world.topics.values(), self.now)
-        self.timeline.take(self._office(), self._states(), self.now)
+        list(self.timeline.take(self._office(), self._states(), self.now))
         if settle:
             self.pass_time()
 
@@ -262,7 +262,7 @@ class Watcher:
         between()
         self._topics()
         between()
-        self.timeline.take(office, self._states(between), self.now)
+        list(self.timeline.take(office, self._states(between), self.now))
 
     def pass_time(self) -> None:
         """Long enough for everything that waits to be judged."""

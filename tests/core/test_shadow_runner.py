@@ -11,12 +11,13 @@ import anyio
 import pytest
 
 from controller.counters import Counters
+from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.shadow.happenings import Kind
 from controller.shadow.read_only import ReadOnly, WriteRefused
 from controller.shadow.shadow import Shadow
 from controller.shadow.tally import Report
 from controller.shadow.timeline import FORGOTTEN
-from controller.shadow.tracker import BEGUN_BEFORE, BEING_DELETED, BEING_REASSIGNED
+from controller.shadow.tracker import BEGUN_BEFORE
 from metadata_store import paths
 from metadata_store.errors import SessionLost
 from metadata_store.memory import MemoryServer, MemoryZooKeeper

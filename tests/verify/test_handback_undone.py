@@ -17,7 +17,6 @@ async def test_a_broker_that_does_not_learn_of_the_new_controller_undoes_the_han
     settings = {"controller.handback_timeout_ms": PATIENCE_MS, "controller.drain_timeout_ms": 1_000}
     async with scene(settings=settings, properties=slow_to_die, idempotent=False) as stage:
         epoch, deaf = await stage.active(), stage.w.cluster.brokers[2]
-        assert await operation(stage) == {}
         deaf.pause()
         begun = await stage.daemon.post("/v1/role/handback", {"reason": "a test"})
         assert begun["items"][0]["state"] == "running"
@@ -37,7 +36,7 @@ async def test_a_broker_that_does_not_learn_of_the_new_controller_undoes_the_han
 
 async def operation(stage: Scene) -> dict[str, str]:
     items = (await stage.daemon.get("/v1/role/operation"))["items"]
-    return dict(items[0]) if items else {}
+    return dict(items[0])
 
 
 async def _ended(stage: Scene) -> bool:

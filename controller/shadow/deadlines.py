@@ -1,0 +1,97 @@
+"""What waited too long: a difference, unless it is known why it cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from controller.shadow import compare
+from controller.shadow.happenings import ORDERS_MAX
+from controller.shadow.tally import difference, reasons
+from controller.shadow.tracker import BEGUN_BEFORE, ISR_UNSEEN, ORDER_UNKNOWN, Tracker
+from controller.shadow.waiting import Waiting
+from metadata_store import paths
+
+EXCUSE_SHARE: Final = 10
+"""A read that nothing explains counts as uncomparable, where it can, after the tenth part of the usual wait."""
+
+TRIES_LEFT_MIN: Final = 2 * ORDERS_MAX + 10
+"""What one partition may take of the budget: none is judged on a part of what may explain it."""
+
+BEING_DELETED: Final = "the topic is being deleted"
+BEING_REASSIGNED: Final = "the partition is being reassigned"
+NO_EVENT: Final = "no event explains it"
+
+
+class Deadlines:
+    """Ends the waiting of a tracker's partitions."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+
+    def hold(self, now: float) -> None:
+        """Nobody holds the role: nothing can be answered, so nothing is late."""
+        for waiting in self.tracker.waiting.values():
+            waiting.due_s = max(waiting.due_s, now + self.tracker.wait_s)
+
+    def expire(self, now: float, deleting: Collection[str] = ()) -> None:
+        """Judges what is due; ``deleting``: topics that are being deleted."""
+        tracker = self.tracker
+        tracker.tries.refill()
+        excusable_s = now - tracker.wait_s / EXCUSE_SHARE
+        for i, waiting in list(tracker.puzzling()):
+            if waiting.settled and waiting.puzzled_s <= excusable_s and tracker.tries.left > TRIES_LEFT_MIN:
+                tracker.evaluate([i], now, excuse=True)
+        late_s = tracker.late_s(now)
+        for i, waiting in list(tracker.waiting.items()):
+            patient = not waiting.seen or waiting.under_way()
+            late = waiting.due_s - tracker.wait_s <= late_s if patient else waiting.due_s <= now
+            if late and waiting.settled and tracker.tries.left > TRIES_LEFT_MIN:
+                self._too_late(i, waiting, now, deleting)
+        tracker.clean_up()
+
+    def _too_late(self, i: int, waiting: Waiting, now: float, deleting: Collection[str]) -> None:
+        tracker, why = self.tracker, self._unclear(i, waiting, deleting)
+        theirs, steps = waiting.base, waiting.steps
+        if waiting.seen:
+            found, steps = waiting.judge(), waiting.possible_steps()
+            theirs, steps = waiting.seen.pop(0).leadership, steps[: found.steps or None]
+        if why is not None:
+            tracker.tally.uncomparable[why] += 1
+        else:
+            event = tracker.what(steps[-1]) if steps else NO_EVENT
+            ours = compare.after(waiting.base, steps)
+            tracker.tally.differs(difference(self._path(i), waiting.base, ours, theirs, event, reasons(steps)))
+        if why is None or theirs == waiting.base:
+            waiting.answered(steps[-1].happening if steps else tracker.number)
+        waiting.due_s = now + tracker.wait_s
+        tracker.rebase(i, waiting, theirs)
+        tracker.evaluate([i], now)
+
+    def _unclear(self, i: int, waiting: Waiting, deleting: Collection[str]) -> str | None:
+        """Why the partition cannot be compared; None where it can."""
+        row, tries = self.tracker.model.rows[i], self.tracker.tries
+        if self.tracker.model.name(i).topic in deleting:
+            return BEING_DELETED
+        if row.assignment.adding or row.assignment.removing:
+            return BEING_REASSIGNED
+        if waiting.doubt:
+            return waiting.doubt
+        if waiting.seen:
+            if waiting.hidden_isr_in_another_order(i, row, tries):
+                return ISR_UNSEEN
+            return BEGUN_BEFORE if self._begun_before(waiting) else None
+        if waiting.blurred:
+            return ISR_UNSEEN
+        return ORDER_UNKNOWN if waiting.nothing_in_another_order(i, row, tries) else None
+
+    def _begun_before(self, waiting: Waiting) -> bool:
+        """Whether a controller had something to do for the partition when the shadow began to read."""
+        tracker, base = self.tracker, waiting.base
+        if waiting.happened or waiting.due_s - tracker.began_s > 2 * tracker.wait_s:
+            return False
+        return base is None or bool({base.leader, *base.isr} - tracker.model.brokers.keys())
+
+    def _path(self, i: int) -> str:
+        name = self.tracker.model.name(i)
+        return paths.state(name.topic, name.partition)
