@@ -54,7 +54,7 @@ def _leader(cluster: Cluster, row: PartitionRow, unclean: bool, last: str | None
     if row.recovering:
         said += "; it was elected uncleanly and is still recovering"
     when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
-    return f"{said}; decided {when}" + (f": {last}" if last else "")
+    return f"{said}; decided {when}" + (f"; last change: {last}" if last else "")
 
 
 def _leaderless(cluster: Cluster, row: PartitionRow, unclean: bool) -> str:

@@ -24,7 +24,7 @@ from state_machines.cluster import Cluster
 
 log = logging.getLogger("regent.view")
 
-LOOK_S: Final = 2.0
+LOOK_S: Final = 0.5
 CONFIGS_S: Final = 30.0
 CONFIGS_PER_TURN: Final = 1_000
 MIN_ISR: Final = "min.insync.replicas"

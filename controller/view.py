@@ -52,7 +52,7 @@ class View:
         self._lines_dropped = lines_dropped
 
     async def keep_fresh(self) -> None:
-        """Looks at ZooKeeper every two seconds, for ever."""
+        """Looks at ZooKeeper twice a second, for ever."""
         while True:
             await self.refresh()
             await asyncio.sleep(LOOK_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Annotated
 
 import typer
@@ -45,5 +46,6 @@ def demo(
     try:
         code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep))
     except KeyboardInterrupt:
+        print("The demo is ended, nothing of it is left running.", file=sys.stderr)
         code = Exit.DETACHED
     raise typer.Exit(code)

@@ -65,7 +65,7 @@ def explained(found: dict[str, Any]) -> str:
     """An explanation in sentences."""
     row = found["partition"]
     lines = [
-        f"{row['topic']}-{row['partition']} is {row['state']}: {found['stateBecause']}",
+        f"{row['topic']}-{row['partition']} is {found['stateBecause']}",
         f"leader {cell(row.get('leader'))} (leader epoch {row['leaderEpoch']}): {found['leaderBecause']}",
         f"ISR {cell(row['isr'])} of replicas {cell(row['replicas'])}: {found['isrBecause']}",
     ]

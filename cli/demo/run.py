@@ -40,9 +40,12 @@ async def run(console: Console, *, keep: bool = False) -> int:
 
 
 async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
-    console.print("Left up until Ctrl-C:")
-    console.print(f"  brokers    {','.join(cluster.bootstrap)}")
-    console.print(f"  ZooKeeper  {cluster.connect}")
-    console.print(f"  regent     .venv/bin/regent --server {regent.socket} status")
-    console.print(f"  logs       {cluster.folder}")
+    console.print("Left up until Ctrl-C, which removes all of it, the logs too:")
+    for name, value in (
+        ("brokers", ",".join(cluster.bootstrap)),
+        ("ZooKeeper", cluster.connect),
+        ("regent", f".venv/bin/regent --config {regent.config} status"),
+        ("logs", str(cluster.folder)),
+    ):
+        console.print(f"  {name:<10} {value}", soft_wrap=True)
     await asyncio.Event().wait()

@@ -78,9 +78,26 @@ class Shutdowns:
                 self._confirm(happening, now)
             elif happening.at_s <= self.tracker.late_s(now):
                 self._withdrawn.update(dict.fromkeys(happening.who, now))
-                self.tracker.withdraw(happening, now)
+                self._withdraw(happening, now)
 
     def _confirm(self, happening: Happening, now: float) -> None:
         happening.confirmed = True
         matching, happening.matching = happening.matching, set()
         self.tracker.evaluate([i for i, _ in self.tracker.puzzling() if i in matching], now)
+
+    def _withdraw(self, happening: Happening, now: float) -> None:
+        """It did not happen: everything that was decided since is decided again without it."""
+        tracker = self.tracker
+        tracker.tally.events[happening.kind] -= 1
+        tracker.recent.remove(happening)
+        brokers = tracker.model.brokers
+        tracker.model.observe_brokers({b: known for b, known in brokers.items() if b not in happening.who})
+        tracker.model.observe_brokers(brokers)
+        for later in tracker.recent:
+            if later.number > happening.number:
+                later.shutting_down = later.shutting_down.difference(happening.who)
+        since = [i for i, w in tracker.waiting.items() if any(h.number >= happening.number for h in w.since)]
+        for i in since:
+            tracker.waiting[i].drop(happening)
+            tracker.plan(i, tracker.waiting[i])
+        tracker.evaluate(since, now)

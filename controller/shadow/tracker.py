@@ -300,19 +300,3 @@ class Tracker:
     def what(self, step: Step) -> str:
         """What a decision answers, for people."""
         return self._by_number[step.happening].what
-
-    def withdraw(self, happening: Happening, now: float) -> None:
-        """It did not happen: everything that was decided since is decided again without it."""
-        self.tally.events[happening.kind] -= 1
-        self.recent.remove(happening)
-        brokers = self.model.brokers
-        self.model.observe_brokers({b: known for b, known in brokers.items() if b not in happening.who})
-        self.model.observe_brokers(brokers)
-        for later in self.recent:
-            if later.number > happening.number:
-                later.shutting_down = later.shutting_down.difference(happening.who)
-        since = [i for i, w in self.waiting.items() if any(h.number >= happening.number for h in w.since)]
-        for i in since:
-            self.waiting[i].drop(happening)
-            self.plan(i, self.waiting[i])
-        self.evaluate(since, now)

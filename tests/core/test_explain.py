@@ -29,7 +29,7 @@ def test_a_healthy_partition() -> None:
     assert found.state == "ONLINE: its leader is registered"
     assert found.leader == (
         "broker 1 leads at leader epoch 4; it is the preferred replica, the first of the assignment; decided at "
-        "controller epoch 6: new partition: first live replica leads"
+        "controller epoch 6; last change: new partition: first live replica leads"
     )
     assert found.isr == "in sync are 1, 2, 3, all replicas"
     dies, shuts_down = found.would_change
@@ -153,7 +153,7 @@ def test_the_last_change_is_remembered_for_a_while() -> None:
     assert (recent.why(0), recent.why(1)) == ("later", None), "the batch before it went as a whole"
     recent.add(changes * 3)
     assert recent.why(3) == OFFLINE_IN_ISR
-    assert "decided in this term: leader lost" in said(cluster, last=recent.why(0))
+    assert "decided in this term; last change: leader lost" in said(cluster, last=recent.why(0))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
