@@ -131,7 +131,7 @@ async def test_an_explanation_names_the_rule_and_who_has_not_heard(tmp_path: Pat
         await dead.zk.close()
         await eventually(lambda: view.describe_partition("orders", 0).leader == 2)
         found = await view.explain("orders", 0)
-        assert "decided in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
+        assert "in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
         assert "1 is not: its broker is not registered" in found.isr_because
         await eventually(lambda: not daemon.reign or not daemon.reign.controller.channels.unacknowledged_by(0))
         assert (await view.explain("orders", 0)).waiting_for == []
