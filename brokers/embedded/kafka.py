@@ -20,7 +20,7 @@ CONTROLLER_SOCKET_TIMEOUT_MS: Final = 10_000
 _STARTED: Final = r"\[KafkaServer id=\d+\] started \("
 _REQUESTED: Final = "Starting controlled shutdown"
 _SUCCEEDED: Final = r"Controlled shutdown request returned successfully after (\d+)ms"
-_RETRIED: Final = r"Retrying controlled shutdown after the previous attempt failed"
+_RETRIED: Final = r"Retrying controlled shutdown \(\d+ retries remaining\)"
 
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, out

@@ -12,7 +12,7 @@ from brokers.embedded.kafka import ControlledShutdown, EmbeddedBroker
 from brokers.embedded.zookeeper import digest
 
 BEGIN = "INFO [KafkaServer id=1] Starting controlled shutdown (kafka.server.KafkaServer)\n"
-RETRY = "WARN [KafkaServer id=1] Retrying controlled shutdown after the previous attempt failed... (kafka.server)\n"
+RETRY = "INFO [KafkaServer id=1] Retrying controlled shutdown (2 retries remaining) (kafka.server.KafkaServer)\n"
 DONE = "INFO [KafkaServer id=1] Controlled shutdown request returned successfully after 24ms (kafka.server)\n"
 
 
