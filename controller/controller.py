@@ -75,6 +75,7 @@ class Controller:
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.waiting_topics: set[str] = set()
+        self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = ready
         self._rounds_max = conflict_rounds_max

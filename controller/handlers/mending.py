@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import chain
 
 from controller.controller import Controller
@@ -24,6 +24,7 @@ log = logging.getLogger("regent.controller")
 MEND_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
+RUNNING = "a running partition names a daemon among its replicas: reassign it while brokers hold the role"
 
 State = Leadership | Malformed | None
 States = dict[TopicPartition, State]
@@ -64,33 +65,52 @@ class Load:
             self.counted().update(b for a in partitions.values() for b in a.replicas)
 
 
-async def mend(c: Controller, topic: TopicAssignment, states: States, load: Load) -> TopicAssignment | None:
-    """The topic as it may be started, after the write that made it so; None where there is nothing to start.
+async def mend(c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load) -> list[TopicAssignment]:
+    """The topics as they may be started, after the writes that made them so; without those that must not start.
 
     Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
     znode changes or a broker comes.
     """
+    served: list[TopicAssignment] = []
+    waiting = list(topics)
     for _ in range(MEND_ROUNDS_MAX):
+        planned = {change.topic: (topic, change) async for topic, change in _plans(c, waiting, states, load, served)}
+        if not planned:
+            return served
+        outcome = await c.store.commit_topics([change for _, change in planned.values()], c.fence)
+        c.term.check()
+        served += [mended_as(c, *planned.pop(change.topic)) for change in outcome.applied]
+        waiting = await _again(c, [topic for topic, _ in planned.values()], states)
+    for topic in waiting:
+        c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
+        log.error("topic %s could not be mended: is its znode writable, is something else rewriting it?", topic.name)
+        served.append(without(c, topic, phantoms_of(c, topic, states)))
+    return served
+
+
+async def _plans(
+    c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load, served: list[TopicAssignment]
+) -> AsyncIterator[tuple[TopicAssignment, TopicChange]]:
+    """The rewrites that are needed; topics that need none, or cannot have one, go into ``served``."""
+    for topic in topics:
         phantoms = phantoms_of(c, topic, states)
         if not phantoms and not (c.ibp.topic_ids and topic.topic_id is None):
             c.waiting_topics.discard(topic.name)
-            return topic
-        change = plan_mend(c, topic, phantoms, load)
-        if change is None:
-            return await short_of_brokers(c, topic, phantoms, states)
-        outcome = await c.store.commit_topics([change], c.fence)
-        c.term.check()
-        if outcome.applied:
+            served.append(topic)
+        elif (change := plan_mend(c, topic, phantoms, load)) is not None:
             load.add(change.partitions)
-            return mended_as(c, topic, change)
-        [again] = await c.store.load_topics([topic.name])
-        if not isinstance(again, TopicAssignment) or again.czxid != topic.czxid:
-            return None
-        await read_new(c, [again], states)
-        topic = again
-    c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
-    log.error("topic %s could not be mended: is its znode writable, is something else rewriting it?", topic.name)
-    return without(c, topic, phantoms_of(c, topic, states))
+            yield topic, change
+        elif (rest := await short_of_brokers(c, topic, phantoms, states)) is not None:
+            served.append(rest)
+
+
+async def _again(c: Controller, topics: Sequence[TopicAssignment], states: States) -> list[TopicAssignment]:
+    """Topics as they are now; those that were recreated meanwhile are another event's."""
+    before = {topic.name: topic.czxid for topic in topics}
+    found = await c.store.load_topics(list(before)) if before else []
+    same = [t for t in found if isinstance(t, TopicAssignment) and t.czxid == before[t.name]]
+    await read_new(c, same, states)
+    return same
 
 
 def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
@@ -107,6 +127,25 @@ def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
     """Partitions that the model does not have and that never started."""
     names = {p: TopicPartition(topic.name, p) for p in topic.partitions}
     return {p: a for p, a in topic.partitions.items() if names[p] in states and states[names[p]] is None}
+
+
+def warn_of_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Once per term: partitions that a broker's controller started with a daemon's id; what runs is not rewritten."""
+    for topic in topics:
+        if topic.name not in c.warned_topics and names_any(topic, c.daemons):
+            fresh = fresh_of(topic, states)
+            running = [
+                p for p, a in topic.partitions.items() if p not in fresh and not c.daemons.isdisjoint(a.replicas)
+            ]
+            if running:
+                c.warned_topics.add(topic.name)
+                c.counters.failures[RUNNING] += len(running)
+                log.warning(
+                    "topic %s: %d running partitions name a daemon among their replicas (they were started while a "
+                    "broker held the role), so they have one replica less: reassign them while brokers hold the role",
+                    topic.name,
+                    len(running),
+                )
 
 
 def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:

@@ -9,7 +9,7 @@ import logging
 from functools import partial
 
 from controller.controller import Controller
-from controller.handlers.mending import Load, State, States, mend, read_new
+from controller.handlers.mending import Load, State, States, mend, read_new, warn_of_running
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.topic_change import new_partitions
@@ -89,7 +89,8 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> list[tuple[i
     states: States = {}
     await read_new(c, topics, states)
     load = Load(c, topics)
-    mended = [found for topic in topics if (found := await mend(c, topic, states, load)) is not None]
+    mended = await mend(c, topics, states, load)
+    warn_of_running(c, mended, states)
     rows = [i for topic in mended for i in c.cluster.observe_topic(topic)]
     return [(i, states[c.cluster.name(i)]) for i in rows]
 

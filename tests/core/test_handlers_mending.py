@@ -256,3 +256,28 @@ async def test_a_term_that_ends_while_mending_starts_nothing() -> None:
         assert ("auto", 0) not in w.led()
         with mock.patch.object(w.reign.channels, "tell", side_effect=AssertionError("a dead term speaks")):
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.seed("S4-85")
+@in_virtual_time
+async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> None:
+    async with world() as w:
+        for number in range(60):
+            await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
+        await running(w)
+        assert len({w.assignment(f"old-{number}").topic_id for number in range(60)}) == 60
+        assert len([ops for ops in w.active.script.writes if "old-0" in str(ops) or "old-59" in str(ops)]) == 1
+
+
+@pytest.mark.seed("S4-88")
+@in_virtual_time
+async def test_a_running_partition_that_names_a_daemon_is_served_and_reported() -> None:
+    """A broker that held the role meanwhile started it: what runs is only changed by a reassignment."""
+    async with world() as w:
+        await w.topic("late", (1, DAEMON), leaders=True, isr=(1,))
+        await w.expand("late", (2, DAEMON))
+        await running(w)
+        assert w.assignments()["late"] == {0: (1, DAEMON), 1: (2, 3)}
+        assert w.led()["late", 0] == (1, (1,))
+        assert w.counters.failures[mending.RUNNING] == 1
+        w.agreed()
