@@ -28,7 +28,7 @@ from state_machines.cluster import Cluster
 from state_machines.decision import Change, Decision, ReplicaMove
 from state_machines.draft import Decide, Draft
 from state_machines.partition import Unclean, never_unclean
-from state_machines.types import Broker, Leadership, TopicPartition
+from state_machines.types import Broker, Leadership
 
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")
@@ -215,7 +215,7 @@ class Controller:
             self.malformed(bad)
         return found.brokers
 
-    async def read_states(self, pairs: Sequence[TopicPartition]) -> list[Leadership | Malformed | None]:
+    async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
         """State znodes of partitions, read after a ``sync``; malformed ones are reported by path and watched."""
         found: list[Leadership | Malformed | None] = []
         while True:

@@ -124,6 +124,7 @@ def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield histogram("regent_event_queue_seconds", "Time an event waits for its handler", {"": c.queue_time})
     yield histogram("regent_event_seconds", "Time a handler takes", c.events, "event")
     yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": c.loop_lag})
+    yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", c.loop_lag.max_s)
 
 
 def _propagation(g: Gauges) -> Iterator[Metric]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
@@ -10,6 +12,8 @@ from state_machines.replica import ReplicaStateMachine
 from state_machines.types import Assignment, PartitionState, TopicAssignment
 
 CREATED = "new partition"
+
+_replicas = attrgetter("replicas")
 
 
 def new_partitions(draft: Draft, rows: Sequence[int]) -> None:
@@ -27,9 +31,9 @@ def new_partitions(draft: Draft, rows: Sequence[int]) -> None:
     replicas.bring_online(pairs, CREATED)
 
 
-def names_any(found: TopicAssignment, ids: Collection[int]) -> bool:
+def names_any(found: TopicAssignment, ids: frozenset[int]) -> bool:
     """Whether a topic's assignment names one of ``ids`` (of daemons: they host no replica)."""
-    return any(broker in ids for a in found.partitions.values() for broker in a.replicas)
+    return not ids.isdisjoint(chain.from_iterable(map(_replicas, found.partitions.values())))
 
 
 def repaired(

@@ -96,4 +96,4 @@ async def load_topics(c: Controller, since: int) -> None:
             topics.append(found)
     watched = [*(paths.topic(t.name) for t in topics), *c.malformed_below(paths.TOPICS)]
     await c.zk.watch(data=watched, since_zxid=since)
-    load(c, await bring_in(c, topics))
+    load(c, *await bring_in(c, topics))

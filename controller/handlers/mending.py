@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import chain
 
 from controller.controller import Controller
@@ -17,7 +17,7 @@ from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.decision import TopicChange
 from state_machines.topic_change import names_any, repaired
-from state_machines.types import Assignment, Leadership, TopicAssignment, TopicPartition
+from state_machines.types import Assignment, Leadership, TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
@@ -27,20 +27,25 @@ ID_GIVEN = "topic id given"
 RUNNING = "a running partition names a daemon among its replicas: reassign it while brokers hold the role"
 
 State = Leadership | Malformed | None
-States = dict[TopicPartition, State]
-"""State znodes of the partitions that the model does not have."""
+States = dict[str, dict[int, State]]
+"""By topic and partition: state znodes of the partitions that the model does not have."""
 
 
 async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
     """Reads the state znodes of the partitions that neither the model nor ``states`` has."""
-    pairs = [
-        name
-        for topic in topics
-        for p in topic.partitions
-        if (name := TopicPartition(topic.name, p)) not in states and c.cluster.find(*name) is None
-    ]
+    wanted = {topic.name: _unread(c, topic, states.setdefault(topic.name, {})) for topic in topics}
+    pairs = [(name, p) for name, partitions in wanted.items() for p in partitions]
     if pairs:
-        states.update(zip(pairs, await c.read_states(pairs), strict=True))
+        found = iter(await c.read_states(pairs))
+        for name, partitions in wanted.items():
+            states[name].update(zip(partitions, found, strict=False))
+
+
+def _unread(c: Controller, topic: TopicAssignment, read: Mapping[int, State]) -> Collection[int]:
+    known = c.cluster.topic(topic.name)
+    if known is None and not read:
+        return topic.partitions
+    return [p for p in topic.partitions if p not in read and c.cluster.find(topic.name, p) is None]
 
 
 class Load:
@@ -125,8 +130,8 @@ def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> Top
 
 def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
     """Partitions that the model does not have and that never started."""
-    names = {p: TopicPartition(topic.name, p) for p in topic.partitions}
-    return {p: a for p, a in topic.partitions.items() if names[p] in states and states[names[p]] is None}
+    read = states[topic.name]
+    return {p: a for p, a in topic.partitions.items() if p in read and read[p] is None}
 
 
 def warn_of_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:

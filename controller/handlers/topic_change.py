@@ -72,7 +72,8 @@ async def start_topics(c: Controller, names: list[str]) -> None:
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
-    found = [(i, state) for i, state in await bring_in(c, topics) if not isinstance(state, Malformed)]
+    rows, states = await bring_in(c, topics)
+    found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]
     c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]
     if waiting:
@@ -81,8 +82,8 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
         await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shown}")
 
 
-async def bring_in(c: Controller, topics: list[TopicAssignment]) -> list[tuple[int, State]]:
-    """Enters topics into the model, mended where needed; returns the new rows with the state znodes read for them.
+async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:
+    """Enters topics into the model, mended where needed; returns the new rows and the state znodes read for them.
 
     The model changes only after the last read and write: where the connection is lost before, the event is repeated.
     """
@@ -91,11 +92,18 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> list[tuple[i
     load = Load(c, topics)
     mended = await mend(c, topics, states, load)
     warn_of_running(c, mended, states)
-    rows = [i for topic in mended for i in c.cluster.observe_topic(topic)]
-    return [(i, states[c.cluster.name(i)]) for i in rows]
+    rows: list[int] = []
+    found: list[State] = []
+    for topic in mended:
+        added, read = c.cluster.observe_topic(topic), states[topic.name]
+        rows += added
+        found += [read[c.cluster.rows[i].partition] for i in added]
+    return rows, found
 
 
-def load(c: Controller, found: list[tuple[int, State]]) -> None:
+def load(c: Controller, rows: list[int], found: list[State]) -> None:
     """Initial states of rows; those of malformed znodes stay NonExistent, so that nothing is decided on them."""
-    good = [(i, state) for i, state in found if not isinstance(state, Malformed)]
-    c.cluster.load_leadership([i for i, _ in good], [state for _, state in good])
+    bad = {i for i, state in zip(rows, found, strict=True) if type(state) is Malformed}
+    if bad:
+        rows = [i for i in rows if i not in bad]
+    c.cluster.load_leadership(rows, [state for state in found if not isinstance(state, Malformed)])
