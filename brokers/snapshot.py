@@ -92,6 +92,11 @@ class Snapshots:
             self._cache.clear()
 
 
+Sinks = list[Callable[[bytes], None]]
+_Plan = tuple[bytes, Sinks, bool]
+"""The tail of the metadata entry, where LeaderAndIsr entries go, and whether a replica is offline."""
+
+
 class _Pieces:
     """Collects entries of the present topic and, topic by topic, the pieces of every body."""
 
@@ -102,7 +107,17 @@ class _Pieces:
         self._metadata_pieces: list[bytes] = []
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_pieces: dict[int, list[bytes]] = {broker: [] for broker in brokers}
-        self.sinks: dict[int, Callable[[bytes], None]] = {b: entries.append for b, entries in self._leads.items()}
+
+    def plan(self, i: int) -> _Plan:
+        """What rows with the assignment of row ``i`` have in common."""
+        replicas, offline = self._view.rows[i].assignment.replicas, self._view.offline_replicas(i)
+        told = [self._leads[broker].append for broker in replicas if broker in self._leads]
+        return metadata_tail(offline), told, bool(offline)
+
+    def sinks_of_running(self, i: int) -> Sinks:
+        """Those of the row's replicas that were not told to stop."""
+        replicas = self._view.rows[i].assignment.replicas
+        return [self._leads[b].append for b in replicas if b in self._leads and not self._view.stopped(i, b)]
 
     def flush(self, topic: int, rows: range) -> None:
         """Ends the topic whose rows were just collected; cheap for small topics on many brokers too."""
@@ -118,6 +133,8 @@ class _Pieces:
                 entries.clear()
 
     def _touched(self, rows: range) -> Iterable[int]:
+        if len(rows) == 1:
+            return self._view.rows[rows[0]].assignment.replicas
         if len(rows) * 4 >= len(self._leads):
             return self._leads
         return {broker for i in rows for broker in self._view.rows[i].assignment.replicas}
@@ -128,10 +145,6 @@ class _Pieces:
         return Turn(first, last, body(self._metadata_pieces) if self._metadata_pieces else None, leads)
 
 
-def _ignore(_: bytes) -> None:
-    """Sink of entries for replicas that are not being told."""
-
-
 def encode_turn(
     view: ClusterView, encoder: PartitionEncoder, first: int, rows_max: int, brokers: Collection[int]
 ) -> Turn:
@@ -140,10 +153,10 @@ def encode_turn(
     It ends early before a topic that the turn holds already (partitions that were added later stand apart), because
     a request must not name a topic twice.
     """
-    rows, offline_replicas = view.rows, view.offline_replicas
+    rows, any_stopped = view.rows, view.any_stopped
     pieces = _Pieces(view, encoder, brokers)
-    add_metadata, sink_of = pieces.metadata.append, pieces.sinks.get
-    lead_tail = encoder.leader_and_isr_tail
+    add_metadata, lead_tail = pieces.metadata.append, encoder.leader_and_isr_tail
+    plans: dict[int, _Plan] = {}  # by the identity of an assignment, which its row keeps alive
     topic, start, last = NO_TOPIC, first, min(first + rows_max, len(rows))
     seen: set[int] = set()
     for i in range(first, last):
@@ -157,15 +170,13 @@ def encode_turn(
             seen.add(topic)
         if row.version == NO_VERSION or row.state is _NON_EXISTENT:
             continue
-        fields, assignment, offline = head(row), row.assignment, offline_replicas(i)
-        add_metadata(fields + metadata_tail(offline))
+        key, fields = id(row.assignment), head(row)
+        tail, sinks, offline = plans.get(key) or plans.setdefault(key, pieces.plan(i))
+        add_metadata(fields + tail)
+        if any_stopped and (offline or row.state is not _ONLINE):
+            sinks = pieces.sinks_of_running(i)
         entry = fields + lead_tail(row)
-        if offline or row.state is not _ONLINE:
-            for broker in assignment.replicas:
-                if not view.stopped(i, broker):
-                    sink_of(broker, _ignore)(entry)
-        else:
-            for broker in assignment.replicas:
-                sink_of(broker, _ignore)(entry)
+        for add in sinks:
+            add(entry)
     pieces.flush(topic, range(start, last))
     return pieces.finish(first, last)

@@ -16,7 +16,6 @@ from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration
 from metadata_store.codecs.features import Features
-from metadata_store.codecs.state import Intern
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.port import ZooKeeper
@@ -54,6 +53,10 @@ class KafkaStore:
         """Every registered broker."""
         return await reads.read_brokers(self.zk)
 
+    async def topic_names(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return await reads.topic_names(self.zk)
+
     @overload
     async def load_topics(self) -> list[TopicAssignment | Malformed]: ...
     @overload
@@ -64,14 +67,12 @@ class KafkaStore:
         """Topics by name, in order, None where there is none; without names every topic that exists."""
         if names is not None:
             return await reads.read_topics(self.zk, names)
-        found = await reads.read_topics(self.zk, await reads.topic_names(self.zk))
+        found = await reads.read_topics(self.zk, await self.topic_names())
         return [topic for topic in found if topic is not None]
 
-    async def load_states(
-        self, partitions: Sequence[tuple[str, int]], intern: Intern | None = None
-    ) -> list[Leadership | Malformed | None]:
-        """Leaderships in order; None where a partition has no state znode. ``intern`` shares equal ISRs."""
-        return await reads.read_states(self.zk, partitions, intern)
+    async def load_states(self, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+        """Leaderships in order; None where a partition has no state znode."""
+        return await reads.read_states(self.zk, partitions)
 
     async def load_isr_changes(self, names: Iterable[str]) -> list[list[TopicPartition] | Malformed]:
         """What children of ``/isr_change_notification`` name (IBP below 2.7-IV2)."""

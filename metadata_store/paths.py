@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 CONTROLLER: Final = "/controller"
@@ -65,6 +66,11 @@ def partition(name: str, number: int) -> str:
 def state(name: str, number: int) -> str:
     """Leader, ISR and epochs of a partition."""
     return f"{TOPICS}/{name}/partitions/{number}/state"
+
+
+def states(partitions: Iterable[tuple[str, int]]) -> list[str]:
+    """:func:`state` of many partitions."""
+    return [f"/brokers/topics/{name}/partitions/{number}/state" for name, number in partitions]
 
 
 def partition_of_state(path: str) -> tuple[str, int] | None:

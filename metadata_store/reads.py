@@ -12,7 +12,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker
 from metadata_store.codecs.config import Config, decode_config
 from metadata_store.codecs.notifications import decode_partitions
-from metadata_store.codecs.state import Intern, decode_state
+from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
 from metadata_store.errors import Code
 from metadata_store.port import Node, ZooKeeper
@@ -82,14 +82,10 @@ async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignme
     ]
 
 
-async def read_states(
-    zk: ZooKeeper, partitions: Sequence[tuple[str, int]], intern: Intern | None = None
-) -> list[Leadership | Malformed | None]:
-    """State znodes in order; None where there is none. ``intern`` shares equal ISRs (by default within the call)."""
-    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    share = intern or (lambda isr: shared.setdefault(isr, isr))
-    wanted = [paths.state(topic, partition) for topic, partition in partitions]
-    found = await zk.read_decoded(wanted, lambda data, version: decode_state(data, version, share))
+async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+    """State znodes in order; None where there is none."""
+    wanted = paths.states(partitions)
+    found = await zk.read_decoded(wanted, decode_state)
     return [
         state if type(state) is Leadership else _no_leadership(path, state)
         for path, state in zip(wanted, found, strict=True)

@@ -50,6 +50,10 @@ class ClusterView(Protocol):
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not live."""
 
+    @property
+    def any_stopped(self) -> bool:
+        """Whether :meth:`stopped` may be true of any replica."""
+
     def stopped(self, i: int, broker: int) -> bool:
         """Whether the replica was told StopReplica and must not be told LeaderAndIsr."""
 
@@ -190,12 +194,11 @@ class Audience:
                 self.feed.changed([move.entity])
 
     def _lead(self, change: Change) -> None:
-        i, row, view = change.entity, change.after, self.view
-        replicas, is_new = row.assignment.replicas, change.is_new or change.creates
-        recipients = self._recipients.get(replicas) or self._recipients_of(replicas)
-        ordinary = row.state is _ONLINE and not view.offline_replicas(i)
-        for broker, outbox in recipients:
-            if ordinary or not view.stopped(i, broker):
+        i, replicas = change.entity, change.after.assignment.replicas
+        is_new = change.is_new or change.before.version == NO_VERSION
+        stops = self.view.any_stopped
+        for broker, outbox in self._recipients.get(replicas) or self._recipients_of(replicas):
+            if not (stops and self.view.stopped(i, broker)):
                 outbox.add_lead(i, is_new=is_new)
 
     def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, Outbox], ...]:

@@ -56,7 +56,9 @@ class Cluster:
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._interned: dict[object, object] = {}
+        self._plain: dict[tuple[int, ...], Assignment] = {}
+        self._moving: dict[Assignment, Assignment] = {}
+        self._isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     # -- reading
 
@@ -87,17 +89,12 @@ class Cluster:
         return next((i for i in topic.rows if self.rows[i].partition == partition), None)
 
     def hosted(self, broker: int) -> list[int]:
-        """Rows with a replica on ``broker``: a scan, once per distinct assignment."""
-        hosts: dict[tuple[int, ...], bool] = {}
-        found: list[int] = []
-        for i, row in enumerate(self.rows):
-            replicas = row.assignment.replicas
-            here = hosts.get(replicas)
-            if here is None:
-                here = hosts[replicas] = broker in replicas
-            if here and row.state is not _NON_EXISTENT:
-                found.append(i)
-        return found
+        """Rows with a replica on ``broker``: a scan, asked once per distinct assignment."""
+        distinct = {id(row.assignment): row.assignment for row in self.rows}
+        hosting = {key for key, assignment in distinct.items() if broker in assignment.replicas}
+        return [
+            i for i, row in enumerate(self.rows) if id(row.assignment) in hosting and row.state is not _NON_EXISTENT
+        ]
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
@@ -109,17 +106,21 @@ class Cluster:
 
     def replica_state(self, i: int, broker: int) -> ReplicaState:
         """State of a replica: the exception where there is one, else implied."""
-        state = self.replica_states.get((i, broker))
-        if state is not None:
+        if self.replica_states and (state := self.replica_states.get((i, broker))) is not None:
             return state
         row = self.rows[i]
         if row.state is _NON_EXISTENT or broker not in row.assignment.replicas:
             return ReplicaState.NON_EXISTENT
         return ReplicaState.ONLINE if broker in self.brokers else ReplicaState.OFFLINE
 
+    @property
+    def any_stopped(self) -> bool:
+        """Whether there are exceptions at all."""
+        return bool(self.replica_states)
+
     def stopped(self, i: int, broker: int) -> bool:
         """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
-        return bool(self.replica_states) and self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
+        return self.any_stopped and self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
 
     def preferred_imbalance(self) -> int:
         """Partitions not led by their first replica (Kafka's PreferredReplicaImbalanceCount)."""
@@ -157,10 +158,10 @@ class Cluster:
         if index is None:
             index = self.topic_index[found.name] = len(self.topics)
             old: Sequence[int] = ()
+            added = sorted(found.partitions)
         else:
             old = self.topics[index].rows
-        known = {self.rows[i].partition for i in old}
-        added = [p for p in sorted(found.partitions) if p not in known]
+            added = sorted(found.partitions.keys() - {self.rows[i].partition for i in old})
         start = len(self.rows)
         self.rows.extend(PartitionRow(index, p, self.intern(found.partitions[p]), _NON_EXISTENT) for p in added)
         fresh = range(start, len(self.rows))
@@ -191,8 +192,11 @@ class Cluster:
 
     def load_leadership(self, rows: Iterable[int], found: Iterable[Leadership | None]) -> None:
         """Initial states of rows (S4-67): New without a state znode, Online with a registered leader, else Offline."""
+        all_rows, placed, leaderless = self.rows, self._placed, self.leaderless
         for i, leadership in zip(rows, found, strict=True):
-            self._place(i, leadership)
+            row = all_rows[i] = placed(all_rows[i], leadership)
+            if row.state is not _ONLINE:
+                leaderless.add(i)
 
     def observe_leadership(self, i: int, found: Leadership | None) -> Change | None:
         """A state znode as read again; the change that everybody must be told, or None where nothing is new.
@@ -218,25 +222,24 @@ class Cluster:
                 self._place(i, leadership_of(self.rows[i]))
 
     def _place(self, i: int, found: Leadership | None) -> None:
-        row = self.rows[i]
+        row = self.rows[i] = self._placed(self.rows[i], found)
+        (self.leaderless.discard if row.state is _ONLINE else self.leaderless.add)(i)
+
+    def _placed(self, row: PartitionRow, found: Leadership | None) -> PartitionRow:
         if found is None:
-            self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, PartitionState.NEW)
-            self.leaderless.add(i)
-            return
-        online = found.leader in self.brokers
-        self.rows[i] = PartitionRow(
+            return PartitionRow(row.topic, row.partition, row.assignment, PartitionState.NEW)
+        return PartitionRow(
             row.topic,
             row.partition,
             row.assignment,
-            _ONLINE if online else PartitionState.OFFLINE,
+            _ONLINE if found.leader in self.brokers else PartitionState.OFFLINE,
             found.leader,
             found.leader_epoch,
-            self.intern_isr(found.isr),
+            self._isrs.setdefault(found.isr, found.isr),
             found.controller_epoch,
             found.version,
             found.recovering,
         )
-        (self.leaderless.discard if online else self.leaderless.add)(i)
 
     # -- committed decisions
 
@@ -265,11 +268,12 @@ class Cluster:
 
     # -- interning
 
-    def intern(self, assignment: Assignment) -> Assignment:
-        """One object per distinct assignment, so that equal ones are identical and memory is shared."""
-        key = (assignment.replicas, assignment.adding, assignment.removing)
-        return self._interned.setdefault(key, assignment)  # type: ignore[return-value]
-
     def intern_isr(self, isr: tuple[int, ...]) -> tuple[int, ...]:
         """One tuple per distinct ISR."""
-        return self._interned.setdefault(isr, isr)  # type: ignore[return-value]
+        return self._isrs.setdefault(isr, isr)
+
+    def intern(self, assignment: Assignment) -> Assignment:
+        """One object per distinct assignment, so that equal ones are identical and memory is shared."""
+        if assignment.adding or assignment.removing:
+            return self._moving.setdefault(assignment, assignment)
+        return self._plain.setdefault(assignment.replicas, assignment)

@@ -9,6 +9,7 @@ from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
+from state_machines.types import PartitionState
 
 LEAVES = "its broker shuts down"
 
@@ -30,8 +31,10 @@ def remaining(cluster: Cluster, broker: int) -> list[int]:
     """What it still leads and could be led elsewhere: the answer of the ControlledShutdown request."""
     return [
         i
-        for i in cluster.hosted(broker)
-        if cluster.rows[i].leader == broker
-        and len(cluster.rows[i].assignment.replicas) > 1
-        and cluster.rows[i].has_leadership
+        for i, row in enumerate(cluster.rows)
+        if row.leader == broker
+        and row.state is not PartitionState.NON_EXISTENT
+        and broker in row.assignment.replicas
+        and len(row.assignment.replicas) > 1
+        and row.has_leadership
     ]

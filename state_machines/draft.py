@@ -128,8 +128,9 @@ class Draft:
 
     def replica(self, i: int, broker: int) -> ReplicaState:
         """State of a replica as drawn so far."""
-        drawn = self._replicas.get((i, broker))
-        return drawn.state if drawn is not None else self.cluster.replica_state(i, broker)
+        if self._replicas and (drawn := self._replicas.get((i, broker))) is not None:
+            return drawn.state
+        return self.cluster.replica_state(i, broker)
 
     def move_replica(self, move: ReplicaMove) -> None:
         """Draws a replica's state; a later one of the same replica replaces it, what it is to be told stays."""

@@ -45,12 +45,10 @@ class StateMachine(Generic[State, Entity]):
 
     def movable(self, entities: Iterable[Entity], target: State) -> list[Entity]:
         """Those of ``entities`` that may go to ``target``; each of the others is refused by itself."""
-        valid = self.VALID_PREVIOUS[target]
+        valid, state_of = self.VALID_PREVIOUS[target], self.state
         legal: list[Entity] = []
-        for entity in entities:
-            if not self.draft.covers(self.row_of(entity)):
-                continue
-            state = self.state(entity)
+        for entity in self._covered(entities):
+            state = state_of(entity)
             if state in valid:
                 legal.append(entity)
             else:
@@ -58,6 +56,12 @@ class StateMachine(Generic[State, Entity]):
         if self.draft.trace is not None:
             self.draft.trace += [self.transition(entity, target) for entity in legal]
         return legal
+
+    def _covered(self, entities: Iterable[Entity]) -> Iterable[Entity]:
+        """Those that the draft may draw."""
+        if self.draft.only is None:
+            return entities
+        return [entity for entity in entities if self.draft.covers(self.row_of(entity))]
 
 
 class _Illegal(dict[tuple[str, IntEnum, IntEnum], str]):

@@ -20,6 +20,11 @@ from state_machines.types import TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
+FIRST_TOPICS = 200
+"""Topics read before it is known how large they are."""
+TURN_ROWS = 20_000
+"""Partitions that are entered into the model in one turn of the loop: about 40 ms."""
+
 
 async def take_office(c: Controller) -> None:
     """Loads the model, elects, tells every broker everything."""
@@ -87,13 +92,19 @@ async def load_brokers(c: Controller) -> None:
 
 
 async def load_topics(c: Controller, since: int) -> None:
-    """Topics and leaderships into the model, with a data watch on each topic."""
-    topics: list[TopicAssignment] = []
-    for found in await c.store.load_topics():
-        if isinstance(found, Malformed):
-            c.malformed(found)
-        else:
-            topics.append(found)
-    watched = [*(paths.topic(t.name) for t in topics), *c.malformed_below(paths.TOPICS)]
-    await c.zk.watch(data=watched, since_zxid=since)
-    load(c, *await bring_in(c, topics))
+    """Topics and leaderships into the model, some 20,000 partitions at a time, with a data watch on each topic."""
+    names = await c.store.topic_names()
+    watched: list[str] = []
+    done, count = 0, FIRST_TOPICS
+    while done < len(names):
+        topics: list[TopicAssignment] = []
+        for found in await c.store.load_topics(names[done : done + count]):
+            if isinstance(found, Malformed):
+                c.malformed(found)
+            elif found is not None:
+                topics.append(found)
+        watched += [paths.topic(topic.name) for topic in topics]
+        load(c, *await bring_in(c, topics))
+        done += count
+        count = max(1, TURN_ROWS * done // max(done, len(c.cluster.rows)))
+    await c.zk.watch(data=[*watched, *c.malformed_below(paths.TOPICS)], since_zxid=since)

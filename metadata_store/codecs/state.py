@@ -6,7 +6,6 @@ znode too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -15,8 +14,6 @@ from msgspec import Struct
 
 from metadata_store.codecs.base import BAD_DATA, Int32, Malformed, NonNegative, reason, require_version
 from state_machines.types import Leadership
-
-Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 VERSION: Final = 1
 RECOVERED: Final = 0
@@ -36,19 +33,16 @@ class _State(Struct, gc=False):
 _decode = msgspec.json.Decoder(_State).decode
 
 
-def decode_state(
-    data: bytes | None, version: int, intern: Intern | None = None, path: str = ""
-) -> Leadership | Malformed:
-    """Leadership of a partition; ``version`` is the znode's (the partition epoch), ``intern`` shares equal ISRs."""
+def decode_state(data: bytes | None, version: int, path: str = "") -> Leadership | Malformed:
+    """Leadership of a partition; ``version`` is the znode's (the partition epoch)."""
     try:
         state = _decode(data)  # type: ignore[arg-type]  # None raises TypeError
         if state.version != VERSION or state.leader_recovery_state not in (RECOVERED, RECOVERING):
             _refuse(state)
     except BAD_DATA as error:
         return Malformed(path, reason(error))
-    isr = state.isr if intern is None else intern(state.isr)
     recovering = state.leader_recovery_state == RECOVERING
-    return Leadership(state.leader, state.leader_epoch, isr, state.controller_epoch, version, recovering)
+    return Leadership(state.leader, state.leader_epoch, state.isr, state.controller_epoch, version, recovering)
 
 
 def _refuse(state: _State) -> None:

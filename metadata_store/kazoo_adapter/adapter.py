@@ -79,7 +79,7 @@ class KazooZooKeeper(Session):
     async def _replies(self, paths: Sequence[str], paths_max: int) -> AsyncIterator[tuple[Reply, int]]:
         """Answers in the form of MultiRead, in order, each with the number of paths that it covers."""
         transport = self._open()
-        raw = [(self._path(path)).encode() for path in paths]
+        raw = self._raw(paths)
         send = partial(transport.send, writes=False)
         if await self._supports_multi_read(transport):
             async for reply, count in answers(send, multi_reads(raw, paths_max), IN_FLIGHT_MAX):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Final
 
 from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost, ZkError, ZxidWentBack
@@ -200,6 +201,12 @@ class Session:
         if not path.startswith("/"):
             raise ValueError(f"the path {path!r} does not begin with a slash")
         return (self.chroot + path if path != "/" else self.chroot) or "/"
+
+    def _raw(self, paths: Sequence[str]) -> list[bytes]:
+        """Many paths as the server knows them."""
+        if self.chroot or not all(map(str.startswith, paths, repeat("/"))):
+            return [self._path(path).encode() for path in paths]
+        return [path.encode() for path in paths]
 
     async def _send(self, opcode: int, body: bytes, path: str, *, writes: bool = False) -> Reply:
         """One request and its answer; raises :class:`ZkError` where it is an error."""

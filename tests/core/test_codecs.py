@@ -58,16 +58,6 @@ def test_state_is_written_without_a_recovery_state_unless_it_recovers() -> None:
     assert decode_state(recovering.replace(b":1}", b":0}"), 0) == Leadership(2, 7, (2,), 3, 0)
 
 
-def test_equal_isrs_are_shared() -> None:
-    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    first, second = (
-        decode_state(encode_state(1, epoch, (1, 2), 1), 0, lambda isr: shared.setdefault(isr, isr)) for epoch in (1, 2)
-    )
-    assert isinstance(first, Leadership)
-    assert isinstance(second, Leadership)
-    assert first.isr is second.isr
-
-
 def test_topic_of_every_version() -> None:
     v1 = b'{"version":1,"partitions":{"1":[2,1],"0":[1,2]}}'
     assert decode_topic("", "t", v1, 4, 5) == TopicAssignment(

@@ -124,10 +124,10 @@ def test_found_without_a_live_leader_it_is_elected() -> None:
 @pytest.mark.seed("S4-88")
 def test_a_daemons_id_among_the_replicas_is_replaced() -> None:
     found = topic("t", [(DAEMON, 1), (2, DAEMON), (1, 2)])
-    assert names_any(found, {DAEMON})
+    assert names_any(found, frozenset({DAEMON}))
     mended = repaired(found, {DAEMON}, live=[1, 2, 3], load={1: 9, 2: 5, 3: 0})
     assert mended == {0: Assignment((3, 1)), 1: Assignment((2, 3)), 2: Assignment((1, 2))}
-    assert not names_any(TopicAssignment("t", None, mended, 0, 0), {DAEMON})
+    assert not names_any(TopicAssignment("t", None, mended, 0, 0), frozenset({DAEMON}))
 
 
 @pytest.mark.seed("S4-88")
@@ -148,4 +148,4 @@ def test_more_replicas_than_brokers_cannot_be_mended() -> None:
 def test_two_daemons_in_one_assignment() -> None:
     found = topic("t", [(DAEMON, 2, DAEMON + 1)])
     assert repaired(found, {DAEMON, DAEMON + 1}, live=[1, 2, 3], load={}) == {0: Assignment((1, 2, 3))}
-    assert not names_any(topic("t", [(1, 2)]), {DAEMON})
+    assert not names_any(topic("t", [(1, 2)]), frozenset({DAEMON}))

@@ -120,6 +120,8 @@ class FakeCluster:
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         return self.offline.get(i, ())
 
+    any_stopped = False
+
     def stopped(self, i: int, broker: int) -> bool:
         return False
 
