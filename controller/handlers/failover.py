@@ -20,8 +20,8 @@ from state_machines.types import TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
-FIRST_TOPICS = 200
-"""Topics read before it is known how large they are."""
+FIRST_TOPICS = 10
+"""Topics read before it is known how large they are: some have 10,000 partitions."""
 TURN_ROWS = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
