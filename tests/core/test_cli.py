@@ -222,9 +222,9 @@ def test_a_refusal_of_the_daemon(regent: Regent, view: DaemonDouble) -> None:
 
 
 def test_ctrl_c_detaches(regent: Regent) -> None:
-    process = subprocess.Popen(
-        [*REGENT, "status", "--watch", "0.2", "-o", "json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    in_foreground = ["env", "--default-signal=INT"]  # jobs of a shell in the background ignore it
+    command = [*in_foreground, *REGENT, "status", "--watch", "0.2", "-o", "json"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"{\n"
     process.send_signal(signal.SIGINT)

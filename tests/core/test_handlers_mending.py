@@ -266,7 +266,7 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> N
             await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
         await running(w)
         assert len({w.assignment(f"old-{number}").topic_id for number in range(60)}) == 60
-        assert len([ops for ops in w.active.script.writes if "old-0" in str(ops) or "old-59" in str(ops)]) == 1
+        assert len([ops for ops in w.active.script.writes if "/old-" in str(ops)]) <= 3
 
 
 @pytest.mark.seed("S4-88")
