@@ -65,6 +65,7 @@ class Channel:
         self._wake = asyncio.Event()
         self._link = Link(broker, shared, self._wake.set)
         self._next_seal_s = 0.0
+        self._due = asyncio.Event()
         self._refused: set[int] = set()
         self._behind_since_s: float | None = None
         self._sealed_since_s: float | None = None
@@ -91,6 +92,11 @@ class Channel:
         if self._behind_since_s is None and self._audience.behind(self.outbox):
             self._behind_since_s = self._shared.now_s()
         self._wake.set()
+
+    def hurry(self) -> None:
+        """Nothing more is coming for now: the next seal need not wait."""
+        self._next_seal_s = 0.0
+        self._due.set()
 
     @property
     def quiet(self) -> bool:
@@ -129,7 +135,7 @@ class Channel:
         if waiting and now_s >= self._next_seal_s:
             await self._sending(self._seal())
         elif waiting and not snapshot:
-            await asyncio.sleep(self._next_seal_s - now_s)
+            await self._until_due(self._next_seal_s - now_s)
         elif not waiting and not snapshot:
             await self._idle()
         if snapshot:
@@ -150,6 +156,15 @@ class Channel:
         self._sealed_since_s = None
         self._shared.progressed()
 
+    async def _until_due(self, seconds: float) -> None:
+        """Waits for the next seal's time, or for :meth:`hurry`."""
+        self._due.clear()
+        timer = asyncio.get_running_loop().call_later(seconds, self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
+
     async def _idle(self) -> None:
         """Waits for work; a lost connection is made again at once, so that ``connected`` tells the truth."""
         if self._link.lost:
@@ -159,7 +174,7 @@ class Channel:
 
     async def _seal(self) -> None:
         shared, outbox = self._shared, self.outbox
-        self._next_seal_s = shared.now_s() + shared.settings.seal_interval_ms / 1000
+        self._next_seal_s = shared.now_s() + shared.seal_interval_s
         if outbox.lead:
             await self._tell_live_list()
         held = self._held_back()
@@ -198,6 +213,9 @@ class Channel:
     async def _turn(self) -> None:
         outbox = self.outbox
         await self._tell_live_list()
+        while new := outbox.take_new(REQUEST_ROWS_MAX):  # the turn would tell them as old ones
+            await self._tell_leaders(new, self._shared.sealer.leader_and_isr(new))
+            await self._tell_live_list()
         turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
         self._heard_turn = True
         await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))

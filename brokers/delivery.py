@@ -26,6 +26,7 @@ class ChannelSettings(Struct, frozen=True):
     ``listeners``: names in order of preference (the control-plane listener where there is one, then the inter-broker
     listener). ``own_endpoints``: what brokers are told as the controller's address, by listener name; empty = the
     controller is not listed. ``rack``: its rack, used as soon as a broker has one; None = the most common one.
+    ``bulk_seal_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming.
     """
 
     controller_id: int
@@ -39,6 +40,7 @@ class ChannelSettings(Struct, frozen=True):
     retry_backoff_ms: int = 100
     retry_backoff_ms_max: int = 1_000
     seal_interval_ms: int = 20
+    bulk_seal_interval_ms: int = 60
     snapshot_turn_partitions: int = TURN_ROWS
 
 
@@ -95,12 +97,19 @@ class Shared:
         self.sealer = Sealer(audience, settings.ibp, settings.seal_interval_ms)
         self.snapshots = Snapshots(audience, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
+        self.more_coming = 0
         self._live: tuple[int, bytes] = (0, b"")
 
     @staticmethod
     def now_s() -> float:
         """The event loop's clock."""
         return asyncio.get_running_loop().time()
+
+    @property
+    def seal_interval_s(self) -> float:
+        """Shortest time between two seals to one broker."""
+        settings = self.settings
+        return (settings.bulk_seal_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
 
     def progressed(self) -> None:
         """A seal or a turn was acknowledged."""

@@ -175,8 +175,9 @@ def encode_turn(
         add_metadata(fields + tail)
         if any_stopped and (offline or row.state is not _ONLINE):
             sinks = pieces.sinks_of_running(i)
-        entry = fields + lead_tail(row)
-        for add in sinks:
-            add(entry)
+        if sinks:
+            entry = fields + lead_tail(row)
+            for add in sinks:
+                add(entry)
     pieces.flush(topic, range(start, last))
     return pieces.finish(first, last)

@@ -161,6 +161,7 @@ class Candidate:
             daemons=daemons,
             advertised=d.advertised(),
             ask=self._ask,
+            transport=d.transport,
         )
         why = await self._serve(reign)
         d.counters.resignations[why.partition(":")[0]] += 1

@@ -12,6 +12,8 @@ from state_machines.types import PartitionRow, PartitionState
 
 TURN_ROWS: Final = 20_000
 """Rows that are counted between two turns of the loop: some milliseconds."""
+REST_TIMES: Final = 9
+"""After a count nothing is counted for so many times as long as it took: a tenth of the time at the most."""
 
 
 class Census:
@@ -44,31 +46,55 @@ class Census:
             for broker in replicas:
                 self.hosts[broker] += count
 
+    def add(self, other: Census) -> None:
+        """Adds what was counted apart."""
+        self.under_replicated += other.under_replicated
+        self.not_preferred += other.not_preferred
+        self.leads += other.leads
+        self.hosts += other.hosts
+
 
 class Counted:
-    """The census of the present model: exact at once where it is small, else the last one that was completed."""
+    """The census of the present model: exact at once where it is small, else the last one that was completed.
+
+    A turn's rows are counted again only where one of them is another object than it was at the last count.
+    """
 
     def __init__(self) -> None:
         self._of: Cluster | None = None
         self._last: Census | None = None
+        self._turns: list[tuple[list[PartitionRow], Census]] = []
+        self._due_s = 0.0
 
     def of(self, cluster: Cluster) -> Census | None:
         """Counts of ``cluster``, or None while a large one was not counted yet."""
         if len(cluster.rows) <= TURN_ROWS:
-            census = Census()
-            census.count(cluster.rows)
-            return census
+            return counted(cluster.rows)
         return self._last if cluster is self._of else None
 
     async def refresh(self, cluster: Cluster) -> None:
         """Counts a large model in turns; what changes meanwhile is counted before or after its change."""
-        if len(cluster.rows) <= TURN_ROWS:
+        now_s = asyncio.get_running_loop().time
+        began_s = now_s()
+        if len(cluster.rows) <= TURN_ROWS or (cluster is self._of and began_s < self._due_s):
             return
-        census = Census()
-        for start in range(0, len(cluster.rows), TURN_ROWS):
-            census.count(cluster.rows[start : start + TURN_ROWS])
+        known = self._turns if cluster is self._of else []
+        census, turns = Census(), []
+        for at, start in enumerate(range(0, len(cluster.rows), TURN_ROWS)):
+            rows = cluster.rows[start : start + TURN_ROWS]
+            turn = known[at] if at < len(known) and known[at][0] == rows else (rows, counted(rows))
+            turns.append(turn)
+            census.add(turn[1])
             await asyncio.sleep(0)
-        self._of, self._last = cluster, census
+        self._of, self._last, self._turns = cluster, census, turns
+        self._due_s = now_s() + REST_TIMES * (now_s() - began_s)
+
+
+def counted(rows: Sequence[PartitionRow]) -> Census:
+    """The census of rows."""
+    census = Census()
+    census.count(rows)
+    return census
 
 
 def partitions_of(cluster: Cluster) -> int:

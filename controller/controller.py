@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 
 import anyio
 
@@ -145,7 +145,20 @@ class Controller:
         self._enter(decision.moves, unwritten, report)
         self.channels.metadata_changed(decision.metadata)
         pending = set(written)
-        commit = self.store.commit(decision.writes, self.cluster.name, self.fence, writes_max=writes_max)
+        with self.channels.more_coming() if len(written) > writes_max else nullcontext():
+            await self._write(decision.writes, stops, pending, report, writes_max)
+        return pending
+
+    async def _write(
+        self,
+        writes: Sequence[Change],
+        stops: Mapping[int, Sequence[ReplicaMove]],
+        pending: set[int],
+        report: Report,
+        writes_max: int,
+    ) -> None:
+        """Enters and settles each outcome; what is settled leaves ``pending``."""
+        commit = self.store.commit(writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
             async with aclosing(commit) as outcomes:
                 async for outcome in outcomes:
@@ -155,7 +168,6 @@ class Controller:
                     self._settle(outcome, pending, report)
         except NotConnected:
             self.term.check()
-        return pending
 
     def _settle(self, outcome: StateOutcome, pending: set[int], report: Report) -> None:
         """Counts an outcome. What this decision cannot change is given up: tried again at the entity's next event."""

@@ -16,6 +16,7 @@ import anyio
 
 from brokers.controller_listener import ControllerListener
 from brokers.inbound import ListenerLimits
+from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.calls import Calls
@@ -24,7 +25,7 @@ from controller.counters import Counters
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
-from controller.own_znodes import this_process
+from controller.own_znodes import Process, this_process
 from controller.questions import Ask
 from controller.reign import Reign
 from controller.shadow.shadow import Shadow
@@ -56,7 +57,10 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 
 
 class Daemon:
-    """One process. ``connect`` makes a ZooKeeper session object (not yet connected)."""
+    """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
+
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given.
+    """
 
     def __init__(
         self,
@@ -68,11 +72,15 @@ class Daemon:
         ask: Ask | None = None,
         guard: StallGuard | None = None,
         new_lease: Callable[[float, float], Lease] = Lease.of_session,
+        me: Process | None = None,
+        listener: ControllerListener | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.settings = settings
         self._new_lease = new_lease
         self.counters = Counters()
-        self.me = this_process(settings.controller.id)
+        self.me = me or this_process(settings.controller.id)
+        self.transport = transport
         self.ibp = Ibp.parse(settings.controller.ibp)
         self.guard = guard
         self.mode = Mode.CONNECTING
@@ -81,7 +89,9 @@ class Daemon:
         self.office: Office | None = None
         self.lease: Lease | None = None
         self.reign: Reign | None = None
-        self.listener = ControllerListener(settings.listener.host, settings.listener.port, listener_limits(settings))
+        self.listener = listener or ControllerListener(
+            settings.listener.host, settings.listener.port, listener_limits(settings)
+        )
         self.stopping = asyncio.Event()
         self.exit_code = 0
         self._draining: asyncio.Task[None] | None = None

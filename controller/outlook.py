@@ -114,7 +114,9 @@ class Watchtower:
         try:
             if office is not None:
                 self.outlook = await look(office)
-            if cluster is not None:
+            if cluster is None:
+                self._let_go()
+            else:
                 await self.counted.refresh(cluster)
                 await self._refresh_configs(office, cluster)
             self._failed = ""
@@ -124,6 +126,10 @@ class Watchtower:
             if (failed := repr(error)) != self._failed:
                 log.exception("what operators are shown beside the term is old")
             self._failed = failed
+
+    def _let_go(self) -> None:
+        """A model that is over must not stay in memory beside the next one."""
+        self.counted, self._configs_of = Counted(), None
 
     async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
         now_s = asyncio.get_running_loop().time()

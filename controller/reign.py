@@ -16,6 +16,7 @@ import anyio
 
 from brokers.channels import Channels
 from brokers.delivery import Answer, ChannelFailed
+from brokers.transport import Transport
 from brokers.wire.errors import error_name
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
@@ -72,6 +73,7 @@ class Reign:
         daemons: frozenset[int],
         advertised: tuple[str, int],
         ask: Ask | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.office = office
         self.claim = claim
@@ -85,6 +87,7 @@ class Reign:
             channel_settings(settings, claim.epoch, ibp, advertised),
             self.term.open,
             self._answered,
+            transport=transport,
             on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
         )
         self.controller = Controller(

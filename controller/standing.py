@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -82,11 +81,12 @@ async def until(
 
     ``office`` gives the present one, None while there is no session; a lost connection is waited out.
     """
-    deadline_s = time.monotonic() + within_s
+    now_s = asyncio.get_running_loop().time
+    deadline_s = now_s() + within_s
     seen: Standing | None = None
     while True:
         present = office()
-        left_s = max(POLL_S, deadline_s - time.monotonic())
+        left_s = max(POLL_S, deadline_s - now_s())
         try:
             async with asyncio.timeout(left_s):
                 seen = await look(present, ask, min(ANSWER_S_MAX, left_s / 2)) if present is not None else seen
@@ -94,6 +94,6 @@ async def until(
             pass
         if seen is not None and done(seen):
             return True, seen
-        if time.monotonic() >= deadline_s:
+        if now_s() >= deadline_s:
             return False, seen
         await asyncio.sleep(POLL_S)

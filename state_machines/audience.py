@@ -116,6 +116,13 @@ class Outbox:
             taken, self.lead = _split(self.lead, limit)
         return taken
 
+    def take_new(self, limit: int) -> dict[int, bool]:
+        """Removes and returns the first ``limit`` LeaderAndIsr entries of new replicas."""
+        taken, _ = _split({i: True for i, is_new in self.lead.items() if is_new}, limit)
+        for i in taken:
+            del self.lead[i]
+        return taken
+
     def take_stop(self, limit: int) -> dict[int, bool]:
         """Removes and returns the first ``limit`` StopReplica entries; what waited for them may go out next."""
         taken, self.stop = _split(self.stop, limit)
@@ -232,6 +239,16 @@ class Audience:
             for i in (self.outboxes[broker].lead if waiting else ())
             if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.telling)
         }
+
+    def leaders_waiting(self) -> list[int]:
+        """Rows whose leaders have still to hear, or to acknowledge, that they lead."""
+        rows = self.view.rows
+        return [
+            i
+            for broker, outbox in self.outboxes.items()
+            for i in (*outbox.telling, *outbox.lead)
+            if rows[i].leader == broker
+        ]
 
     def leader_waits(self, i: int) -> bool:
         """Whether the leader of a row has still to hear, or to acknowledge, that it leads."""

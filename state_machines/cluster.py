@@ -8,6 +8,7 @@ registration, ``replica_states`` holds the exceptions.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from state_machines.decision import Change, ReplicaMove
@@ -84,9 +85,11 @@ class Cluster:
 
     def row_in(self, topic: Topic, partition: int) -> int | None:
         """Row index of a partition of ``topic``; constant time where partitions are numbered without holes."""
-        if 0 <= partition < len(topic.rows) and self.rows[topic.rows[partition]].partition == partition:
-            return topic.rows[partition]
-        return next((i for i in topic.rows if self.rows[i].partition == partition), None)
+        found, rows = topic.rows, self.rows
+        if 0 <= partition < len(found) and rows[found[partition]].partition == partition:
+            return found[partition]
+        at = bisect_left(found, partition, key=lambda i: rows[i].partition)
+        return found[at] if at < len(found) and rows[found[at]].partition == partition else None
 
     def hosted(self, broker: int) -> list[int]:
         """Rows with a replica on ``broker``: a scan, asked once per distinct assignment."""
@@ -121,14 +124,6 @@ class Cluster:
     def stopped(self, i: int, broker: int) -> bool:
         """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
         return self.any_stopped and self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
-
-    def preferred_imbalance(self) -> int:
-        """Partitions not led by their first replica (Kafka's PreferredReplicaImbalanceCount)."""
-        return sum(
-            1
-            for row in self.rows
-            if row.state is not _NON_EXISTENT and row.has_leadership and row.assignment.replicas[:1] != (row.leader,)
-        )
 
     # -- facts
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
 BLOCK_ROWS: Final = 4096
 """Granularity, in rows, at which :meth:`Feed.last_change` tells whether encoded rows are still current."""
+
+_PAGE_BITS: Final = 10
+_PAGE_LAST: Final = (1 << _PAGE_BITS) - 1
+"""A page has the rows of 1,024 numbers: counting what is behind a position looks into one page only."""
+_SHRUNK_AT: Final = frozenset({0, 4, 16, 64, 256})
+"""Sizes at which a page that lost rows is made anew, because a dict does not shrink by itself."""
 
 
 class Feed:
@@ -15,43 +20,66 @@ class Feed:
 
     def __init__(self) -> None:
         self.number = 0
-        self._last: OrderedDict[int, int] = OrderedDict()
+        self._last: dict[int, int] = {}
+        self._pages: dict[int, dict[int, int]] = {}
         self._blocks: dict[int, int] = {}
+        self._forgotten = 0
 
     def __len__(self) -> int:
         return len(self._last)
 
     def changed(self, rows: Iterable[int]) -> None:
         """Numbers the rows anew: each gets the next number."""
-        last, number = self._last, self.number
+        last, blocks, pages, number = self._last, self._blocks, self._pages, self.number
+        page = pages.setdefault(number >> _PAGE_BITS, {})
         for i in rows:
             number += 1
-            last[i] = number
-            last.move_to_end(i)
-            self._blocks[i // BLOCK_ROWS] = number
+            if not number & _PAGE_LAST:
+                page = pages[number >> _PAGE_BITS] = {}
+            if i in last:
+                key = last[i] >> _PAGE_BITS
+                del pages[key][i]
+                if len(pages[key]) in _SHRUNK_AT and pages[key] is not page:
+                    self._shrink(key)
+            last[i] = page[i] = number
+            blocks[i // BLOCK_ROWS] = number
         self.number = number
+
+    def _shrink(self, key: int) -> None:
+        """A page that takes no more rows gives back the memory of those that it lost."""
+        if self._pages[key]:
+            self._pages[key] = dict(self._pages[key])
+        else:
+            del self._pages[key]
 
     def since(self, position: int, until: int, limit: int) -> tuple[list[int], int]:
         """The ``limit`` oldest rows last changed after ``position`` and up to ``until``; where a reader is then."""
-        found = self._between(position, until)
-        if len(found) <= limit:
-            return found, max(position, until)
-        return found[:limit], self._last[found[limit - 1]]
+        found: list[int] = []
+        for page in self._pages_from(position) if position < until else ():
+            for i, number in page.items():
+                if number > until:
+                    return found, until
+                if number > position:
+                    if len(found) == limit:
+                        return found, self._last[found[-1]]
+                    found.append(i)
+        return found, max(position, until)
 
     def backlog(self, position: int) -> int:
-        """How many rows changed after ``position``."""
-        return len(self._between(position, self.number))
+        """How many rows changed after ``position``; costs little however many there are."""
+        if position >= self.number:
+            return 0
+        count = 0
+        for number in reversed(self._pages.get(position >> _PAGE_BITS, {}).values()):
+            if number <= position:
+                break
+            count += 1
+        return count + sum(map(len, self._pages_from(position + _PAGE_LAST + 1)))
 
-    def _between(self, position: int, until: int) -> list[int]:
-        found: list[int] = []
-        if position < until:
-            for i, number in reversed(self._last.items()):
-                if number <= position:
-                    break
-                if number <= until:
-                    found.append(i)
-            found.reverse()
-        return found
+    def _pages_from(self, number: int) -> list[dict[int, int]]:
+        """The page that ``number`` is in, and those behind it."""
+        first = number >> _PAGE_BITS
+        return [page for key, page in self._pages.items() if key >= first]
 
     def number_of(self, i: int) -> int:
         """Number of a row's last change; 0 where every reader has read it."""
@@ -64,6 +92,19 @@ class Feed:
 
     def forget(self, position: int) -> None:
         """Drops what every reader has read."""
-        last = self._last
-        while last and next(iter(last.values())) <= position:
-            last.popitem(last=False)
+        if position <= self._forgotten:
+            return
+        self._forgotten = position
+        for key in list(self._pages):
+            if key > position >> _PAGE_BITS:
+                break
+            self._forget_from(key, position)
+
+    def _forget_from(self, key: int, position: int) -> None:
+        page, last = self._pages[key], self._last
+        for i, number in list(page.items()):
+            if number > position:
+                return
+            del page[i], last[i]
+        if key < self.number >> _PAGE_BITS:
+            del self._pages[key]

@@ -33,7 +33,6 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
         await c.carry_out(
             partial(controlled_shutdown, broker=call.broker_id), f"broker {call.broker_id} asks to shut down"
         )
-        hosted = c.cluster.hosted(call.broker_id)
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
             log.warning(
@@ -47,16 +46,13 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
     except BaseException:
         pending.refuse()
         raise
-    moved = [i for i in hosted if c.cluster.rows[i].leader != call.broker_id]
-    c.spawn(_answer_when_told(c, pending, ControlledShutdownReply(Error.NONE, left), moved))
+    c.spawn(_answer_when_told(c, pending, ControlledShutdownReply(Error.NONE, left)))
 
 
-async def _answer_when_told(
-    c: Controller, pending: PendingCall, reply: ControlledShutdownReply, rows: list[int]
-) -> None:
+async def _answer_when_told(c: Controller, pending: PendingCall, reply: ControlledShutdownReply) -> None:
     """The broker goes down at once when it is answered: the leaders that take over should serve by then."""
     try:
-        await c.channels.leaders_told(rows, TOLD_S_MAX)
+        await c.channels.leaders_told(TOLD_S_MAX)
         pending.answer(reply)
     finally:
         pending.refuse()

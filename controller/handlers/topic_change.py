@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Final
 
 from controller.controller import Controller
 from controller.handlers.mending import Load, State, States, mend, read_new, warn_of_running
 from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
 from state_machines.topic_change import new_partitions
 from state_machines.types import PartitionState, TopicAssignment
+
+TOPICS_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 20_000
+"""Changed topics, and partitions that the model has of them, at which no further ones are read with them."""
 
 log = logging.getLogger("regent.controller")
 
@@ -27,32 +33,71 @@ async def topic_change(c: Controller) -> None:
     found = set(listed[0]) if listed is not None else set()
     known = set(c.cluster.topic_index)
     for name in sorted(known - found):
-        rows = c.cluster.observe_topic_gone(name)
-        c.waiting_topics.discard(name)
-        log.info("topic %s is gone from ZooKeeper: its %d partitions are forgotten", name, len(rows))
+        log.info("topic %s is gone from ZooKeeper: its %d partitions are forgotten", name, _forget(c, name))
     await start_topics(c, sorted(found - known))
 
 
 async def partition_modifications(c: Controller, name: str) -> None:
-    """The data of a topic znode changed: added partitions are started; a recreated topic is a new incarnation."""
+    """The data of a topic znode changed, and of those whose events directly follow: all are read together."""
+    names = [name, *_following(c, name)]
+    try:
+        await _modified(c, names)
+    except (NotConnected, OutcomeUnknown):
+        for taken in names[1:]:
+            c.queue.signal("partition_modifications", taken)
+        raise
+
+
+def _following(c: Controller, first: str) -> list[str]:
+    """Topics of the events that follow, as many as have some 20,000 partitions together."""
+    names: list[str] = []
+    partitions = _partitions(c, first)
+    while len(names) < TOPICS_MAX and partitions < PARTITIONS_MAX:
+        event = c.queue.adjacent("partition_modifications", 1)
+        if not event:
+            break
+        names.append(str(event[0].detail))
+        partitions += _partitions(c, names[-1])
+    return names
+
+
+def _partitions(c: Controller, name: str) -> int:
+    topic = c.cluster.topic(name)
+    return 0 if topic is None else len(topic.rows)
+
+
+async def _modified(c: Controller, names: list[str]) -> None:
+    """Added partitions are started; a recreated topic is a new incarnation."""
     since = c.zk.last_zxid
-    [found] = await c.store.load_topics([name])
+    found = await c.store.load_topics(names)
     c.term.check()
-    known = c.cluster.topic(name)
-    if isinstance(found, Malformed):
-        c.malformed(found)
-        await c.zk.watch(data=[paths.topic(name)], since_zxid=since)
-        return
-    if found is None or known is None:
-        c.cluster.observe_topic_gone(name)
-        c.queue.signal("topic_change")
-        return
-    if found.czxid != known.czxid:
-        c.cluster.observe_topic_gone(name)
-        await start_topics(c, [name])
-        return
-    await c.zk.watch(data=[paths.topic(name)], since_zxid=since)
-    await start(c, [found])
+    changed: list[TopicAssignment] = []
+    recreated: list[str] = []
+    watched: list[str] = []
+    for name, topic in zip(names, found, strict=True):
+        known = c.cluster.topic(name)
+        if isinstance(topic, Malformed):
+            c.malformed(topic)
+            watched.append(paths.topic(name))
+        elif topic is None or known is None:
+            _forget(c, name)
+            c.queue.signal("topic_change")
+        elif topic.czxid != known.czxid:
+            _forget(c, name)
+            recreated.append(name)
+        else:
+            changed.append(topic)
+            watched.append(paths.topic(name))
+    if watched:
+        await c.zk.watch(data=watched, since_zxid=since)
+        await start(c, changed)
+    await start_topics(c, recreated)
+
+
+def _forget(c: Controller, name: str) -> int:
+    """A topic is gone; returns how many partitions it had."""
+    c.waiting_topics.discard(name)
+    return len(c.cluster.observe_topic_gone(name))
 
 
 async def start_topics(c: Controller, names: list[str]) -> None:

@@ -7,6 +7,9 @@ pytest.register_assert_rewrite(
         f"tests.contracts.{module}"
         for module in (
             "acls",
+            "broker_isr",
+            "broker_support",
+            "brokers",
             "hooks",
             "kafka_commits",
             "kafka_nodes",
@@ -14,6 +17,7 @@ pytest.register_assert_rewrite(
             "kafka_topics",
             "nodes",
             "sessions",
+            "simulated_process",
             "support",
             "watches",
         )

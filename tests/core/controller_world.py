@@ -49,7 +49,7 @@ class Witness(Channels):
         on_event: OnEvent,
         **more: Any,
     ) -> None:
-        super().__init__(cluster, settings, gate, on_event, transport=w.wires, **more)
+        super().__init__(cluster, settings, gate, on_event, **(more | {"transport": w.wires}))
         self.w = w
         self.cluster = cluster
         self.told: list[Change] = []

@@ -393,7 +393,9 @@ def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_ar
     one.telling = {0: False, 2: False}
     assert audience.held(2) == {0}
     assert audience.leader_waits(0)
+    assert audience.leaders_waiting() == [0, 1]
     one.telling = {}
     assert audience.held(2) == set()
     assert not audience.leader_waits(0)
+    assert audience.leaders_waiting() == [1]
     assert two.take_lead(1, audience.held(2)) == {0: False}

@@ -10,9 +10,8 @@ from state_machines.broker_change import broker_death
 from state_machines.cluster import Cluster, StaleChange, leadership_of
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import ReplicaMove
-from state_machines.partition import PartitionStateMachine
 from state_machines.topic_change import new_partitions
-from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
+from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState
 from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
 
 
@@ -168,21 +167,6 @@ def test_online_is_implied_and_never_kept() -> None:
     assert cluster.replica_states == {}
 
 
-def test_preferred_imbalance_counts_partitions_with_a_leadership() -> None:
-    cluster = make_cluster(P((1, 2), 1), P((1, 2), 2), P((1, 2)), P((3, 1), NO_LEADER, (3,)))
-    assert cluster.preferred_imbalance() == 2
-    carried_out(cluster, lambda draft: PartitionStateMachine(draft).take_offline([1], "test"))
-    carried_out(cluster, lambda draft: PartitionStateMachine(draft).remove([1], "test"))
-    assert cluster.preferred_imbalance() == 1, "a partition that is being deleted is nobody's imbalance"
-    emptied = make_cluster()
-    emptied.load_leadership(
-        emptied.observe_topic(TopicAssignment("t", None, {0: Assignment(())}, 0, 1)), [Leadership(1, 0, (1,), 1, 0)]
-    )
-    assert emptied.preferred_imbalance() == 1
-
-
 def test_an_empty_model() -> None:
     cluster = Cluster(EPOCH)
-    assert (cluster.find("t", 0), cluster.topic("t"), cluster.hosted(1), cluster.preferred_imbalance()) == (
-        None, None, [], 0,
-    )  # fmt: skip
+    assert (cluster.find("t", 0), cluster.topic("t"), cluster.hosted(1)) == (None, None, [])

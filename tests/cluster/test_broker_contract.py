@@ -1,0 +1,112 @@
+"""A real broker keeps to the contracts of brokers, so that simulated ones are held to the truth."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from brokers.controller_listener import ControllerListener
+from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
+from brokers.wire.errors import Error
+from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
+from tests.cluster.lone_broker import LoneBroker, lone_broker
+from tests.contracts.broker_isr import IsrContract, Judge, granted, reply
+from tests.contracts.broker_support import CONTROLLER, NEW, Director
+from tests.contracts.brokers import BrokerContract
+from tests.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EPOCHS_PER_TEST = 100
+ISR_AS_IT_IS = {"replica.lag.time.max.ms": "600000"}
+ISR_SHRINKS_SOON = {"replica.lag.time.max.ms": "1000"}
+
+_tests = itertools.count(1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker() -> AsyncIterator[LoneBroker]:
+    """One broker for all tests of requests."""
+    async with lone_broker(CONTROLLER, ISR_AS_IT_IS) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def leading() -> AsyncIterator[tuple[LoneBroker, ControllerListener]]:
+    """One broker for all tests of leaders."""
+    listener = ControllerListener("127.0.0.1", 0)
+    await listener.start()
+    try:
+        async with lone_broker(CONTROLLER, ISR_SHRINKS_SOON) as found:
+            yield found, listener
+    finally:
+        await listener.stop()
+
+
+class RealAsking:
+    """A broker whose leaders soon want to be alone, and the controller that they ask."""
+
+    def __init__(self, broker: LoneBroker, topic_id: bytes) -> None:
+        self.judge: Judge = granted
+        self.not_controller = 0
+        self.calls: list[AlterPartitionCall] = []
+        self.broker = broker
+        self.topic_id = topic_id
+
+    @property
+    def epoch(self) -> int:
+        return self.broker.epoch
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        await eventually(check, 30.0)
+
+    # -- called by the controller listener
+
+    async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
+        assert {proposal.topic for proposal in call.proposals} == {self.topic_id}
+        return reply(self, call)
+
+    async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
+        return ControlledShutdownReply(Error.NONE)
+
+    async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
+        return AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED)
+
+
+class TestRealBroker(BrokerContract):
+    """Requests, answered by Kafka 3.9."""
+
+    @pytest.fixture
+    def director(self, broker: LoneBroker) -> Director:
+        number = next(_tests)
+        return Director(broker, f"topic-{number}", number * EPOCHS_PER_TEST, NEW)
+
+
+class TestRealLeader(IsrContract):
+    """ISR changes, as Kafka 3.9 asks for them."""
+
+    @pytest.fixture
+    def asking(self, leading: tuple[LoneBroker, ControllerListener]) -> RealAsking:
+        found = RealAsking(leading[0], uuid.uuid4().bytes)
+        leading[1].serve(found)
+        return found
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def director(
+        self, asking: RealAsking, leading: tuple[LoneBroker, ControllerListener]
+    ) -> AsyncIterator[Director]:
+        number = next(_tests)
+        found = Director(
+            asking.broker,
+            f"topic-{number}",
+            number * EPOCHS_PER_TEST,
+            NEW,
+            topic_id=asking.topic_id,
+            controller_port=leading[1].port,
+        )
+        yield found
+        await found.stop(dict.fromkeys(range(10), -2), delete=True)

@@ -1,0 +1,20 @@
+"""Simulated brokers under Kafka's own controller: what they understand of it is what ZooKeeper has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokers.embedded.cluster import EmbeddedCluster
+from tests.contracts.simulated_process import brokers, told_everything
+
+
+@pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
+async def test_kafkas_own_controller_tells_them_everything(tmp_path: Path, ibp: str) -> None:
+    options = {"ibp": ibp, "properties": {"auto.leader.rebalance.enable": "false"}}
+    async with (
+        EmbeddedCluster(1, broker_options=options) as cluster,
+        brokers(cluster.connect, tmp_path, "--ibp", ibp) as (process, zk),
+    ):
+        await told_everything(process, zk, controller=1)

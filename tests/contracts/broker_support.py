@@ -1,0 +1,210 @@
+"""What the contract of brokers is written with: a controller of raw requests, and the broker that it speaks to.
+
+Every answer is read in full by kio, every request is encoded as the product encodes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import Any, NamedTuple, Protocol
+
+from brokers.wire import cold
+from brokers.wire.partitions import PartitionEncoder, grouped_body, head, metadata_tail
+from brokers.wire.primitives import compact_string
+from brokers.wire.requests import EMPTY_BODY, Requests, live_list
+from brokers.wire.versions import Api, Ibp
+from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+
+CONTROLLER = 1_000_001
+KNOWN_BROKERS = (1, 2, 3)
+"""The broker that is spoken to is 1; nobody listens at the addresses of the others."""
+OLD, NEW = Ibp.parse("2.7-IV1"), Ibp.parse("3.9")
+ID, OTHER_ID = b"1" * 16, b"2" * 16
+OWN_ID = b""
+"""Stands for the topic id of the director."""
+NOBODY_PORT = 1
+"""Nobody listens there."""
+
+_STOP = Struct(">ii?x").pack
+
+Errors = dict[int, int]
+"""Error by partition."""
+
+
+class Answer(NamedTuple):
+    """Top-level error, and the error of each partition that the answer lists."""
+
+    top: int
+    each: Errors
+
+
+class Known(NamedTuple):
+    """A partition as the broker tells clients."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+class Subject(Protocol):
+    """A broker with id 1 that has no controller but the test."""
+
+    @property
+    def epoch(self) -> int:
+        """Its broker epoch."""
+
+    async def exchange(self, frame: bytes) -> bytes:
+        """Sends a request; both without their lengths."""
+
+    async def restart(self) -> None:
+        """It comes back with a higher epoch and its logs."""
+
+    async def metadata(self, topic: str) -> tuple[bytes | None, dict[int, Known]]:
+        """Id and partitions of a topic in its metadata; none where it does not know the topic."""
+
+    async def live(self) -> tuple[int, frozenset[int]]:
+        """Controller and live brokers in its metadata."""
+
+    async def fail_log(self, topic: str, partition: int) -> None:
+        """The log directory that holds the log fails."""
+
+    async def mend_logs(self) -> None:
+        """The log directories are as they were; the broker restarts."""
+
+
+class Director:
+    """Sends requests about one topic to the subject. ``controller_epoch`` rises with :meth:`rise`."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        topic: str,
+        controller_epoch: int,
+        ibp: Ibp,
+        *,
+        topic_id: bytes = ID,
+        controller_port: int = NOBODY_PORT,
+    ) -> None:
+        self.subject = subject
+        self.topic_id = topic_id
+        self._controller_port = controller_port
+        self.topic = topic
+        self.controller_epoch = controller_epoch
+        self.ibp = ibp
+        self._correlation = 0
+
+    # -- what a test says
+
+    async def lead(
+        self,
+        epochs: Mapping[int, int] | int = 0,
+        *,
+        leader: int = 1,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        partition_epoch: int = 0,
+        topic_id: bytes | None = OWN_ID,
+        is_new: bool = True,
+        **envelope: Any,
+    ) -> Answer:
+        """LeaderAndIsr with these leader epochs by partition (a number: partition 0)."""
+        encoder = PartitionEncoder(envelope.get("ibp", self.ibp))
+        rows = [
+            self._row(partition, leader, epoch, replicas, partition_epoch)
+            for partition, epoch in ({0: epochs} if isinstance(epochs, int) else epochs).items()
+        ]
+        entries = [head(row) + encoder.leader_and_isr_tail(row, is_new=is_new) for row in rows]
+        known = encoder.topic(self._topic(topic_id))
+        return await self._send(Api.LEADER_AND_ISR, grouped_body({0: entries}, lambda _: known), **envelope)
+
+    async def update(
+        self,
+        epochs: Mapping[int, int] | None = None,
+        *,
+        leader: int = 1,
+        live: Iterable[int] = KNOWN_BROKERS,
+        topic_id: bytes | None = OWN_ID,
+        **envelope: Any,
+    ) -> Answer:
+        """UpdateMetadata with these leader epochs by partition, or the live list alone."""
+        body = EMPTY_BODY
+        if epochs is not None:
+            encoder = PartitionEncoder(envelope.get("ibp", self.ibp))
+            rows = [self._row(partition, leader, epoch, (1, 2, 3), 0) for partition, epoch in epochs.items()]
+            known = encoder.topic(self._topic(topic_id))
+            body = grouped_body({0: [head(row) + metadata_tail(()) for row in rows]}, lambda _: known)
+        ports = {**dict.fromkeys(live, NOBODY_PORT), CONTROLLER: self._controller_port}
+        listed = [Broker(b, 1, (Endpoint("INTERNAL", "127.0.0.1", port),)) for b, port in ports.items()]
+        return await self._send(Api.UPDATE_METADATA, body, live=live_list(listed), **envelope)
+
+    async def stop(self, epochs: Mapping[int, int] | int, *, delete: bool = False, **envelope: Any) -> Answer:
+        """StopReplica with these leader epochs by partition (a number: partition 0)."""
+        named = {0: epochs} if isinstance(epochs, int) else epochs
+        entries = [
+            p.to_bytes(4, "big") + e.to_bytes(4, "big", signed=True) + bytes((delete, 0)) for p, e in named.items()
+        ]
+        return await self._send(
+            Api.STOP_REPLICA, grouped_body({0: entries}, lambda _: compact_string(self.topic)), **envelope
+        )
+
+    def rise(self) -> int:
+        """The next controller epoch; returns the one before."""
+        self.controller_epoch += 1
+        return self.controller_epoch - 1
+
+    # -- how it is said
+
+    def _topic(self, topic_id: bytes | None) -> Topic:
+        return Topic(0, self.topic, self.topic_id if topic_id == OWN_ID else topic_id, (), 0, 1)
+
+    def _row(self, partition: int, leader: int, epoch: int, replicas: tuple[int, ...], version: int) -> PartitionRow:
+        state = PartitionState.ONLINE
+        assignment = Assignment(replicas)
+        return PartitionRow(0, partition, assignment, state, leader, epoch, replicas, self.controller_epoch, version)
+
+    async def _send(
+        self,
+        api: Api,
+        body: bytes,
+        *,
+        live: bytes = b"",
+        ibp: Ibp | None = None,
+        controller: int = CONTROLLER,
+        controller_epoch: int | None = None,
+        broker_epoch: int | None = None,
+        kraft: bool = False,
+    ) -> Answer:
+        spoken = ibp or self.ibp
+        epoch = self.controller_epoch if controller_epoch is None else controller_epoch
+        requests = Requests(spoken, controller, epoch)
+        self._correlation += 1
+        head_of = self._correlation, self.subject.epoch if broker_epoch is None else broker_epoch
+        if api is Api.LEADER_AND_ISR:
+            parts = requests.leader_and_isr(*head_of, body)
+        elif api is Api.UPDATE_METADATA:
+            parts = requests.update_metadata(*head_of, body, live)
+        else:
+            parts = requests.stop_replica(*head_of, body)
+        frame = b"".join(parts)[4:]
+        if kraft:
+            frame = _as_kraft(frame, controller)
+        answer = await self.subject.exchange(frame)
+        return _read(api, requests.versions[api], answer, self._correlation)
+
+
+def _as_kraft(frame: bytes, controller: int) -> bytes:
+    """The same with ``isKRaftController``."""
+    at = frame.index(controller.to_bytes(4, "big") + b"\0") + 4
+    return frame[:at] + b"\1" + frame[at + 1 :]
+
+
+def _read(api: Api, version: int, frame: bytes, correlation: int) -> Answer:
+    entity = cold.decode_response(api, version, frame, correlation)
+    if api is Api.UPDATE_METADATA:
+        return Answer(int(entity.error_code), {})
+    if api is Api.LEADER_AND_ISR and version >= 5:
+        listed = [error for topic in entity.topics for error in topic.partition_errors]
+    else:
+        listed = list(entity.partition_errors)
+    return Answer(int(entity.error_code), {error.partition_index: int(error.error_code) for error in listed})

@@ -1,0 +1,97 @@
+"""Simulated brokers keep to the contract that a real one was measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brokers.simulated.broker import SimulatedBroker
+from brokers.wire.calls import AlterPartitionCall, read_call, read_header
+from brokers.wire.primitives import Reader
+from brokers.wire.replies import encode_reply
+from tests.contracts.broker_isr import IsrContract, Judge, granted, reply
+from tests.contracts.broker_support import NEW, Director, Known
+from tests.contracts.brokers import BrokerContract
+
+ROUNDS_MAX = 50
+
+
+class Simulated:
+    """The subject of the contract."""
+
+    def __init__(self) -> None:
+        self.broker = SimulatedBroker(1, 10)
+
+    @property
+    def epoch(self) -> int:
+        return self.broker.epoch
+
+    async def exchange(self, frame: bytes) -> bytes:
+        return self.broker.receive(frame)
+
+    async def restart(self) -> None:
+        self.broker.restart(self.broker.epoch + 5)
+
+    async def metadata(self, topic: str) -> tuple[bytes | None, dict[int, Known]]:
+        found = {
+            partition: Known(entry.leader, entry.leader_epoch, entry.isr, entry.replicas)
+            for (name, partition), entry in self.broker.metadata.items()
+            if name == topic
+        }
+        return self.broker.cache.topic_ids.get(topic), found
+
+    async def live(self) -> tuple[int, frozenset[int]]:
+        return self.broker.controller_id, frozenset(self.broker.live)
+
+    async def fail_log(self, topic: str, partition: int) -> None:
+        self.broker.fail_partition(topic, partition)
+
+    async def mend_logs(self) -> None:
+        self.broker.recover()
+        await self.restart()
+
+
+class SimulatedAsking(Simulated):
+    """The same, with a controller that it asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judge: Judge = granted
+        self.not_controller = 0
+        self.calls: list[AlterPartitionCall] = []
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        for correlation in range(ROUNDS_MAX):
+            if check():
+                return
+            self.broker.isr.wish(lambda key: ())
+            self._ask(correlation)
+        raise AssertionError("the leaders ask for nothing more")
+
+    def _ask(self, correlation: int) -> None:
+        self.broker.isr.alter_partition(correlation)
+        request = self.broker.isr.in_flight
+        if request is not None:
+            reader = Reader(request.frame)
+            call = read_call(read_header(reader), reader)
+            assert isinstance(call, AlterPartitionCall)
+            self.broker.isr.answered(encode_reply(call, request.correlation, reply(self, call))[4:])
+
+
+@pytest.fixture
+def asking() -> SimulatedAsking:
+    return SimulatedAsking()
+
+
+@pytest.fixture
+def director(asking: SimulatedAsking) -> Director:
+    return Director(asking, "orders", 5, NEW)
+
+
+class TestSimulatedBroker(BrokerContract):
+    """The contract, in memory."""
+
+
+class TestSimulatedLeader(IsrContract):
+    """Its leaders."""

@@ -1,0 +1,341 @@
+"""Simulated brokers on sockets: how requests are cut, counted, answered and, in the lean form, understood later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brokers.simulated.station as module
+from brokers.client import BrokerClient
+from brokers.embedded.process import free_port
+from brokers.simulated.bodies import Bodies
+from brokers.simulated.connection import FRAME_BYTES_MAX, Room
+from brokers.simulated.digest import view
+from brokers.simulated.replay import known
+from brokers.simulated.requests import read_head
+from brokers.simulated.station import Options, Station
+from brokers.transport import TcpTransport
+from brokers.wire.answers import Errors, Failure, parse_answer
+from brokers.wire.frames import ConnectionLost
+from brokers.wire.partitions import PartitionEncoder, grouped_body, head, metadata_tail
+from brokers.wire.primitives import Reader
+from brokers.wire.requests import Requests, live_list
+from brokers.wire.versions import Api, Ibp
+from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from tests.core.wire_kit import quickly
+from tests.polling import eventually
+
+IBP = Ibp.parse("3.9")
+EPOCH = 10
+TOPIC_ID = b"7" * 16
+BIG = 2_000
+"""Partitions of a request that does not fit into one read."""
+
+
+class Sender:
+    """Frames of a controller, without their lengths."""
+
+    def __init__(self, controller_epoch: int = 5, broker_epoch: int = EPOCH) -> None:
+        self.requests = Requests(IBP, 1_000_001, controller_epoch)
+        self.broker_epoch = broker_epoch
+        self.encoder = PartitionEncoder(IBP)
+
+    def _rows(self, epochs: dict[int, int], leader: int) -> list[PartitionRow]:
+        replicas = Assignment((1, 2, 3))
+        online = PartitionState.ONLINE
+        return [PartitionRow(0, p, replicas, online, leader, e, (1, 2, 3), 5, 0) for p, e in epochs.items()]
+
+    def _body(self, entries: list[bytes]) -> bytes:
+        return grouped_body({0: entries}, lambda _: self.encoder.topic(Topic(0, "orders", TOPIC_ID, (), 0, 1)))
+
+    def lead(self, epochs: dict[int, int], leader: int = 1, correlation: int = 1) -> bytes:
+        body = self._body([head(row) + self.encoder.leader_and_isr_tail(row) for row in self._rows(epochs, leader)])
+        return b"".join(self.requests.leader_and_isr(correlation, self.broker_epoch, body))[4:]
+
+    def update(self, epochs: dict[int, int], leader: int = 1, live: tuple[int, ...] = (1, 2, 3)) -> bytes:
+        body = self._body([head(row) + metadata_tail(()) for row in self._rows(epochs, leader)])
+        listed = live_list([Broker(b, 1, (Endpoint("INTERNAL", "127.0.0.1", 9),)) for b in live])
+        return b"".join(self.requests.update_metadata(1, self.broker_epoch, body, listed))[4:]
+
+    def stop(self, epochs: dict[int, int], delete: bool = False) -> bytes:
+        entries = [p.to_bytes(4, "big") + e.to_bytes(4, "big") + bytes((delete, 0)) for p, e in epochs.items()]
+        body = grouped_body({0: entries}, lambda _: b"\x07orders")
+        return b"".join(self.requests.stop_replica(1, self.broker_epoch, body))[4:]
+
+
+class Line:
+    """A connection to a station."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, frame: bytes) -> None:
+        self.writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def answer(self) -> bytes:
+        return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
+
+    async def ask(self, frame: bytes) -> Errors:
+        """Sends a request; what its answer says."""
+        self.send(frame)
+        found = await asyncio.wait_for(self.answer(), 10.0)
+        header = read_head(Reader(frame))
+        return parse_answer(header.api, header.version, found, header.correlation)
+
+
+@asynccontextmanager
+async def station(room: Room | None = None, **options: Any) -> AsyncIterator[tuple[Station, Line]]:
+    made = Station(1, Options(IBP, **options), Bodies(), room or Room())
+    await made.listen()
+    made.enter(EPOCH)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        yield made, Line(reader, writer)
+        writer.close()
+    finally:
+        made.vanish()
+
+
+def count(made: Station, api: Api) -> tuple[int, int, int]:
+    found = made.counts[api]
+    assert 0 < found.first_ns <= found.last_ns
+    return found.requests, found.bytes, found.refused
+
+
+DONE = Errors(0, [])
+
+
+@pytest.mark.parametrize("options", [{}, {"full_answers": True}, {"exact": True}], ids=str)
+async def test_requests_are_answered_and_counted_however_they_arrive(options: dict[str, Any]) -> None:
+    sender, everything = Sender(), dict.fromkeys(range(BIG), 4)
+    frames = [sender.update(everything), sender.lead(everything), sender.stop({3: 4}), sender.lead({3: 5})]
+    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    for size in (1_000_000, 4_096, 777):
+        async with station(**options) as (made, line):
+            for at in range(0, len(stream), size):
+                line.writer.write(stream[at : at + size])
+                await asyncio.sleep(0)
+            answers = [await asyncio.wait_for(line.answer(), 10.0) for _ in frames]
+            assert [int.from_bytes(answer[:4], "big") for answer in answers] == [1] * 4
+            assert count(made, Api.LEADER_AND_ISR) == (2, len(frames[1]) + len(frames[3]) + 8, 0)
+            assert count(made, Api.UPDATE_METADATA) == (1, len(frames[0]) + 4, 0)
+            assert count(made, Api.STOP_REPLICA) == (1, len(frames[2]) + 4, 0)
+            [(_, broker)] = known([made])
+            assert len(broker.metadata) == len(broker.replicas) == BIG
+            assert broker.replicas["orders", 3].leader_epoch == 5
+
+
+async def test_a_port_that_is_taken_is_not_chosen_and_later_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with station() as (made, _):
+        ports = iter([made.port, made.port, free_port()])
+        monkeypatch.setattr(module, "free_port", lambda: next(ports))
+        other = Station(2, Options(IBP), Bodies(), Room())
+        await other.listen()
+        assert other.port != made.port
+        made.vanish()
+        other.vanish()
+        other.port = made.port
+        await made.listen()
+        with pytest.raises(OSError, match="address already in use"):
+            await other.listen()
+
+
+async def test_byte_by_byte() -> None:
+    async with station() as (made, line):
+        frame = Sender().lead({0: 4})
+        for byte in len(frame).to_bytes(4, "big") + frame:
+            line.writer.write(bytes((byte,)))
+            await line.writer.drain()
+            await asyncio.sleep(0)
+        assert (await asyncio.wait_for(line.answer(), 10.0))[:4] == b"\0\0\0\1"
+        assert count(made, Api.LEADER_AND_ISR) == (1, len(frame) + 4, 0)
+
+
+async def test_who_finds_no_room_waits_until_another_request_has_arrived_or_its_connection_has_ended() -> None:
+    frame = Sender().update(dict.fromkeys(range(BIG), 4))
+    stream = len(frame).to_bytes(4, "big") + frame
+    async with station(Room(len(frame) + len(frame) // 2)) as (made, first):
+        others = [Line(*await asyncio.open_connection("127.0.0.1", made.port)) for _ in range(3)]
+        first.writer.write(stream[:-1])
+        await first.writer.drain()
+        await eventually(lambda: made._room._used > 0)
+        for line in others:
+            line.writer.write(stream)
+        await eventually(lambda: len(made._room._waiting) == 3)
+        assert not made.counts
+        others[0].writer.transport.abort()
+        first.writer.write(stream[-1:])
+        for line in (first, *others[1:]):
+            assert (await asyncio.wait_for(line.answer(), 10.0))[4:] == bytes(4)
+        others[1].writer.write(stream[:-1])
+        await eventually(lambda: made._room._used > 0)
+        others[1].writer.transport.abort()
+        await eventually(lambda: made._room._used == 0)
+        assert await others[2].ask(frame) == DONE
+
+
+async def test_full_answers_list_what_was_sent_and_say_so_where_it_was_sent_before() -> None:
+    async with station(full_answers=True) as (made, line):
+        frame = Sender().lead({0: 4, 7: 4})
+        for expected in (0, 11):
+            line.send(frame)
+            answer = await asyncio.wait_for(line.answer(), 10.0)
+            entries = [partition.to_bytes(4, "big") + expected.to_bytes(2, "big") + b"\0" for partition in (0, 7)]
+            assert answer.endswith(TOPIC_ID + b"\3" + b"".join(entries) + b"\0\0")
+        made.begin(EPOCH + 1)
+        line.send(Sender(broker_epoch=EPOCH + 1).lead({0: 4, 7: 4}))
+        assert (await asyncio.wait_for(line.answer(), 10.0))[-20:-2].count(b"\x0b") == 0, "a new incarnation"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+async def test_stale_requests_are_refused_counted_and_have_no_effect(exact: bool) -> None:
+    async with station(exact=exact) as (made, line):
+        assert await line.ask(Sender(controller_epoch=6).update({0: 4})) == DONE
+        assert (await line.ask(Sender().update({0: 9}))).top == 11
+        assert (await line.ask(Sender(controller_epoch=6, broker_epoch=EPOCH - 1).update({0: 9}))).top == 77
+        assert count(made, Api.UPDATE_METADATA)[::2] == (3, 2)
+        [(_, broker)] = known([made])
+        assert broker.metadata["orders", 0].leader_epoch == 4
+        assert made.broker.controller_epoch == 6
+
+
+@pytest.mark.parametrize("exact", [False, True])
+async def test_injected_errors(exact: bool) -> None:
+    async with station(exact=exact) as (made, line):
+        made.manners.top = {Api.UPDATE_METADATA: 77}
+        made.manners.each = {Api.LEADER_AND_ISR: 56}
+        assert await line.ask(Sender().update({0: 4})) == Errors(77, [])
+        answered = await line.ask(Sender().lead({0: 4, 1: 4}))
+        assert answered == Errors(0, [Failure(TOPIC_ID, 0, 56), Failure(TOPIC_ID, 1, 56)])
+        made.manners.top, made.manners.each = {}, {}
+        [(_, broker)] = known([made])
+        assert (broker.metadata, broker.replicas) == ({}, {})
+        assert await line.ask(Sender().update({0: 4})) == DONE
+
+
+async def test_slow_and_mute_brokers_take_what_they_are_sent() -> None:
+    async with station() as (made, line):
+        made.manners.delay_s = 0.05
+        began = asyncio.get_running_loop().time()
+        assert await line.ask(Sender().update({0: 4})) == DONE
+        assert asyncio.get_running_loop().time() - began >= 0.04
+        made.manners.delay_s, made.manners.mute = 0.0, True
+        line.send(Sender().update({0: 5}))
+        await eventually(lambda: made.counts[Api.UPDATE_METADATA].requests == 2)
+        made.manners.mute = False
+        assert await line.ask(Sender().update({1: 5})) == DONE, "the next answer is that of the next request"
+        [(_, broker)] = known([made])
+        assert broker.metadata["orders", 0].leader_epoch == 5
+
+
+async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_comes_back_empty() -> None:
+    async with station() as (made, line):
+        await line.ask(Sender().update({0: 4}))
+        made.vanish()
+        assert await asyncio.wait_for(line.reader.read(), 10.0) == b""
+        with pytest.raises(ConnectionRefusedError):
+            await TcpTransport().connect("127.0.0.1", made.port, lambda: None)
+        await made.listen()
+        made.enter(EPOCH + 5)
+        connection = await TcpTransport().connect("127.0.0.1", made.port, lambda: None)
+        [(_, broker)] = known([made])
+        assert (broker.metadata, broker.epoch) == ({}, EPOCH + 5)
+        frame = Sender(broker_epoch=EPOCH).update({0: 4})
+        answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+        assert parse_answer(Api.UPDATE_METADATA, 8, answer, 1).top == 77
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\1x",
+        b"\0\0\0\x20" + b"\0\4\0\3" + bytes(28),
+        b"\0\0\0\x20" + b"\0\x20\0\1" + bytes(28),
+        b"\0\0\x40\0" + b"\0\4\0\7" + b"\xff" * 600,
+    ],
+    ids=["huge", "negative", "tiny", "old version", "old question", "no head"],
+)
+async def test_what_is_malformed_closes_the_connection_alone(sent: bytes) -> None:
+    async with station() as (made, line):
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(sent)
+        assert await asyncio.wait_for(reader.read(), 10.0) == b""
+        writer.close()
+        assert await line.ask(Sender().update({0: 4})) == DONE
+
+
+async def test_a_broker_tells_its_ibp_and_its_versions() -> None:
+    async with station() as (made, _):
+        client = await BrokerClient.connect("127.0.0.1", made.port)
+        assert client.api_versions[Api.LEADER_AND_ISR] == (4, 7)
+        name = "inter.broker.protocol.version"
+        assert await client.broker_configs(1, [name]) == {name: "3.9-IV0"}
+        assert await client.broker_configs(1) == {name: "3.9-IV0"}
+        client.close()
+        connection = await TcpTransport().connect("127.0.0.1", made.port, lambda: None)
+        with pytest.raises(ConnectionLost):
+            await connection.exchange([b"\0\0\0\x0a\0\x25\0\0\0\0\0\1\0\0"])
+
+
+# -- lean and exact brokers know the same
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["lead", "update", "stop", "delete"]),
+        st.dictionaries(st.integers(0, 3), st.integers(0, 4), min_size=1),
+        st.sampled_from([1, 2, 3]),
+        st.sampled_from([(1, 2, 3), (1, 2), (1,)]),
+    ),
+    max_size=12,
+)
+
+
+class Silent:
+    """Takes no answer."""
+
+    def __call__(self, answer: bytes) -> None:
+        assert len(answer) >= 6
+
+
+@quickly
+@given(sent=st.lists(steps, min_size=1, max_size=3), data=st.data())
+def test_what_was_put_aside_means_what_it_would_have_meant_at_once(sent: list[Any], data: st.DataObject) -> None:
+    """Several brokers, some of which were sent the very same."""
+    bodies = Bodies()
+    chosen = [data.draw(st.sampled_from(sent)) for _ in range(4)]
+    lean = [Station(n, Options(IBP), bodies, Room()) for n in range(4)]
+    exact = [Station(n, Options(IBP, exact=True), bodies, Room()) for n in range(4)]
+    for station_ in (*lean, *exact):
+        station_.enter(EPOCH)
+        for frame in map(framed, chosen[station_.id]):
+            reader = Reader(frame)
+            header = read_head(reader)
+            station_.request(header, frame[reader.position :], len(frame), 1, Silent())
+    found = {made.id: broker for made, broker in known(lean)}
+    for made in exact:
+        assert view(found[made.id]) == view(made.broker)
+        assert found[made.id].replicas == made.broker.replicas
+        assert found[made.id].metadata == made.broker.metadata
+        assert found[made.id].live == made.broker.live
+
+
+def framed(step: tuple[str, dict[int, int], int, tuple[int, ...]]) -> bytes:
+    kind, epochs, leader, live = step
+    sender = Sender()
+    match kind:
+        case "lead":
+            return sender.lead(epochs, leader)
+        case "update":
+            return sender.update(epochs, leader, live)
+        case _:
+            return sender.stop(epochs, delete=kind == "delete")
