@@ -18,6 +18,7 @@ from brokers.wire.partitions import (
     metadata_tail,
     topic_piece,
 )
+from brokers.wire.primitives import NO_TAGS, varint
 from brokers.wire.versions import Ibp
 from state_machines.audience import Audience, ClusterView
 from state_machines.types import NO_VERSION, PartitionState
@@ -106,7 +107,8 @@ class _Pieces:
         self.metadata: list[bytes] = []
         self._metadata_pieces: list[bytes] = []
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
-        self._lead_pieces: dict[int, list[bytes]] = {broker: [] for broker in brokers}
+        self._lead_parts: dict[int, list[bytes]] = {broker: [] for broker in brokers}
+        self._lead_topics = dict.fromkeys(brokers, 0)
 
     def plan(self, i: int) -> _Plan:
         """What rows with the assignment of row ``i`` have in common."""
@@ -126,10 +128,15 @@ class _Pieces:
         encoded = self._topic_head(self._view.topics[topic])
         self._metadata_pieces.append(topic_piece(encoded, self.metadata))
         self.metadata.clear()
+        heads: dict[int, bytes] = {}
         for broker in self._touched(rows):
             entries = self._leads.get(broker)
             if entries:
-                self._lead_pieces[broker].append(topic_piece(encoded, entries))
+                count, parts = len(entries), self._lead_parts[broker]
+                parts.append(heads.get(count) or heads.setdefault(count, encoded + varint(count + 1)))
+                parts += entries
+                parts.append(NO_TAGS)
+                self._lead_topics[broker] += 1
                 entries.clear()
 
     def _touched(self, rows: range) -> Iterable[int]:
@@ -141,7 +148,10 @@ class _Pieces:
 
     def finish(self, first: int, last: int) -> Turn:
         """The bodies."""
-        leads = {broker: body(pieces) if pieces else None for broker, pieces in self._lead_pieces.items()}
+        leads = {
+            broker: b"".join((varint(self._lead_topics[broker] + 1), *parts)) if parts else None
+            for broker, parts in self._lead_parts.items()
+        }
         return Turn(first, last, body(self._metadata_pieces) if self._metadata_pieces else None, leads)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from state_machines.decision import Change, ReplicaMove
 from state_machines.types import (
@@ -92,9 +93,9 @@ class Cluster:
         return found[at] if at < len(found) and rows[found[at]].partition == partition else None
 
     def hosted(self, broker: int) -> list[int]:
-        """Rows with a replica on ``broker``: a scan, asked once per distinct assignment."""
-        distinct = {id(row.assignment): row.assignment for row in self.rows}
-        hosting = {key for key, assignment in distinct.items() if broker in assignment.replicas}
+        """Rows with a replica on ``broker``: a scan. Every row's assignment is one of the interned objects."""
+        interned = chain(self._plain.values(), self._moving.values())
+        hosting = {id(assignment) for assignment in interned if broker in assignment.replicas}
         return [
             i for i, row in enumerate(self.rows) if id(row.assignment) in hosting and row.state is not _NON_EXISTENT
         ]
