@@ -8,13 +8,13 @@ bounded in bytes; a broker that comes for one that was dropped has it encoded ag
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.wire.partitions import (
     NO_TOPIC,
     PartitionEncoder,
     body,
-    head,
+    heads_of,
     metadata_tail,
     topic_piece,
 )
@@ -94,8 +94,17 @@ class Snapshots:
 
 
 Sinks = list[Callable[[bytes], None]]
-_Plan = tuple[bytes, Sinks, bool]
-"""The tail of the metadata entry, where LeaderAndIsr entries go, and whether a replica is offline."""
+
+
+class _Plan(NamedTuple):
+    """How heads are packed, tails of metadata entries, where LeaderAndIsr entries go, whether a replica is offline."""
+
+    pack: Callable[..., bytes]
+    isr: bytes
+    replicas: bytes
+    tail: bytes
+    sinks: Sinks
+    offline: bool
 
 
 class _Pieces:
@@ -111,10 +120,10 @@ class _Pieces:
         self._lead_topics = dict.fromkeys(brokers, 0)
 
     def plan(self, i: int) -> _Plan:
-        """What rows with the assignment of row ``i`` have in common."""
+        """What rows with the assignment and the ISR of row ``i`` have in common."""
         replicas, offline = self._view.rows[i].assignment.replicas, self._view.offline_replicas(i)
         told = [self._leads[broker].append for broker in replicas if broker in self._leads]
-        return metadata_tail(offline), told, bool(offline)
+        return _Plan(*heads_of(self._view.rows[i]), metadata_tail(offline), told, bool(offline))
 
     def sinks_of_running(self, i: int) -> Sinks:
         """Those of the row's replicas that were not told to stop."""
@@ -166,7 +175,7 @@ def encode_turn(
     rows, any_stopped = view.rows, view.any_stopped
     pieces = _Pieces(view, encoder, brokers)
     add_metadata, lead_tail = pieces.metadata.append, encoder.leader_and_isr_tail
-    plans: dict[int, _Plan] = {}  # by the identity of an assignment, which its row keeps alive
+    plans: dict[int, dict[int, _Plan]] = {}  # by the identities of assignment and ISR, which their rows keep alive
     topic, start, last = NO_TOPIC, first, min(first + rows_max, len(rows))
     seen: set[int] = set()
     for i in range(first, last):
@@ -180,8 +189,10 @@ def encode_turn(
             seen.add(topic)
         if row.version == NO_VERSION or row.state is _NON_EXISTENT:
             continue
-        key, fields = id(row.assignment), head(row)
-        tail, sinks, offline = plans.get(key) or plans.setdefault(key, pieces.plan(i))
+        of_assignment = plans.get(id(row.assignment)) or plans.setdefault(id(row.assignment), {})
+        plan = of_assignment.get(id(row.isr)) or of_assignment.setdefault(id(row.isr), pieces.plan(i))
+        pack, isr, replicas, tail, sinks, offline = plan
+        fields = pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
         add_metadata(fields + tail)
         if any_stopped and (offline or row.state is not _ONLINE):
             sinks = pieces.sinks_of_running(i)

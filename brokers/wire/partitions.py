@@ -1,7 +1,7 @@
 """Encoding of partitions and topics inside LeaderAndIsr, UpdateMetadata and StopReplica.
 
 The entries of LeaderAndIsr and UpdateMetadata begin with the same seven fields (the *head*), which depend on the row
-alone: they are packed once, by one struct per ISR size and replication factor, and only short tails differ.
+alone: they are packed once, with both arrays encoded beforehand, and only short tails differ.
 Bodies are the array of topics, equal for every broker that gets them; headers are written apart from them.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from struct import Struct, pack
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, ZERO_ID, compact_string, varint
 from brokers.wire.versions import Ibp
@@ -23,41 +23,48 @@ EPOCH_DURING_DELETE: Final = -2
 
 NO_TOPIC: Final = -1
 """No index of a topic."""
+SHAPES_MAX: Final = 65_536
+"""Distinct pairs of ISR and replica set whose encoding is remembered."""
 TAILS_MAX: Final = 4096
 """Distinct sets of offline replicas whose encoding is remembered."""
 
 _STOP = Struct(">ii?x").pack
 
 
-class _Packers(dict[tuple[int, int], tuple[Callable[..., bytes], bytes, bytes]]):
-    """Per ISR size and replication factor: the packer of a head and the two array lengths."""
+class Heads(NamedTuple):
+    """What the heads of rows with one ISR and one replica set have in common: the packer and both arrays, encoded.
 
-    def __missing__(self, sizes: tuple[int, int]) -> tuple[Callable[..., bytes], bytes, bytes]:
-        in_sync, replicas = sizes
-        counts = varint(in_sync + 1), varint(replicas + 1)
-        layout = Struct(f">iiii{len(counts[0])}s{in_sync}ii{len(counts[1])}s{replicas}i")
-        packer = self[sizes] = (layout.pack, *counts)
-        return packer
+    ``pack(partition, controller epoch, leader, leader epoch, isr, partition epoch, replicas)`` makes a head.
+    """
+
+    pack: Callable[..., bytes]
+    isr: bytes
+    replicas: bytes
 
 
-_packers: Final = _Packers()
+class _Shapes(dict[tuple[tuple[int, ...], tuple[int, ...]], Heads]):
+    """:class:`Heads` by ISR and replicas."""
+
+    def __missing__(self, key: tuple[tuple[int, ...], tuple[int, ...]]) -> Heads:
+        if len(self) >= SHAPES_MAX:
+            self.clear()
+        isr, replicas = map(id_array, key)
+        heads = self[key] = Heads(Struct(f">iiii{len(isr)}si{len(replicas)}s").pack, isr, replicas)
+        return heads
+
+
+_shapes: Final = _Shapes()
+
+
+def heads_of(row: PartitionRow) -> Heads:
+    """The common part of the heads of rows like this one."""
+    return _shapes[row.isr, row.assignment.replicas]
 
 
 def head(row: PartitionRow) -> bytes:
     """Partition, controller epoch, leader, leader epoch, ISR, partition epoch, replicas."""
-    isr, replicas = row.isr, row.assignment.replicas
-    encode, isr_count, replica_count = _packers[len(isr), len(replicas)]
-    return encode(
-        row.partition,
-        row.controller_epoch,
-        row.leader,
-        row.leader_epoch,
-        isr_count,
-        *isr,
-        row.version,
-        replica_count,
-        *replicas,
-    )
+    pack, isr, replicas = _shapes[row.isr, row.assignment.replicas]
+    return pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
 
 
 def id_array(ids: Iterable[int]) -> bytes:

@@ -141,10 +141,10 @@ def multi(ops: Sequence[Op], chroot: str) -> bytes:
 
 def multi_read(paths: Sequence[bytes]) -> bytes:
     """Body of a MultiRead: getData of each path (UTF-8, chroot included)."""
-    pack = _HEAD_LEN.pack
-    parts = [part for path in paths for part in (pack(GET_DATA, 0, -1, len(path)), path, b"\0")]
+    heads = {size: _HEAD_LEN.pack(GET_DATA, 0, -1, size) for size in set(map(len, paths))}
+    parts = [heads[len(path)] + path for path in paths]
     parts.append(_END)
-    return b"".join(parts)
+    return b"\0".join(parts)
 
 
 # -- answers
