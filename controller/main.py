@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import anyio
 
+from brokers.client import QUESTIONS
+from brokers.wire import cold
 from configs.settings import Settings
 from controller.daemon import Daemon
 from controller.event_queue import Event
@@ -69,6 +71,7 @@ async def run(
                 tasks.start_soon(_report, daemon, manager)
                 tasks.start_soon(view.keep_fresh)
                 tasks.start_soon(_needs, http_ended)
+                tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
                 manager.ready(f"{daemon.mode}: {daemon.why}")
                 await daemon.run()
                 manager.stopping("stopping")

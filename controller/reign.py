@@ -48,6 +48,8 @@ from state_machines.cluster import Cluster
 log = logging.getLogger("regent.role")
 
 STALE_CONTROLLER_EPOCH = 11
+TOLD_S_MAX = 30.0
+"""How long questions to brokers wait for what they are being told."""
 _PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
 
 
@@ -270,8 +272,12 @@ class Reign:
         """Brokers registered: their IBP is asked for beside the queue."""
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         if self._ask is not None and brokers:
-            c = self.controller
-            c.spawn(compare_ibp(self._ask, self.cluster, tuple(brokers), c.ibp, self._counters))
+            self.controller.spawn(self._ask_ibp(self._ask, tuple(brokers)))
+
+    async def _ask_ibp(self, ask: Ask, brokers: Collection[int]) -> None:
+        """What brokers must be told goes first."""
+        await self.channels.quiesced(TOLD_S_MAX)
+        await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
 
     def _answered(self, answer: Answer | ChannelFailed) -> None:
         """An answer of a broker, or the end of a channel by an error."""

@@ -22,6 +22,8 @@ log = logging.getLogger("regent.controller")
 
 FIRST_TOPICS = 10
 """Topics read before it is known how large they are: some have 10,000 partitions."""
+TOLD_S_MAX = 60.0
+"""How long the collector waits for the brokers to be told."""
 TURN_ROWS = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
@@ -37,14 +39,12 @@ async def take_office(c: Controller) -> None:
     await discard_notifications(c)
     await load_brokers(c)
     await load_topics(c, since)
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     report = await c.carry_out(failover, "failover")
     c.channels.snapshot(None)
+    c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
         "%d partitions without a leader; every live broker is being told",
@@ -56,6 +56,14 @@ async def take_office(c: Controller) -> None:
         sum(report.done.values()),
         len(c.cluster.leaderless),
     )
+
+
+async def tidy(c: Controller) -> None:
+    """Once everything is told, what was loaded is collected for the last time: later collections skip it."""
+    await c.channels.quiesced(TOLD_S_MAX)
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 async def arm_parents(c: Controller, since: int) -> None:
