@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli controller brokers metadata_store state_machines configs
-LATER := tests/zookeeper tests/cluster tests/verify
+LATER := tests/simulation tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars check format test test-core test-zookeeper test-cluster verify demo docs package clean
+.PHONY: help venv jars check format test test-core test-simulation simulate test-zookeeper test-cluster verify bench bench-full demo docs package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -16,10 +16,16 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 	@$(PYTHON) scripts/bootstrap.py demo
 	@$(BIN)/regent demo $(if $(KEEP),--keep)
 
-test: test-core test-zookeeper test-cluster ## all tests but the long ones, cheapest first
+test: test-core test-simulation test-zookeeper test-cluster ## all tests but the long ones, cheapest first
 
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER))
+
+test-simulation: venv ## whole clusters in virtual time, 300 seeds
+	$(PYTEST) tests/simulation --timeout=600
+
+simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
 
 test-zookeeper: venv jars ## tests on a real ZooKeeper
 	$(PYTEST) tests/zookeeper
@@ -28,7 +34,16 @@ test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300
 
 verify: venv jars ## the long tests
+	$(BIN)/python -m tests.simulation --mutations 500
+	$(BIN)/python -m tests.simulation --seeds 10000
 	$(PYTEST) tests/verify --timeout=1200
+
+bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
+	$(BIN)/python -m benchmarks
+
+bench-full: venv jars ## all sizes up to a million partitions, 45 minutes; docs/performance.md from it
+	$(BIN)/python -m benchmarks --full
+	$(BIN)/python -m benchmarks.report
 
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .

@@ -28,6 +28,8 @@ RECLAIM_PAUSE_S_MAX = 30.0
 STANDBY_POLL_S = 2.0
 EARLY_END_PAUSE_S = 0.2
 """Pause after a term that did not come into office: claims never follow each other without one."""
+EARLY_ENDS_MAX = 5
+"""Such terms in a row; further ones count as errors, because what ends them does not pass by itself."""
 STEADY_TERM_S = 60.0
 """A term that lasted so long in office makes the errors before it forgotten."""
 REFUSED_EXIT = 3
@@ -41,6 +43,7 @@ class Candidate:
         self._ask = ask
         self._takeover = takeover
         self._failures = 0
+        self._early_ends = 0
         self._in_office_since_s: float | None = None
 
     async def run(self, office: Office, lease: Lease) -> None:
@@ -191,6 +194,7 @@ class Candidate:
         d, since_s = self._d, self._in_office_since_s
         if since_s is not None and asyncio.get_running_loop().time() - since_s >= STEADY_TERM_S:
             self._failures = 0
+        self._early_ends = self._early_ends + 1 if since_s is None else 0
         if d.stopping.is_set():
             if not office.hold:
                 await self._release(office, claim)
@@ -200,6 +204,8 @@ class Candidate:
             await self._after_error(office, claim, why)
         elif since_s is None:
             await d.pause(EARLY_END_PAUSE_S)
+            if self._early_ends > EARLY_ENDS_MAX:
+                await self._after_error(office, claim, why)
 
     async def _after_error(self, office: Office, claim: Claim, why: str) -> None:
         """The first one is tried again at once; then the role is free for growing pauses."""

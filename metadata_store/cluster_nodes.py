@@ -197,7 +197,8 @@ async def delete_children(zk: ZooKeeper, children: Sequence[str], fence: Fence) 
             if isinstance(node, Node)
         ]
         left = []
-        for batch in batches(writes, [], WRITES_MAX if round_ == 0 else max(1, WRITES_MAX >> 3 * round_)):
+        writes_max = WRITES_MAX if round_ == 0 else max(1, WRITES_MAX >> 3 * round_)
+        for batch in batches(writes, [], zk.request_bytes_max, writes_max):
             if await submit(zk, fence, batch.ops) is not None:
                 left += batch.keys
         if not left:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
-from metadata_store.port import REQUEST_BYTES_MAX, WRITE_BYTES_MAX, Check, Op, ZooKeeper
+from metadata_store.port import WRITE_BYTES_MAX, Check, Op, ZooKeeper
 from metadata_store.sizes import OP_OVERHEAD, write_bytes
 
 C = TypeVar("C")
@@ -42,9 +42,9 @@ class Batch(Struct, Generic[C, K]):
 
 
 def batches(
-    writes: Iterable[Write[K, C]], refused: list[tuple[K, Code]], writes_max: int = WRITES_MAX
+    writes: Iterable[Write[K, C]], refused: list[tuple[K, Code]], bytes_max: int, writes_max: int = WRITES_MAX
 ) -> Iterator[Batch[C, K]]:
-    """Packs writes into multis of at most ``writes_max`` operations and ``REQUEST_BYTES_MAX``.
+    """Packs writes into multis of at most ``writes_max`` operations and ``bytes_max`` bytes.
 
     The operations of an entity stay together; one that is larger goes alone, and one that ZooKeeper would hang up on
     goes into ``refused``.
@@ -57,7 +57,7 @@ def batches(
         if cost + HEAD_BYTES > WRITE_BYTES_MAX:
             refused.append((key, Code.TOO_BIG))
             continue
-        if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost > REQUEST_BYTES_MAX):
+        if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost > bytes_max):
             yield batch
             owners = []
             batch = Batch[C, K]([], [], [], owners)

@@ -169,6 +169,10 @@ class ZooKeeper(Protocol):
         """CONNECTED only once ``on_state`` has been told so: a blip is never overlooked."""
 
     @property
+    def request_bytes_max(self) -> int:
+        """Bytes of one batched request: ``REQUEST_BYTES_MAX``, less where the server hung up at larger ones."""
+
+    @property
     def session_id(self) -> int:
         """Id of the session, 0 before the first."""
 

@@ -52,22 +52,24 @@ def _jobs(
     zk: ZooKeeper, changes: Sequence[Change], names: Names, fence: Fence, writes_max: int
 ) -> Iterator[Job[StateOutcome]]:
     """Lazily: a multi is encoded when its turn comes, while the server works on those before it."""
-    for batch in _updates([change for change in changes if not change.creates], names, writes_max):
+    for batch in _updates([change for change in changes if not change.creates], names, writes_max, zk):
         yield partial(_write, zk, fence, batch)
     creations = [change for change in changes if change.creates]
-    for chain in _chains(creations, names, max(1, writes_max // OPS_PER_CREATION)):
+    size = writes_max * zk.request_bytes_max // REQUEST_BYTES_MAX // OPS_PER_CREATION
+    for chain in _chains(creations, names, max(1, size)):
         yield partial(_create, zk, fence, names, chain)
 
 
-def _updates(changes: Sequence[Change], names: Names, writes_max: int) -> Iterator[Batch[Change, int]]:
+def _updates(changes: Sequence[Change], names: Names, writes_max: int, zk: ZooKeeper) -> Iterator[Batch[Change, int]]:
     """Multis of updates, made in one tight loop: one small operation per change (1 microsecond each at a failover)."""
     start = size = 0
+    bytes_max = zk.request_bytes_max - HEAD_BYTES
     ops: list[Op] = []
     for at, change in enumerate(changes):
         topic, partition = names(change.entity)
         path, data = paths.state(topic, partition), state_data(change)
         cost = len(path) + len(data) + OP_OVERHEAD
-        if ops and (len(ops) == writes_max or size + cost > REQUEST_BYTES_MAX - HEAD_BYTES):
+        if ops and (len(ops) == writes_max or size + cost > bytes_max):
             yield _batch(changes[start:at], ops)
             start, size, ops = at, 0, []
         ops.append(SetData(path, data, change.before.version))

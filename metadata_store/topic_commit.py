@@ -43,7 +43,7 @@ async def commit_topics(zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fe
 def _jobs(
     zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome
 ) -> Iterator[Job[TopicOutcome]]:
-    for batch in batches(writes, total.refused):
+    for batch in batches(writes, total.refused, zk.request_bytes_max):
         yield partial(_write, zk, fence, batch)
 
 

@@ -14,19 +14,31 @@ from state_machines.types import PartitionState
 
 CALLS_MAX = 200
 """Calls that one commit answers at the most."""
+PROPOSALS_MAX = 10_000
+"""ISR changes in the calls of a commit at which no further call is added: deciding on them takes some 40 ms."""
 
 
 async def alter_partition(c: Controller, first: PendingCall) -> None:
     """Judges, commits once, answers each call; a call of a former life of a broker is refused as a whole."""
-    pending = [first]
-    for event in c.queue.adjacent("alter_partition", CALLS_MAX - 1):
-        assert isinstance(event.detail, PendingCall)
-        pending.append(event.detail)
+    pending = [first, *_following(c, len(first.call.proposals))]
     try:
         await _answer(c, pending)
     finally:
         for call in pending:
             call.refuse()
+
+
+def _following(c: Controller, proposals: int) -> list[PendingCall]:
+    """Calls that wait right behind one with so many ISR changes."""
+    calls: list[PendingCall] = []
+    while len(calls) < CALLS_MAX - 1 and proposals < PROPOSALS_MAX:
+        event = c.queue.adjacent("alter_partition", 1)
+        if not event:
+            break
+        assert isinstance(event[0].detail, PendingCall)
+        calls.append(event[0].detail)
+        proposals += len(calls[-1].call.proposals)
+    return calls
 
 
 async def _answer(c: Controller, pending: list[PendingCall]) -> None:

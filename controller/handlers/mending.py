@@ -88,7 +88,10 @@ async def mend(c: Controller, topics: Sequence[TopicAssignment], states: States,
         waiting = await _again(c, [topic for topic, _ in planned.values()], states)
     for topic in waiting:
         c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
-        log.error("topic %s could not be mended: is its znode writable, is something else rewriting it?", topic.name)
+        log.error(
+            "topic %s could not be mended: is its znode writable (ACL, jute.maxbuffer), is something else writing it?",
+            topic.name,
+        )
         served.append(without(c, topic, phantoms_of(c, topic, states)))
     return served
 

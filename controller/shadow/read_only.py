@@ -88,6 +88,11 @@ class ReadOnly:
         return self._zk.state
 
     @property
+    def request_bytes_max(self) -> int:
+        """As of the port."""
+        return self._zk.request_bytes_max
+
+    @property
     def session_id(self) -> int:
         """As of the port."""
         return self._zk.session_id

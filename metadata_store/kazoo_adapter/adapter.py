@@ -16,7 +16,6 @@ from metadata_store.kazoo_adapter.session import Session, checked
 from metadata_store.port import (
     IN_FLIGHT_MAX,
     READ_PATHS_MAX,
-    WRITE_BYTES_MAX,
     Create,
     Created,
     Delete,
@@ -82,7 +81,7 @@ class KazooZooKeeper(Session):
         raw = self._raw(paths)
         send = partial(transport.send, writes=False)
         if await self._supports_multi_read(transport):
-            async for reply, count in answers(send, multi_reads(raw, paths_max), IN_FLIGHT_MAX):
+            async for reply, count in answers(send, multi_reads(raw, paths_max, self.request_bytes_max), IN_FLIGHT_MAX):
                 yield checked(reply, paths[0]), count
         else:
             async for reply, count in answers(send, single_reads(raw), SINGLE_READS_MAX):
@@ -96,9 +95,10 @@ class KazooZooKeeper(Session):
         """Arms one-shot watches in bulk."""
         transport = self._open()
         send = partial(transport.send, writes=False)
+        kinds = [[self._path(path) for path in paths] for paths in (data, exists, children)]
         requests = (
             (jute.SET_WATCHES, jute.set_watches(since_zxid, *chunk), 0)
-            for chunk in watch_chunks(*([self._path(p) for p in paths] for paths in (data, exists, children)))
+            for chunk in watch_chunks(kinds, self.request_bytes_max)
         )
         async for reply, _ in answers(send, requests, IN_FLIGHT_MAX):
             checked(reply, "watches")
@@ -116,7 +116,7 @@ class KazooZooKeeper(Session):
 
     async def _multi(self, ops: Sequence[Op]) -> Reply:
         body, first = jute.multi(ops, self.chroot), ops[0].path if ops else "/"
-        if len(body) > WRITE_BYTES_MAX:
+        if len(body) > self.limits.write_bytes:
             raise ZkError(Code.TOO_BIG, first)
 
         async def write() -> Reply:
@@ -129,7 +129,7 @@ class KazooZooKeeper(Session):
         return await surrounded(self.hooks, ops, write)
 
     async def _write(self, opcode: int, body: bytes, op: Write) -> Reply:
-        if len(body) > WRITE_BYTES_MAX:
+        if len(body) > self.limits.write_bytes:
             raise ZkError(Code.TOO_BIG, op.path)
 
         async def write() -> Reply:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, takewhile
 from typing import TypeVar
 
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.port import REQUEST_BYTES_MAX
 
 Request = tuple[int, bytes, int]
 """Opcode, body, and how many paths it covers."""
@@ -17,22 +17,21 @@ Request = tuple[int, bytes, int]
 P = TypeVar("P", bytes, str)
 
 
-def by_size(paths: Sequence[P], count_max: int, overhead: int) -> Iterator[Sequence[P]]:
-    """Slices of at most ``count_max`` paths and ``REQUEST_BYTES_MAX``, ``overhead`` being added to each path."""
-    start = size = 0
-    for at, path in enumerate(paths):
-        cost = len(path) + overhead
-        if at > start and (at - start >= count_max or size + cost > REQUEST_BYTES_MAX):
-            yield paths[start:at]
-            start, size = at, 0
-        size += cost
-    if start < len(paths):
-        yield paths[start:]
+def by_size(paths: Sequence[P], count_max: int, bytes_max: int, overhead: int) -> Iterator[Sequence[P]]:
+    """Slices of at most ``count_max`` paths and ``bytes_max`` bytes, ``overhead`` being added to each path."""
+    start = 0
+    while start < len(paths):
+        chunk = paths[start : start + count_max]
+        if len(chunk) * overhead + sum(map(len, chunk)) > bytes_max:
+            sizes = accumulate(len(path) + overhead for path in chunk)
+            chunk = chunk[: max(1, sum(1 for _ in takewhile(lambda size: size <= bytes_max, sizes)))]
+        yield chunk
+        start += len(chunk)
 
 
-def multi_reads(paths: Sequence[bytes], count_max: int) -> Iterator[Request]:
+def multi_reads(paths: Sequence[bytes], count_max: int, bytes_max: int) -> Iterator[Request]:
     """MultiReads of all paths."""
-    for chunk in by_size(paths, count_max, jute.READ_OVERHEAD):
+    for chunk in by_size(paths, count_max, bytes_max, jute.READ_OVERHEAD):
         yield jute.MULTI_READ, jute.multi_read(chunk), len(chunk)
 
 
@@ -42,10 +41,10 @@ def single_reads(paths: Sequence[bytes]) -> Iterator[Request]:
         yield jute.GET_DATA, jute.raw_read(path), 1
 
 
-def watch_chunks(*kinds: Sequence[str]) -> Iterator[tuple[Sequence[str], ...]]:
+def watch_chunks(kinds: Sequence[Sequence[str]], bytes_max: int) -> Iterator[tuple[Sequence[str], ...]]:
     """Paths of several kinds as chunks that hold one kind each, the rest of the kinds being empty."""
     for at, paths in enumerate(kinds):
-        for chunk in by_size(paths, len(paths), jute.TEXT_OVERHEAD):
+        for chunk in by_size(paths, len(paths), bytes_max, jute.TEXT_OVERHEAD):
             yield tuple(chunk if kind == at else () for kind in range(len(kinds)))
 
 

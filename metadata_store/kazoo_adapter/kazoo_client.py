@@ -54,6 +54,9 @@ class Listener(Protocol):
 
     last_zxid: int
 
+    def unanswered(self, size: int) -> None:
+        """The connection ended before a request of ``size`` bytes that had been sent was answered."""
+
     def hand_over(self, item: Callable[[], None]) -> None:
         """Has ``item`` called on the loop, in order."""
 
@@ -102,6 +105,8 @@ class Call:
             self.future.set_result(reply)
 
     def _fail(self) -> None:
+        if self.sent:
+            self._listener.unanswered(len(self.body))
         if self.future.done():
             return
         if self.writes and self.sent:

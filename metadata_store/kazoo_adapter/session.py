@@ -11,6 +11,7 @@ from typing import Final
 from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost, ZkError, ZxidWentBack
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
@@ -67,6 +68,12 @@ class Session:
         self._transport: Transport | None = None
         self._first_state: asyncio.Future[ConnectionState] | None = None
         self._zxid_seen = zxid_seen
+        self.limits = Limits()
+
+    @property
+    def request_bytes_max(self) -> int:
+        """Less than usual where the server hung up at larger requests."""
+        return self.limits.batch_bytes
 
     @property
     def zxid_seen(self) -> int:
@@ -83,7 +90,13 @@ class Session:
             await self.close()
         self._first_state = asyncio.get_running_loop().create_future()
         self._transport = Transport(
-            self.hosts, self._session_timeout_ms, self._credentials, self._event, self._state, self._state_thread
+            self.hosts,
+            self._session_timeout_ms,
+            self._credentials,
+            self._event,
+            self._state,
+            self._state_thread,
+            self.limits,
         )
         try:
             self._transport.start()

@@ -16,6 +16,7 @@ from typing import Final
 from metadata_store.errors import SessionLost
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Call, Client
+from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.port import ConnectionState
 
 CLOSE_S_MAX: Final = 2.0
@@ -39,6 +40,7 @@ class Transport:
         on_event: Callable[[bytes, int], None],
         on_state: Callable[[ConnectionState], None],
         on_state_thread: Callable[[ConnectionState], None],
+        limits: Limits,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.state = ConnectionState.LOST
@@ -49,6 +51,8 @@ class Transport:
         self.ended = asyncio.Event()
         self._closing = False
         self._waking = False
+        self._limits = limits
+        self._unanswered = 0
         self._items: deque[Callable[[], None]] = deque()
         self._on_event, self._on_state, self._on_state_thread = on_event, on_state, on_state_thread
         self._client = Client(self, hosts, session_timeout_ms, credentials)
@@ -140,6 +144,10 @@ class Transport:
         while items:
             items.popleft()()
 
+    def unanswered(self, size: int) -> None:
+        """The connection ended before a request was answered."""
+        self._unanswered = max(self._unanswered, size)
+
     def _deliver(self, buffer: bytes, offset: int) -> None:
         if not self._closing:
             self._on_event(buffer, offset)
@@ -147,6 +155,9 @@ class Transport:
     def _enter(self, state: ConnectionState, connection: int, session_id: int, auth_failed: bool) -> None:
         ended = state is ConnectionState.LOST
         told = self.state
+        if state is ConnectionState.CONNECTED:
+            self._limits.lost(self._unanswered)
+            self._unanswered = 0
         self.state, self.connection = state, connection
         self.session_id = session_id or self.session_id
         self.auth_failed |= auth_failed

@@ -18,6 +18,7 @@ from metadata_store.hooks import surrounded
 from metadata_store.memory.permissions import Identity
 from metadata_store.memory.server import MemoryServer
 from metadata_store.port import (
+    REQUEST_BYTES_MAX,
     WRITE_BYTES_MAX,
     ConnectionState,
     Create,
@@ -103,6 +104,11 @@ class MemorySession:
         if self._link is ConnectionState.CONNECTED and self._told is not ConnectionState.CONNECTED:
             return ConnectionState.SUSPENDED
         return self._link
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The usual."""
+        return REQUEST_BYTES_MAX
 
     # -- what the server does
 

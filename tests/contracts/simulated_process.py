@@ -1,4 +1,4 @@
-"""A process of simulated brokers, and what every controller must tell them: one story for regent and for Kafka's own."""
+"""A process of simulated brokers, and what a controller must tell them: one story for regent and for Kafka's own."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from unittest import mock
 import pytest
 
 from controller import own_znodes as own
-from controller.candidate import STEADY_TERM_S
+from controller.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.modes import Mode
 from controller.office import Claim, Office
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
+from metadata_store.errors import NotConnected
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
@@ -136,6 +137,24 @@ async def test_the_first_error_is_retried_at_once_further_ones_after_growing_pau
                 await d.in_office()
         assert [round(after - before) for before, after in pairwise(claims)] == [0, 4, 8, 16, 30, 30, 30]
         assert d.daemon.counters.resignations["error"] == 7
+
+
+@in_virtual_time
+async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_the_reason_is_shown() -> None:
+    """A server that hangs up at the same request each time: without pauses each try would cost an epoch."""
+    async with world() as w:
+        await ruling(w)
+        with mock.patch("controller.reign.take_office", side_effect=NotConnected("hung up")):
+            async with daemon(w) as d:
+                await d.says("error 2 in a row")
+                assert "lost while taking office" in d.daemon.why
+                assert (d.daemon.mode, holder(w)) == (Mode.BLOCKED, None)
+                tried = epoch(w)
+                assert tried == EARLY_ENDS_MAX + 2
+                await asyncio.sleep(300.0)
+                assert 10 <= epoch(w) - tried <= 13, "a try every half minute"
+        async with daemon(w) as d:
+            await d.in_office()
 
 
 @in_virtual_time

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import NotConnected
 from state_machines.types import Assignment, PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
@@ -79,6 +81,93 @@ async def test_added_partitions_start_and_the_others_stay_as_they_are() -> None:
         await w.told()
         assert w.led()["t", 3] == (1, (1, 2)), "the watch is armed again"
         w.agreed()
+
+
+async def crowd(w: World, topics: int = 30) -> list[str]:
+    """Topics of two partitions each, and a term."""
+    names = [f"topic-{number:02d}" for number in range(topics)]
+    for name in names:
+        await w.topic(name, (1, 2, 3), (2, 3, 1), leaders=True)
+    await running(w)
+    return names
+
+
+async def all_change(w: World, names: list[str]) -> None:
+    """Each grows, but the first, which vanishes, the second, which is another one, and the third, which breaks."""
+    w.server.hold_watches(w.active.zk.session_id)
+    for name in names[3:]:
+        await w.expand(name, (3, 1))
+    for name in names[:2]:
+        await w.delete_topic(name)
+        w.removed |= {(name, 0), (name, 1)}
+    await w.topic(names[1], (2, 1), topic_id=bytes(15) + b"x")
+    await w.operator.set(paths.topic(names[2]), b"broken", -1)
+    await w.active.zk.sync()  # so that watches which are armed later do not fire for all this again
+    w.server.release_watches(w.active.zk.session_id)
+
+
+def as_they_should_be(w: World, names: list[str]) -> None:
+    led = w.led()
+    assert all(led[name, 2] == (3, (3, 1)) for name in names[3:])
+    assert (names[0], 0) not in led
+    assert led[names[1], 0] == (2, (2, 1))
+    assert (names[1], 1) not in led
+    assert w.reign.cluster.topic(names[0]) is None
+    assert list(w.counters.malformed) == [paths.topic(names[2])]
+
+
+@in_virtual_time
+async def test_topics_that_change_together_are_read_together() -> None:
+    async with world() as w:
+        names = await crowd(w)
+        reads = mock.Mock(wraps=w.reign.controller.store.load_topics)
+        with mock.patch.object(w.reign.controller.store, "load_topics", reads):
+            await all_change(w, names)
+            await w.told()
+        as_they_should_be(w, names)
+        assert reads.call_count < 6
+        for name in names[3:]:
+            await w.expand(name, (2, 3))
+        await w.told()
+        assert all(w.led()[name, 3] == (2, (2, 3)) for name in names[3:]), "every watch is armed again"
+
+
+@in_virtual_time
+async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare() -> None:
+    async with world() as w:
+        names = await crowd(w)
+        reads = mock.Mock(wraps=w.reign.controller.store.load_topics)
+        with (
+            mock.patch.object(w.reign.controller.store, "load_topics", reads),
+            mock.patch("controller.handlers.topic_change.PARTITIONS_MAX", 10),
+        ):
+            await all_change(w, names)
+            await w.told()
+        as_they_should_be(w, names)
+        assert max(len(call.args[0]) for call in reads.call_args_list) == 5
+
+
+@pytest.mark.parametrize("lost_at", range(6))
+@in_virtual_time
+async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(lost_at: int) -> None:
+    async with world() as w:
+        names = await crowd(w)
+        zk, left = w.active.zk, lost_at
+        really = zk._turn
+
+        async def turn() -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                w.server.blip(zk.session_id)
+                raise NotConnected("lost")
+            await really()
+
+        await all_change(w, names)
+        with mock.patch.object(zk, "_turn", turn):
+            await w.told()
+        assert left < 0
+        as_they_should_be(w, names)
 
 
 @in_virtual_time

@@ -14,31 +14,56 @@ from metadata_store.errors import ConnectFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute, session
 from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.limits import SUSPECT_BYTES, Limits
 from metadata_store.kazoo_adapter.server_version import parse_version
 from metadata_store.kazoo_adapter.session import split_chroot
-from metadata_store.port import REQUEST_BYTES_MAX, Create, Created, Stat, ZooKeeper
+from metadata_store.port import REQUEST_BYTES_MAX, WRITE_BYTES_MAX, Create, Created, Stat, ZooKeeper
 
 
 def test_cut_by_number() -> None:
-    assert list(by_size(["a", "b", "c", "d", "e"], 2, 0)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(by_size([b"a"], 5, 0)) == [[b"a"]]
-    assert list(by_size([""][:0], 5, 0)) == []
+    assert list(by_size(["a", "b", "c", "d", "e"], 2, 10, 0)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(by_size([b"a"], 5, 10, 0)) == [[b"a"]]
+    assert list(by_size([""][:0], 5, 10, 0)) == []
 
 
 def test_cut_by_bytes_and_nothing_is_lost() -> None:
     paths = ["x" * 1_000] * 1_200
-    chunks = list(by_size(paths, 10_000, 4))
+    chunks = list(by_size(paths, 10_000, REQUEST_BYTES_MAX, 4))
     assert [len(chunk) for chunk in chunks] == [522, 522, 156]
     assert all(sum(len(path) + 4 for path in chunk) <= REQUEST_BYTES_MAX for chunk in chunks)
 
 
 def test_a_path_beyond_every_limit_goes_alone() -> None:
     huge = "x" * (REQUEST_BYTES_MAX + 1)
-    assert [len(chunk) for chunk in by_size(["a", huge, "b"], 10, 0)] == [1, 1, 1]
+    assert [len(chunk) for chunk in by_size(["a", huge, "b"], 10, REQUEST_BYTES_MAX, 0)] == [1, 1, 1]
 
 
 def test_watches_are_cut_by_kind() -> None:
-    assert list(watch_chunks(["a"], [], ["b", "c"])) == [(["a"], (), ()), ((), (), ["b", "c"])]
+    assert list(watch_chunks([["a"], [], ["b", "c"]], REQUEST_BYTES_MAX)) == [(["a"], (), ()), ((), (), ["b", "c"])]
+
+
+def test_batches_shrink_after_each_connection_that_ended_at_a_large_request() -> None:
+    limits = Limits()
+    limits.lost(0)
+    limits.lost(SUSPECT_BYTES)
+    assert limits.batch_bytes == REQUEST_BYTES_MAX, "small requests are not the reason"
+    limits.lost(520_000)
+    assert limits.batch_bytes == 260_000
+    limits.lost(259_990)
+    assert limits.batch_bytes == 129_995
+    for size in (129_990, 100_000, 70_000):
+        limits.lost(size)
+    assert limits.batch_bytes == SUSPECT_BYTES, "never below: a bad network must not make it slow"
+    assert limits.write_bytes == WRITE_BYTES_MAX
+
+
+def test_a_write_that_cannot_be_cut_is_sent_twice_and_then_refused(caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits()
+    limits.lost(700_000)
+    assert (limits.batch_bytes, limits.write_bytes) == (REQUEST_BYTES_MAX // 2, WRITE_BYTES_MAX)
+    limits.lost(700_000)
+    assert (limits.batch_bytes, limits.write_bytes) == (REQUEST_BYTES_MAX // 2, 699_999)
+    assert "raise it to 1048575" in caplog.text
 
 
 def test_a_create_that_zookeeper_3_5_answers_without_its_stat() -> None:

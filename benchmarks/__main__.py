@@ -1,0 +1,176 @@
+"""``python -m benchmarks``: regent beside Kafka's own controller on one machine, one ZooKeeper, the same brokers.
+
+Without arguments the small sizes (some minutes), with ``--full`` everything. ``--case F1 --size 100kx20 --rounds 5``
+runs one. Progress goes to standard error, the table to standard output, figures to ``build/bench.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks import in_process, rounds
+from benchmarks.arena import arena, say
+from benchmarks.contestants import OURS, PEER
+from benchmarks.controller_death import deaths
+from benchmarks.datasets import shape
+from benchmarks.machine import machine
+from benchmarks.plan import DEATH, FULL, SHUTDOWN, SMALL, Run, goal
+from benchmarks.real_split import split
+from benchmarks.results import Row, Sample, save, show
+from benchmarks.turns import Wrong
+from benchmarks.zookeeper_speed import speeds
+from brokers.embedded.process import ProcessFailed
+
+EVENTS: Final = {"F1": (), "F2": (), "M1": (), "L1": (), "D1": (SHUTDOWN,), "D2": (DEATH,), "D3": (DEATH,)}
+CPU_SIZE: Final = {False: "100kx20", True: "400kx50"}
+ZOOKEEPER_SIZE: Final = {False: "20kx10", True: "100kx20"}
+CPU_ROUNDS: Final = 5
+DEATHS: Final = 5
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="all sizes")
+    parser.add_argument("--case", choices=[*EVENTS, "C1", "S", "Z", "K", "all"], action="append", help="only these")
+    parser.add_argument("--size", action="append", help="100kx20 (partitions x brokers) or 25ktopics")
+    parser.add_argument("--rounds", type=int, help="warm rounds of both")
+    parser.add_argument("--peer-rounds", type=int, help="warm rounds of the peer, -1 leaves it out")
+    parser.add_argument("--only", choices=(OURS, PEER), help="one of the two alone; nothing is saved")
+    parser.add_argument("--full-answers", action="store_true", help="brokers answer for each partition")
+    parser.add_argument("--keep", action="store_true", help="keep the logs")
+    return parser.parse_args(arguments)
+
+
+async def run(chosen: argparse.Namespace) -> list[Row]:
+    """All rows that were asked for; each data set's rows are saved as soon as they are there."""
+    made: list[Row] = []
+    wanted = set(chosen.case or ["all"])
+    if wanted & {*EVENTS, "all"}:
+        for each in runs(chosen):
+            made += await beside_the_peer(each, chosen)
+    if wanted & {"S", "Z", "all"}:
+        for size in chosen.size or [ZOOKEEPER_SIZE[chosen.full]]:
+            made += await on_real_zookeeper(size, wanted, keep=chosen.keep)
+    if "K" in wanted or (chosen.full and "all" in wanted):
+        made += kept(await deaths(chosen.rounds or DEATHS))
+    if wanted & {"C1", "all"}:
+        for size in chosen.size or [CPU_SIZE[chosen.full]]:
+            made += kept([await cpu(size)])
+    return made
+
+
+async def beside_the_peer(each: Run, chosen: argparse.Namespace) -> list[Row]:
+    """One data set; saved unless one of the two was left out by hand."""
+    say(f"{each.size}: {shape(each.size)}")
+    only = (chosen.only,) if chosen.only else (OURS, PEER)
+    with scratch(chosen.keep) as folder:
+        made = rounds.rows(await rounds.play(each, folder, only, full_answers=chosen.full_answers))
+    return made if chosen.only else kept(made)
+
+
+async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[Row]:
+    """What needs ZooKeeper and simulated brokers, but no controller process."""
+    with scratch(keep) as folder:
+        async with arena(shape(size), folder) as found:
+            made = kept([await split(found)]) if wanted & {"S", "all"} else []
+            return made + (kept(await speeds(found)) if wanted & {"Z", "all"} else [])
+
+
+def runs(chosen: argparse.Namespace) -> list[Run]:
+    """The data sets and their rounds: those of the plan, unless the command line says otherwise."""
+    found = [planned(size) for size in chosen.size] if chosen.size else list(FULL if chosen.full else SMALL)
+    cases = [case for case in chosen.case or () if case in EVENTS]
+    if cases:
+        events = tuple(dict.fromkeys(event for case in cases for event in EVENTS[case]))
+        found = [replace(each, events=events) for each in found]
+    if chosen.rounds is not None:
+        wanted = chosen.rounds
+        found = [replace(each, rounds=wanted, peer_rounds=min(each.peer_rounds, wanted)) for each in found]
+    if chosen.peer_rounds is not None:
+        found = [replace(each, peer_rounds=chosen.peer_rounds) for each in found]
+    return found
+
+
+def planned(size: str) -> Run:
+    """What the plan has for a size; every event for others."""
+    return next((each for each in (*FULL, *SMALL) if each.size == size), Run(size, (DEATH, SHUTDOWN)))
+
+
+async def cpu(size: str) -> Row:
+    """C1 and the split of it."""
+    wanted = shape(size)
+    bursts = await in_process.run(wanted, "failover", CPU_ROUNDS)
+    per = [1e6 * burst.cpu_s / wanted.partitions for burst in bursts]
+    row = Row("C1", size, "CPU of one failover per partition", "us", Sample.of(per), goal=goal("C1", size))
+    parts = await in_process.split(wanted, "failover", CPU_ROUNDS)
+    for stage in [*parts[0].stages, "rest"]:
+        values = [burst.stages.get(stage, burst.rest_s) for burst in parts]
+        row.phases.setdefault("us per partition", {})[stage] = 1e6 * statistics.median(values) / wanted.partitions
+    row.note = "without ZooKeeper's and sockets' system calls"
+    return row
+
+
+def kept(rows: list[Row]) -> list[Row]:
+    """Rows, saved."""
+    save(rows, machine())
+    return rows
+
+
+@contextmanager
+def scratch(keep: bool) -> Iterator[Path]:
+    """A folder for data and logs; gone afterwards unless it was asked for or the block failed."""
+    folder = Path(tempfile.mkdtemp(prefix="regent-bench-"))
+    try:
+        yield folder
+    except Exception:
+        keep = True
+        raise
+    finally:
+        if keep:
+            say(f"logs are kept in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _interruptible(chosen: argparse.Namespace) -> list[Row]:
+    """Ctrl-C and SIGTERM end what was started before this process ends."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await run(chosen)
+
+
+def main() -> int:
+    """Exit 0 where every goal is met, 1 where one is not, 2 where an end was wrong, 130 when interrupted."""
+    logging.getLogger("regent.metadata_store.kazoo").setLevel(logging.ERROR)
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    try:
+        rows = asyncio.run(_interruptible(parsed()))
+    except (Wrong, ProcessFailed) as wrong:
+        say(str(wrong))
+        return 2
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        with contextlib.suppress(BrokenPipeError):
+            say("interrupted; everything that was started is ended")
+        return 130
+    show(rows)
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Failover, controlled shutdown and broker death inside this process: CPU alone, split by stage, and profiles.
+
+``python -m benchmarks.in_process --size 400kx50 --profile``. ZooKeeper's replies come out of a table and brokers
+answer at once (:mod:`benchmarks.canned`), so no time is spent on sockets, in other processes, or waiting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import io
+import pstats
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from benchmarks.canned import CannedZooKeeper, NullBrokers, Table
+from benchmarks.datasets import Shape, data_set, shape
+from benchmarks.stages import Stages
+from brokers.channels import Channels
+from brokers.transport import Transport
+from brokers.wire.calls import ControlledShutdownCall
+from brokers.wire.versions import Ibp
+from configs.settings import Settings
+from controller.calls import PendingCall
+from controller.channel_setup import channel_settings
+from controller.controller import Controller
+from controller.counters import Counters
+from controller.event_queue import EventQueue
+from controller.handlers.broker_change import broker_change
+from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.failover import take_office
+from controller.lease import Lease, boottime_s
+from controller.term import Term
+from metadata_store import paths
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.port import ZooKeeper
+from state_machines.cluster import Cluster
+
+EVENTS: Final = ("failover", "shutdown", "death")
+EPOCH: Final = 2
+LEASE_S: Final = 3_600.0
+BROKER: Final = 1
+TICK_S: Final = 0.005
+TOLD_S_MAX: Final = 600.0
+PROFILE_LINES: Final = 45
+
+
+@dataclass
+class Burst:
+    """CPU seconds of one event, by stage; ``rest_s`` is what no stage claims; the longest turn of the event loop."""
+
+    event: str
+    cpu_s: float
+    longest_turn_s: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+    requests: int = 0
+    bytes: int = 0
+
+    @property
+    def rest_s(self) -> float:
+        """Loop, tasks, everything between the stages."""
+        return self.cpu_s - sum(self.stages.values())
+
+
+def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_version: int) -> Controller:
+    """A term of office without the daemon around it: no claim, no queue's consumer, no HTTP."""
+    ibp = Ibp.parse("3.9-IV0")
+    settings = Settings.model_validate(
+        {"zookeeper": {"connect": "127.0.0.1:1"}, "listener": {"advertised_host": "127.0.0.1"}}
+    )
+    lease = Lease(LEASE_S)
+    lease.answered(boottime_s())
+    term = Term(epoch, fence_version, lease, lambda: True)
+    cluster = Cluster(epoch, recovery_state=ibp.recovery_state)
+    ready = asyncio.Event()
+    ready.set()
+    return Controller(
+        zk=zk,
+        store=KafkaStore(zk),
+        cluster=cluster,
+        channels=Channels(
+            cluster,
+            channel_settings(settings, epoch, ibp, ("127.0.0.1", settings.listener.port)),
+            term.open,
+            lambda _: None,
+            transport=transport,
+        ),
+        term=term,
+        queue=EventQueue(),
+        counters=Counters(),
+        conflict_rounds_max=settings.controller.conflict_rounds_max,
+        daemons=frozenset({settings.controller.id}),
+        ibp=ibp,
+        ready=ready,
+    )
+
+
+class Bench:
+    """One cluster in a table; every call of :meth:`term` is a new term on it."""
+
+    def __init__(self, wanted: Shape) -> None:
+        self.shape = wanted
+        self.table = Table(data_set(wanted))
+
+    def term(self) -> tuple[Controller, NullBrokers]:
+        """A term that has not taken office yet."""
+        wires = NullBrokers()
+        return new_term(CannedZooKeeper(self.table), wires, EPOCH, 1), wires
+
+    async def burst(self, event: str, stages: Stages | None = None, profile: cProfile.Profile | None = None) -> Burst:
+        """One event, measured until every broker has acknowledged everything."""
+        controller, wires = self.term()
+        try:
+            if event != "failover":
+                await take_office(controller)
+                await told(controller)
+                wires.requests = wires.bytes = 0
+            act = self._act(event, controller)
+            if stages is not None:
+                stages.clear()
+            if profile is not None:
+                profile.enable()
+            began_s = time.process_time()
+            async with ticking() as ticks:
+                await act()
+                await told(controller)
+            cpu_s = time.process_time() - began_s
+            if profile is not None:
+                profile.disable()
+            spent = stages.spent() if stages is not None else {}
+            return Burst(event, cpu_s, max(ticks), spent, wires.requests, wires.bytes)
+        finally:
+            if event == "death":
+                self._register()
+            await controller.channels.close()
+            await controller.close()
+            del controller
+            gc.unfreeze()
+            gc.collect()
+
+    def _act(self, event: str, controller: Controller) -> Callable[[], Awaitable[Any]]:
+        if event == "failover":
+            return lambda: take_office(controller)
+        if event == "shutdown":
+            call = ControlledShutdownCall(3, BROKER, -1)
+            pending = PendingCall(call)
+            return lambda: controlled_shutdown_call(controller, pending)
+        self.table.brokers.remove(BROKER)
+        self._gone = self.table.nodes.pop(paths.broker(BROKER).encode())
+        self.table.forget_replies()
+        return lambda: broker_change(controller)
+
+    def _register(self) -> None:
+        self.table.brokers.insert(0, BROKER)
+        self.table.nodes[paths.broker(BROKER).encode()] = self._gone
+        self.table.forget_replies()
+
+
+@asynccontextmanager
+async def ticking() -> AsyncIterator[list[float]]:
+    """Seconds between turns of the loop, in the list when the block is over."""
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        before_s = time.perf_counter()
+        while True:
+            try:
+                await asyncio.sleep(TICK_S)
+            finally:
+                now_s = time.perf_counter()
+                gaps.append(now_s - before_s - TICK_S)
+                before_s = now_s
+
+    ticker = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    try:
+        yield gaps
+    finally:
+        ticker.cancel()
+        await asyncio.wait({ticker})
+
+
+async def told(controller: Controller) -> None:
+    """Every broker has acknowledged everything."""
+    behind = await controller.channels.quiesced(TOLD_S_MAX)
+    assert not behind, f"brokers {sorted(behind)} were not told"
+
+
+async def run(wanted: Shape, event: str, rounds: int) -> list[Burst]:
+    """The event several times, after one that fills the table's replies."""
+    bench = Bench(wanted)
+    await bench.burst(event)
+    return [await bench.burst(event) for _ in range(rounds)]
+
+
+async def split(wanted: Shape, event: str, rounds: int) -> list[Burst]:
+    """As :func:`run`, with the stages timed, which costs a little by itself."""
+    bench = Bench(wanted)
+    await bench.burst(event)
+    with Stages() as stages:
+        return [await bench.burst(event, stages) for _ in range(rounds)]
+
+
+async def profiled(wanted: Shape, event: str, sort: str) -> str:
+    """cProfile of one event, as text; the profiler itself makes small functions look dear."""
+    bench = Bench(wanted)
+    await bench.burst(event)
+    profile = cProfile.Profile()
+    await bench.burst(event, profile=profile)
+    text = io.StringIO()
+    pstats.Stats(profile, stream=text).strip_dirs().sort_stats(sort).print_stats(PROFILE_LINES)
+    return text.getvalue()
+
+
+def main() -> None:
+    """Prints CPU per event, its split, and profiles where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", default="100kx20")
+    parser.add_argument("--event", choices=EVENTS, action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", choices=("tottime", "cumtime"))
+    chosen = parser.parse_args()
+    wanted = shape(chosen.size)
+    print(wanted)
+    for event in chosen.event or EVENTS:
+        bursts = asyncio.run(run(wanted, event, chosen.rounds))
+        plain = sorted(burst.cpu_s for burst in bursts)
+        per = 1e6 * plain[len(plain) // 2] / wanted.partitions
+        shown = f"{plain[len(plain) // 2]:.3f} s ({plain[0]:.3f} to {plain[-1]:.3f})"
+        turn_s = statistics.median(burst.longest_turn_s for burst in bursts)
+        print(f"{event}: {shown} of CPU, {per:.2f} us per partition, longest turn of the loop {turn_s:.3f} s")
+        last = asyncio.run(split(wanted, event, 3))[-1]
+        for stage, seconds in {**last.stages, "rest": last.rest_s}.items():
+            print(f"    {stage:10} {seconds:7.3f} s  {1e6 * seconds / wanted.partitions:6.2f} us per partition")
+        if chosen.profile:
+            print(asyncio.run(profiled(wanted, event, chosen.profile)))
+
+
+if __name__ == "__main__":
+    main()

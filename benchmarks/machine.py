@@ -1,0 +1,28 @@
+"""What the figures were measured on, as far as it may be told: no names, no paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+from brokers.embedded.java import find_java
+from configs.version import product_version
+
+
+def machine() -> dict[str, Any]:
+    """Processor, memory, versions."""
+    memory = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(int(memory[1]) / 1024**2) if memory else 0,
+        "processor": processor[1].strip() if processor else platform.machine(),
+        "python": platform.python_version(),
+        "java": find_java().release,
+        "kafka": "3.9.1",
+        "zookeeper": "3.8.4",
+        "regent": product_version(),
+    }

@@ -1,0 +1,68 @@
+"""Which data sets are run, with which events and how often; and the goals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.datasets import SINGLE_TOPICS
+from benchmarks.results import Goal
+
+FAILOVER: Final = "failover"
+DEATH: Final = "death"
+SHUTDOWN: Final = "shutdown"
+
+NO_GOAL: Final = Goal()
+
+GOALS: Final[dict[tuple[str, str], Goal]] = {
+    **{(case, size): Goal(ratio=15) for case in ("F1", "F2") for size in ("100kx20", "100kx100", "400kx50")},
+    ("F1", SINGLE_TOPICS): Goal(ratio=6),
+    ("F2", SINGLE_TOPICS): Goal(ratio=6),
+    ("D1", "100kx20"): Goal(ratio=12),
+    ("D1", SINGLE_TOPICS): Goal(ratio=8),
+    ("D2", "100kx20"): Goal(ratio=12),
+    ("D3", "100kx20"): Goal(ratio=4),
+    ("M1", "400kx50"): Goal(most=450),
+    ("F2", "1mx100"): Goal(most=12),
+    ("M1", "1mx100"): Goal(most=1_200),
+    ("C1", "400kx50"): Goal(most=4.5),
+    ("Z1", "100kx20"): Goal(ratio=25),
+    ("Z2", "100kx20"): Goal(ratio=9),
+}
+LAG_GOAL: Final = Goal(most=0.25)
+
+
+def goal(case: str, size: str) -> Goal:
+    """The goal of a case, if it has one at this size."""
+    return LAG_GOAL if case == "L1" else GOALS.get((case, size), NO_GOAL)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One data set: ``events`` besides the failover that every round begins with; warm rounds of ours and the peer.
+
+    The first round of each process is the cold one and does not count among them; a peer with -1 does not take part.
+    """
+
+    size: str
+    events: tuple[str, ...] = ()
+    rounds: int = 5
+    peer_rounds: int = 5
+
+
+SMALL: Final = (Run("20kx10", (DEATH, SHUTDOWN)),)
+FULL: Final = (
+    Run("100kx20", (DEATH, SHUTDOWN)),
+    Run("100kx100"),
+    Run(SINGLE_TOPICS, (SHUTDOWN,)),
+    Run("400kx50"),
+    Run("10kx50", rounds=3, peer_rounds=3),
+    Run("25kx50", rounds=3, peer_rounds=3),
+    Run("50kx50", rounds=3, peer_rounds=3),
+    Run("100kx50", rounds=3, peer_rounds=3),
+    Run("200kx50", rounds=3, peer_rounds=2),
+    Run("1mx50", rounds=2, peer_rounds=1),
+    Run("1mx100", rounds=5, peer_rounds=-1),
+)
+PLOT_BROKERS: Final = 50
+"""Sizes with so many brokers make the plot of failover time over partitions."""

@@ -1,0 +1,38 @@
+"""What the kernel knows of a process: CPU seconds and resident memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_KIB: Final = 1024
+_MIB: Final = 1 << 20
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of all threads so far, in seconds (exact to a clock tick)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory now, in MiB."""
+    return _status(pid, "VmRSS")
+
+
+def peak_rss_mb(pid: int) -> float:
+    """Highest resident memory since :func:`forget_peak`, in MiB."""
+    return _status(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """Begins a new peak at the present resident memory."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status(pid: int, field: str) -> float:
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) * _KIB / _MIB if found else 0.0

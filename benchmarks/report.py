@@ -1,0 +1,106 @@
+"""``docs/performance.md`` and its picture from ``build/bench.json``: ``python -m benchmarks.report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import plot
+from benchmarks.plan import PLOT_BROKERS
+from benchmarks.results import RESULTS, Sample, digits
+
+PAGE: Final = Path("docs/performance.md")
+PICTURE: Final = Path("docs/failover.svg")
+METHOD: Final = Path(__file__).with_name("method.md")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def page(machine: Mapping[str, Any], rows: Rows, method: str, *, picture: bool) -> str:
+    """The whole page."""
+    parts = ["# Performance", "", _measured_on(machine), "", _table(rows), ""]
+    if picture:
+        parts += [f"![Failover time over partitions]({PICTURE.name})", ""]
+    return "\n".join([*parts, "## What a round took of the machine", "", _costs(rows), "", _phases(rows), "", method])
+
+
+def _measured_on(machine: Mapping[str, Any]) -> str:
+    return (
+        f"`make bench-full` on {machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Python "
+        f"{machine['python']}, Java {machine['java']}, Kafka {machine['kafka']}, ZooKeeper {machine['zookeeper']}: "
+        "everything on one machine, so trust the ratios rather than the seconds. Median (range) of the warm rounds; "
+        "cold is the first event of a fresh process."
+    )
+
+
+def _table(rows: Rows) -> str:
+    lines = [
+        "| case | size | what | regent | cold | peer | cold | ratio | goal | met |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        places = digits(row["unit"])
+        ours, peer = Sample(**row["ours"]), Sample(**row["peer"]) if row["peer"] else None
+        met = {True: "yes", False: "**no**", None: "-"}[row["met"]]
+        ratio = f"{row['ratio']:.1f}x" if row["ratio"] else "-"
+        peer_cells = f"{peer.shown(places)} | {_cold(peer, places)}" if peer else "- | -"
+        lines.append(
+            f"| {row['case']} | {row['size']} | {row['what']}, {row['unit']} | {ours.shown(places)} | "
+            f"{_cold(ours, places)} | {peer_cells} | {ratio} | {row['goal']} | {met} |"
+        )
+    return "\n".join(lines)
+
+
+def _cold(sample: Sample, places: int) -> str:
+    return "-" if sample.cold is None else f"{sample.cold:,.{places}f}"
+
+
+def _costs(rows: Rows) -> str:
+    lines = [
+        (
+            "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MiB | CPU s | "
+            "ZooKeeper CPU s | brokers CPU s |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row["case"] not in {"F2", "D1t", "D2", "D3"}:
+            continue
+        event = row["what"].partition(" until")[0]
+        for name, cost in row["costs"].items():
+            lines.append(
+                f"| {event} | {row['size']} | {name} | {cost['zookeeper_requests']:,.0f} | "
+                f"{cost['broker_requests']:,.0f} | {cost['broker_bytes'] / 1e6:,.1f} | {cost['peak_rss_mb']:,.0f} | "
+                f"{cost['cpu_s']:.2f} | {cost['zookeeper_cpu_s']:.2f} | {cost['brokers_cpu_s']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def _phases(rows: Rows) -> str:
+    lines = ["Where the time goes, as the controllers' own logs tell (seconds, medians), and the CPU of ours:", ""]
+    for row in rows:
+        if row["case"] not in {"F1", "C1"}:
+            continue
+        for name, phases in row["phases"].items():
+            parts = ", ".join(f"{phase} {value:.3f}" for phase, value in phases.items())
+            lines.append(f"- {row['case']} {row['size']}, {name}: {parts}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Writes both; exit 1 where there is nothing to write from."""
+    if not RESULTS.exists():
+        print(f"{RESULTS} does not exist: run 'make bench' or 'make bench-full' first", file=sys.stderr)
+        return 1
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    rows = found["rows"]
+    picture = plot.draw(rows, PLOT_BROKERS, PICTURE)
+    PAGE.write_text(page(found["machine"], rows, METHOD.read_text(encoding="utf-8"), picture=picture), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

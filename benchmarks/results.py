@@ -1,0 +1,146 @@
+"""Rows of the result table: what was measured, against which goal, and whether it is met; as JSON and as a table."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+TABLE_WIDTH: Final = 180
+RESULTS: Final = Path("build/bench.json")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Median and range of the warm rounds, and the first one of a fresh process (None where that was not kept)."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    cold: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float], cold: float | None = None) -> Sample:
+        """``values`` are those of the warm rounds; where there are none the cold one stands for them."""
+        found = list(values) or [cold if cold is not None else 0.0]
+        return cls(statistics.median(found), min(found), max(found), len(values), cold)
+
+    def shown(self, digits: int) -> str:
+        """Median (low to high)."""
+        text = f"{self.median:,.{digits}f}"
+        return text if self.rounds < 2 else f"{text} ({self.low:,.{digits}f} to {self.high:,.{digits}f})"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``ratio``: at least so many times better than the peer. ``most``: ours at most that. Both None: only shown."""
+
+    ratio: float | None = None
+    most: float | None = None
+
+    def met(self, ours: float, ratio: float | None) -> bool | None:
+        """None where there is no goal, or no peer to hold it against."""
+        if self.most is not None:
+            return ours <= self.most
+        if self.ratio is not None and ratio is not None:
+            return ratio >= self.ratio
+        return None
+
+    def __str__(self) -> str:
+        if self.most is not None:
+            return f"at most {self.most:g}"
+        return f"at least {self.ratio:g}x" if self.ratio is not None else "-"
+
+
+@dataclass
+class Row:
+    """One line. ``costs`` holds, by contestant, medians of what a round took of the machine."""
+
+    case: str
+    size: str
+    what: str
+    unit: str
+    ours: Sample
+    peer: Sample | None = None
+    goal: Goal = field(default_factory=Goal)
+    higher_is_better: bool = False
+    peer_is: str = "Kafka 3.9.1"
+    costs: dict[str, dict[str, float]] = field(default_factory=dict)
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the peer, by the medians."""
+        if self.peer is None or not self.ours.median or not self.peer.median:
+            return None
+        ratio = self.peer.median / self.ours.median
+        return 1 / ratio if self.higher_is_better else ratio
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None where there is none."""
+        return self.goal.met(self.ours.median, self.ratio)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, computed fields included."""
+        return {**asdict(self), "goal": str(self.goal), "ratio": self.ratio, "met": self.met}
+
+
+def save(rows: Iterable[Row], machine: dict[str, Any], path: Path = RESULTS) -> list[dict[str, Any]]:
+    """Adds rows to the file; a row of the same case and size replaces the one before. Returns all rows."""
+    kept = {(row["case"], row["size"]): row for row in load(path)}
+    for row in rows:
+        kept[row.case, row.size] = row.as_json()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": machine, "rows": list(kept.values())}, indent=1) + "\n", encoding="utf-8")
+    return list(kept.values())
+
+
+def load(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """Rows of earlier runs."""
+    return list(json.loads(path.read_text(encoding="utf-8"))["rows"]) if path.exists() else []
+
+
+def show(rows: Sequence[Row], console: Console | None = None) -> None:
+    """The table and, below it, where the time went."""
+    console = console or Console(width=TABLE_WIDTH)
+    table = Table(title="regent beside Kafka's own controller: median (range)")
+    for name, justify in (("case", "left"), ("size", "left"), ("what", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("regent", "peer", "ratio", "goal", "met"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for row in rows:
+        for name, phases in row.phases.items():
+            parts = ", ".join(f"{phase} {value:.3f}" for phase, value in phases.items())
+            console.print(f"{row.case} {row.size} {name}: {parts}", highlight=False)
+
+
+def digits(unit: str) -> int:
+    """Decimals that a unit deserves."""
+    return {"s": 3, "us": 2}.get(unit, 0)
+
+
+def _cells(row: Row) -> list[str]:
+    places = digits(row.unit)
+    met = {True: "[green]yes", False: "[red]NO", None: "-"}[row.met]
+    return [
+        row.case,
+        row.size,
+        f"{row.what}, {row.unit}",
+        row.ours.shown(places),
+        row.peer.shown(places) if row.peer is not None else "-",
+        f"{row.ratio:.1f}x" if row.ratio is not None else "-",
+        str(row.goal),
+        met,
+    ]

@@ -1,0 +1,169 @@
+"""A data set from beginning to end: rounds of the two controllers turn about, and the rows that come of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.arena import Arena, arena, say
+from benchmarks.contestants import OURS, PEER, Contestant
+from benchmarks.datasets import shape
+from benchmarks.plan import DEATH, SHUTDOWN, Run, goal
+from benchmarks.results import Row, Sample
+from benchmarks.turns import Turn, comes_back, death, failover, shutdown
+
+VICTIM: Final = 1
+"""The broker that dies, returns, or shuts down."""
+
+COSTS: Final = (
+    "zookeeper_requests",
+    "broker_requests",
+    "broker_bytes",
+    "peak_rss_mb",
+    "cpu_s",
+    "brokers_cpu_s",
+    "zookeeper_cpu_s",
+)
+
+
+@dataclass
+class Taken:
+    """All turns of a run by contestant and event; the first failover of a process is the cold one."""
+
+    size: str
+    turns: dict[tuple[str, str], list[Turn]] = field(default_factory=dict)
+    cold: dict[tuple[str, str], Turn] = field(default_factory=dict)
+
+    def add(self, name: str, turn: Turn, *, cold: bool) -> None:
+        """One turn."""
+        if cold:
+            self.cold.setdefault((name, turn.event), turn)
+        else:
+            self.turns.setdefault((name, turn.event), []).append(turn)
+
+    def of(self, name: str, event: str) -> list[Turn]:
+        """Warm turns; where there are none, the cold one."""
+        cold = self.cold.get((name, event))
+        return self.turns.get((name, event)) or ([cold] if cold is not None else [])
+
+
+async def play(run: Run, folder: Path, only: Sequence[str] = (OURS, PEER), *, full_answers: bool = False) -> Taken:
+    """Runs everything; raises :class:`benchmarks.turns.Wrong` where the end is not the oracle's."""
+    wanted = {OURS: run.rounds, PEER: run.peer_rounds}
+    names = [name for name in only if wanted[name] >= 0]
+    taken = Taken(run.size)
+    async with arena(shape(run.size), folder, names, full_answers=full_answers) as found:
+        for number in range(1 + max(wanted[name] for name in names)):
+            for name in names:
+                if number <= wanted[name]:
+                    await _round(found, found.contestants[name], run, taken, number)
+    return taken
+
+
+async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, number: int) -> None:
+    cold = number == 0
+    told = [await _begin(found, contestant)]
+    if DEATH in run.events:
+        told += [await death(found, contestant, VICTIM), await comes_back(found, contestant, VICTIM)]
+    if SHUTDOWN in run.events:
+        if DEATH in run.events:
+            told.append(await _begin(found, contestant))
+        told.append(await shutdown(found, contestant, VICTIM))
+    for turn in told:
+        taken.add(contestant.name, turn, cold=cold)
+    shown = ", ".join(f"{turn.event} {_best(turn):.3f}" for turn in told)
+    say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}")
+
+
+async def _begin(found: Arena, contestant: Contestant) -> Turn:
+    await found.calm()
+    return await failover(found, contestant)
+
+
+def _best(turn: Turn) -> float:
+    return max(turn.told_s, turn.ready_s or 0.0)
+
+
+def rows(taken: Taken) -> list[Row]:
+    """The rows of a run."""
+    made = [
+        _timed(taken, "F1", "failover until ready", "failover", _ready),
+        _timed(taken, "F2", "failover until the last broker was told", "failover", _told),
+        _timed(taken, "D1", "controlled shutdown until answered", "controlled shutdown", _ready),
+        _timed(taken, "D1t", "controlled shutdown until all were told", "controlled shutdown", _told),
+        _timed(taken, "D2", "broker death until all were told", "broker death", _told),
+        _timed(taken, "D3", "broker return until all were told", "broker return", _told),
+        _memory(taken),
+        _lag(taken),
+    ]
+    return [row for row in made if row is not None]
+
+
+def _ready(turn: Turn) -> float:
+    assert turn.ready_s is not None
+    return turn.ready_s
+
+
+def _told(turn: Turn) -> float:
+    return turn.told_s
+
+
+def _timed(taken: Taken, case: str, what: str, event: str, value: Callable[[Turn], float]) -> Row | None:
+    ours = taken.of(OURS, event)
+    if not ours:
+        return None
+    peers = taken.of(PEER, event)
+    row = Row(case, taken.size, what, "s", _sample(taken, OURS, event, value), goal=goal(case, taken.size))
+    if peers:
+        row.peer = _sample(taken, PEER, event, value)
+    for name, turns in ((OURS, ours), (PEER, peers)):
+        if turns:
+            row.costs[name] = {cost: _median(getattr(turn, cost) for turn in turns) for cost in COSTS}
+            row.phases[name] = {
+                phase: _median(turn.phases.get(phase, 0.0) for turn in turns) for phase in turns[0].phases
+            }
+    row.phases = {name: phases for name, phases in row.phases.items() if phases}
+    return row
+
+
+def _sample(taken: Taken, name: str, event: str, value: Callable[[Turn], float]) -> Sample:
+    cold = taken.cold.get((name, event))
+    values = [value(turn) for turn in taken.turns.get((name, event), [])]
+    return Sample.of(values, value(cold) if cold is not None else None)
+
+
+def _memory(taken: Taken) -> Row | None:
+    """The highest peak of any failover, the process' first one included; the peer's depends on its heap's size."""
+    ours = _peaks(taken, OURS)
+    if ours is None:
+        return None
+    row = Row("M1", taken.size, "highest resident memory of any failover", "MiB", ours, goal=goal("M1", taken.size))
+    row.peer = _peaks(taken, PEER)
+    row.note = f"{ours.high * (1 << 20) / shape(taken.size).partitions:,.0f} bytes per partition"
+    return row
+
+
+def _peaks(taken: Taken, name: str) -> Sample | None:
+    cold = taken.cold.get((name, "failover"))
+    if cold is None:
+        return None
+    peaks = [turn.peak_rss_mb for turn in (cold, *taken.turns.get((name, "failover"), []))]
+    return Sample(max(peaks), min(peaks), max(peaks), len(peaks), cold.peak_rss_mb)
+
+
+def _lag(taken: Taken) -> Row | None:
+    """Of every turn of ours, the cold ones included; the worst one counts."""
+    turns = [turn for (name, _), found in taken.turns.items() if name == OURS for turn in found]
+    turns += [turn for (name, _), turn in taken.cold.items() if name == OURS]
+    if not turns:
+        return None
+    worst = max(turns, key=lambda turn: turn.lag_s)
+    what = f"longest lag of the event loop in any event ({worst.event})"
+    return Row("L1", taken.size, what, "s", Sample.of([worst.lag_s]), goal=goal("L1", taken.size))
+
+
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)

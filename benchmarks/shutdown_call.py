@@ -1,0 +1,39 @@
+"""ControlledShutdown as a broker sends it, to a controller that no broker needs to find first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.simulated.calls import controlled_shutdown as request
+from brokers.simulated.calls import shutdown_answer
+from brokers.transport import TcpTransport
+
+ANSWER_S_MAX: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Error code, how many partitions are still led, when the request went out and how long the answer took."""
+
+    error: int
+    remaining: int
+    began_s: float
+    took_s: float
+
+
+async def controlled_shutdown(port: int, broker: int, epoch: int) -> Answer:
+    """Asks the controller at ``port`` to move what ``broker`` leads; the connection is made before the clock runs."""
+    connection = await TcpTransport().connect("127.0.0.1", port, lambda: None)
+    try:
+        frame = request(1, broker, epoch)
+        began_s = time.monotonic()
+        async with asyncio.timeout(ANSWER_S_MAX):
+            answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+        took_s = time.monotonic() - began_s
+    finally:
+        connection.close()
+    found = shutdown_answer(answer)
+    return Answer(found.error, len(found.remaining), began_s, took_s)

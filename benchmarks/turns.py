@@ -1,0 +1,207 @@
+"""The measured events: one controller, one event, and what came of it at the brokers and in ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from benchmarks import procfs, role, znodes
+from benchmarks.arena import Arena
+from benchmarks.contestants import Contestant, Phases
+from benchmarks.fleet import Received
+from benchmarks.shutdown_call import controlled_shutdown
+
+POLL_S: Final = 0.1
+READY_POLL_S: Final = 0.02
+QUIET_S: Final = 1.0
+"""Nothing was received for so long: it is looked whether that was all."""
+EVENT_S_MAX: Final = 900.0
+SAMPLE: Final = 200
+"""Changed partitions that are read to see whether all was written; everything is compared afterwards."""
+SHUTDOWN_TRIES_MAX: Final = 10
+LOOKS_MAX: Final = 4
+
+
+class Wrong(AssertionError):
+    """The end of an event is not what the oracle says; the text lists the first differences."""
+
+
+@dataclass
+class Turn:
+    """One event under one controller. Times are seconds from the event; ``None`` where there is no such moment.
+
+    ``ready_s``: failover: everything is known and elected; controlled shutdown: the answer came. ``told_s``: the last
+    LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU is of the controller's process and, beside it, of
+    the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of regent's event loop.
+    """
+
+    event: str
+    ready_s: float | None = None
+    told_s: float = 0.0
+    zookeeper_requests: int = 0
+    broker_requests: int = 0
+    broker_bytes: int = 0
+    by_api: dict[str, int] = field(default_factory=dict)
+    peak_rss_mb: float = 0.0
+    cpu_s: float = 0.0
+    brokers_cpu_s: float = 0.0
+    zookeeper_cpu_s: float = 0.0
+    lag_s: float = 0.0
+    phases: Phases = field(default_factory=dict)
+
+
+@dataclass
+class Clock:
+    """When an event began, on the monotonic clock and as a time of day."""
+
+    began_s: float
+    day_s: float
+
+    @classmethod
+    def now(cls) -> Clock:
+        """It begins now."""
+        return cls(time.monotonic(), time.time())
+
+    def moved(self, began_s: float) -> Clock:
+        """It began at another moment of the monotonic clock."""
+        return Clock(began_s, self.day_s + began_s - self.began_s)
+
+
+@asynccontextmanager
+async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIterator[None]:
+    """Counts what the block costs. The harness's own few requests to ZooKeeper (a sample of states) are included."""
+    await arena.fleet.mark()
+    procfs.forget_peak(contestant.pid)
+    lag, before = await contestant.lag(), (await arena.fleet.received()).cpu_s
+    cpu_s, zookeeper_s = procfs.cpu_s(contestant.pid), procfs.cpu_s(arena.zookeeper.pid)
+    packets = await arena.zookeeper.packets()
+    yield
+    turn.zookeeper_requests = await arena.zookeeper.packets() - packets
+    turn.cpu_s = procfs.cpu_s(contestant.pid) - cpu_s
+    turn.zookeeper_cpu_s = procfs.cpu_s(arena.zookeeper.pid) - zookeeper_s
+    turn.lag_s = (await contestant.lag()).since(lag)
+    turn.peak_rss_mb = procfs.peak_rss_mb(contestant.pid)
+    received = await arena.fleet.received()
+    turn.brokers_cpu_s = received.cpu_s - before
+    turn.broker_requests, turn.broker_bytes, turn.by_api = received.requests, received.bytes, received.by_api
+    if received.refused:
+        raise Wrong(f"{contestant.name}, {turn.event}: brokers refused {received.refused} requests")
+
+
+async def failover(arena: Arena, contestant: Contestant) -> Turn:
+    """The role is given to a warm standby; nobody else contends."""
+    turn, log = Turn("failover"), contestant.follow()
+    async with metered(arena, contestant, turn):
+        clock = Clock.now()
+        await contestant.give(arena.zk)
+        ready_s = await _until_ready(contestant, log.find, clock)
+        turn.ready_s = ready_s
+        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+        turn.phases = contestant.phases(log, clock.day_s)
+    await _check(arena, turn, clock)
+    return turn
+
+
+async def death(arena: Arena, contestant: Contestant, broker: int) -> Turn:
+    """The registration of a broker vanishes."""
+    turn = Turn("broker death")
+    async with metered(arena, contestant, turn):
+        clock = Clock.now()
+        clock = clock.moved(await arena.fleet.die([broker]))
+        arena.oracle.dies(broker)
+        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+    await _check(arena, turn, clock)
+    return turn
+
+
+async def comes_back(arena: Arena, contestant: Contestant, broker: int) -> Turn:
+    """The broker is registered again, with a new epoch and an empty memory."""
+    turn = Turn("broker return")
+    async with metered(arena, contestant, turn):
+        clock = Clock.now()
+        clock = clock.moved(await arena.fleet.register([broker]))
+        arena.oracle.returns(broker)
+        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+    await _check(arena, turn, clock)
+    return turn
+
+
+async def shutdown(arena: Arena, contestant: Contestant, broker: int) -> Turn:
+    """A broker asks for its controlled shutdown, again and again until nothing remains."""
+    turn = Turn("controlled shutdown")
+    epoch = (await arena.fleet.epochs())[broker]
+    async with metered(arena, contestant, turn):
+        answer = await controlled_shutdown(contestant.port, broker, epoch)
+        clock = Clock.now().moved(answer.began_s)
+        arena.oracle.shuts_down(broker)
+        for _ in range(SHUTDOWN_TRIES_MAX):
+            if not answer.remaining and not answer.error:
+                break
+            answer = await controlled_shutdown(contestant.port, broker, epoch)
+        turn.ready_s = answer.began_s + answer.took_s - clock.began_s
+        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+    if answer.error or answer.remaining:
+        raise Wrong(f"{contestant.name}: controlled shutdown: error {answer.error}, {answer.remaining} remain")
+    await _check(arena, turn, clock)
+    return turn
+
+
+async def _until_ready(contestant: Contestant, find: object, clock: Clock) -> float:
+    assert callable(find)
+    while True:
+        found = find(contestant.ready_pattern)
+        if found is not None:
+            return float(found) - clock.day_s
+        if not contestant.process.running:
+            raise Wrong(f"{contestant.name} ended\n{contestant.process.log_tail()}")
+        if time.monotonic() - clock.began_s > EVENT_S_MAX:
+            raise Wrong(f"{contestant.name} was not ready in {EVENT_S_MAX:g} s\n{contestant.process.log_tail()}")
+        await asyncio.sleep(READY_POLL_S)
+
+
+async def _quiet(arena: Arena) -> Received:
+    """Waits until something was received, a sample of the states is as it must be, and nothing more came since.
+
+    Kafka's controller is silent for seconds between two of its batches, so silence alone is not the end.
+    """
+    began_s = time.monotonic()
+    random = Random(began_s)
+    written_s = 0.0
+    while True:
+        received = await arena.fleet.received()
+        quiet_s = received.now_s - received.last_s
+        if received.requests and quiet_s > QUIET_S:
+            if written_s and received.now_s - written_s > QUIET_S:
+                return received
+            if not written_s and await _written(arena, random):
+                written_s = (await arena.fleet.received()).now_s
+        if time.monotonic() - began_s > EVENT_S_MAX:
+            raise Wrong(f"brokers still receive requests, or states are not written, after {EVENT_S_MAX:g} s")
+        await asyncio.sleep(POLL_S)
+
+
+async def _written(arena: Arena, random: Random) -> bool:
+    changed = arena.oracle.changed
+    rows = random.sample(sorted(changed), min(SAMPLE, len(changed)))
+    return not await znodes.differences(arena.zk, arena.oracle, await role.epoch(arena.zk), rows)
+
+
+async def _check(arena: Arena, turn: Turn, clock: Clock) -> None:
+    """Everything is compared; what came after all, or is still under way, moves the end."""
+    epoch = await role.epoch(arena.zk)
+    wrong: list[str] = []
+    for look in range(LOOKS_MAX):
+        wrong = await arena.verify(epoch)
+        later = await (_quiet(arena) if wrong and look + 1 < LOOKS_MAX else arena.fleet.received())
+        turn.told_s = later.last_s - clock.began_s
+        turn.broker_requests, turn.broker_bytes, turn.by_api = later.requests, later.bytes, later.by_api
+        if not wrong:
+            return
+    for broker in sorted(arena.oracle.live)[:2]:
+        await arena.fleet.dump(broker, arena.folder / f"broker-{broker}.txt")
+    raise Wrong(f"{turn.event}: {len(wrong)} differences, the first are\n" + "\n".join(wrong[:10]))

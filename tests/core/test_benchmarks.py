@@ -1,0 +1,168 @@
+"""The benchmarks' judge: its expectations are those of the product's core, and it sees what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from benchmarks import znodes
+from benchmarks.canned import NullBrokers
+from benchmarks.datasets import DataSet, data_set, shape
+from benchmarks.in_process import Bench
+from benchmarks.oracle import Oracle, initial
+from benchmarks.plan import FULL, GOALS, SMALL
+from benchmarks.plot import svg
+from benchmarks.results import Goal, Row, Sample
+from controller.handlers.failover import take_office
+from metadata_store import paths
+from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from state_machines.broker_change import broker_death
+from state_machines.cluster import Cluster
+from state_machines.controlled_shutdown import controlled_shutdown
+from state_machines.draft import Decide, Draft
+from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
+
+SIZE = "1kx7"
+EPOCH = 5
+
+
+def model(data: DataSet) -> Cluster:
+    cluster = Cluster(EPOCH)
+    cluster.observe_brokers({b: Broker(b, 1, ()) for b in data.brokers})
+    per_topic = data.shape.per_topic
+    for number, name in enumerate(data.topics):
+        placed = data.replicas[number * per_topic : (number + 1) * per_topic]
+        cluster.observe_topic(TopicAssignment(name, None, {p: Assignment(r) for p, r in enumerate(placed)}, 0, 1))
+    states = [Leadership(r[0], 0, r, 1, 0) for r in data.replicas]
+    cluster.load_leadership(range(len(states)), states)
+    return cluster
+
+
+def carry_out(cluster: Cluster, decide: Decide) -> None:
+    draft = Draft(cluster)
+    decide(draft)
+    decision = draft.finish()
+    cluster.apply(decision.moves)
+    cluster.apply(decision.writes)
+
+
+def agrees(oracle: Oracle, cluster: Cluster) -> bool:
+    found = [(row.leader, row.leader_epoch, row.isr, row.version) for row in cluster.rows]
+    return found == [tuple(state) for state in oracle.states]
+
+
+def test_the_oracle_expects_what_the_core_decides() -> None:
+    data = data_set(shape(SIZE))
+    oracle, cluster = initial(data), model(data)
+    assert agrees(oracle, cluster)
+
+    cluster.observe_brokers({b: Broker(b, 1, ()) for b in data.brokers if b != 1})
+    carry_out(cluster, partial(broker_death, dead=[1]))
+    assert not agrees(oracle, cluster)
+    oracle.dies(1)
+    assert agrees(oracle, cluster)
+
+    cluster.observe_shutting_down(2)
+    carry_out(cluster, partial(controlled_shutdown, broker=2))
+    oracle.shuts_down(2)
+    assert agrees(oracle, cluster)
+    assert oracle.reachable == frozenset(data.brokers) - {1, 2}
+    assert oracle.live_list == frozenset(data.brokers) - {1}
+
+
+def test_one_wrong_partition_changes_the_digests() -> None:
+    data = data_set(shape(SIZE))
+    right, wrong = initial(data), initial(data)
+    row = len(data.replicas) // 2
+    wrong.states[row] = wrong.states[row]._replace(epoch=1)
+    assert right.metadata() != wrong.metadata()
+    differing = {b for b in data.brokers if right.replicas()[b] != wrong.replicas()[b]}
+    assert differing == set(data.replicas[row])
+
+
+def test_an_offline_replica_is_part_of_the_metadata_alone() -> None:
+    data = data_set(shape(SIZE))
+    here, away = initial(data), initial(data)
+    away.leaving.add(3)
+    assert here.metadata() != away.metadata()
+    assert here.replicas() == away.replicas()
+
+
+async def test_what_is_written_is_what_is_expected_and_a_difference_is_seen() -> None:
+    data = data_set(shape("500x5"))
+    zk = MemoryZooKeeper(MemoryServer())
+    await zk.connect(1.0)
+    await znodes.lay_out(zk)
+    await znodes.write(zk, data)
+    oracle = initial(data)
+    assert await znodes.differences(zk, oracle, EPOCH) == []
+
+    oracle.dies(1)
+    missing = await znodes.differences(zk, oracle, EPOCH)
+    assert len(missing) == 5
+    assert "where" in missing[0]
+
+    for row in oracle.changed:
+        leader, epoch, isr, _ = oracle.states[row]
+        await zk.set(paths.state(*data.name(row)), znodes.state_text(leader, epoch, isr, EPOCH), 0)
+    assert await znodes.differences(zk, oracle, EPOCH) == []
+    assert await znodes.differences(zk, oracle, EPOCH + 1) != []
+
+    back = await znodes.put_back(zk, oracle)
+    assert await znodes.differences(zk, back, EPOCH) == []
+    assert {state.version for state in back.states} == {0, 2}
+
+
+def test_a_data_set_is_even_and_always_the_same() -> None:
+    data = data_set(shape("10kx20"))
+    led = Counter(replicas[0] for replicas in data.replicas)
+    assert max(led.values()) <= 1.2 * min(led.values())
+    assert data.replicas == data_set(shape("10kx20")).replicas
+    assert data.name(51) == (data.topics[1], 1)
+    assert {len(r) for r in data_set(shape("25ktopics")).replicas} == {2}
+
+
+@pytest.mark.parametrize("size", ["100x", "1kx2", "75x3", "topics"])
+def test_sizes_that_make_no_sense_are_refused(size: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        shape(size)
+
+
+def test_every_planned_size_exists_and_goals_are_at_planned_sizes() -> None:
+    sizes = {run.size for run in (*SMALL, *FULL)}
+    assert all(shape(size).partitions for size in sizes)
+    assert {size for _, size in GOALS} <= sizes
+
+
+async def test_the_canned_cluster_is_taken_like_a_real_one() -> None:
+    bench = Bench(shape("1kx5"))
+    for event in ("failover", "shutdown", "death", "failover"):
+        burst = await bench.burst(event)
+        assert burst.requests >= 2 * 4, event
+    controller, wires = bench.term()
+    assert isinstance(wires, NullBrokers)
+    await take_office(controller)
+    assert len(controller.cluster.rows) == 1_000
+    assert set(controller.cluster.brokers) == set(range(1, 6))
+    assert paths.broker(1).encode() in bench.table.nodes
+    await controller.channels.close()
+
+
+def test_goals_are_met_or_not() -> None:
+    fast, slow = Sample.of([1.0, 1.1, 0.9]), Sample.of([20.0, 19.0, 22.0])
+    row = Row("F1", SIZE, "failover", "s", fast, slow, Goal(ratio=15))
+    assert row.ratio == pytest.approx(20.0)
+    assert row.met is True
+    assert Row("F1", SIZE, "failover", "s", slow, fast, Goal(ratio=15)).met is False
+    assert Row("Z1", SIZE, "reads", "per second", slow, fast, Goal(ratio=15), higher_is_better=True).met is True
+    assert Row("M1", SIZE, "memory", "MiB", slow, goal=Goal(most=19)).met is False
+    assert Row("F1", SIZE, "failover", "s", fast).met is None
+
+
+def test_the_plot_has_a_line_for_each() -> None:
+    drawn = svg({"regent": [(1e4, 0.1), (1e6, 8.0)], "kafka": [(1e4, 1.0), (1e5, 9.0)]}, 50)
+    assert drawn.count("<polyline") == 2
+    assert drawn.count("<circle") == 4
+    assert "Kafka&apos;s own controller" in drawn or "Kafka's own controller" in drawn

@@ -1,0 +1,101 @@
+"""``python -m tests.simulation``: plays seeds, one seed, a story, or the planted bugs.
+
+::
+
+    --seeds 1000 --first 0        many seeds; a failing one is shrunk and printed as a story
+    --seed 17 --verbose           one seed with everything that happened
+    --story FILE                  a story, as the above prints it
+    --mutations [NAME ...]        planted bugs: how many seeds it takes to catch each
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.simulation.generate import generate
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.plan import Plan, parse
+from tests.simulation.runner import catch, in_child, play_planted, run_seeds, shrunk
+from tests.simulation.totals import Totals
+
+SHRUNK_MAX = 5
+"""Failing seeds that are shrunk; the rest is only named."""
+MUTATION_SEEDS = 1_000
+FIGURES = Path("build/simulation.json")
+
+
+def main() -> int:
+    """Exit code 1 where something is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation")
+    parser.add_argument("--seeds", type=int, default=300, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=None, help="processes; one per core if not given")
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--story", type=Path, help="a file with a story")
+    parser.add_argument("--verbose", action="store_true", help="with everything that happened")
+    parser.add_argument("--mutations", nargs="*", help="planted bugs, all of them if none is named")
+    parser.add_argument("--mutation", help="plants this bug while a seed or a story is played")
+    parser.add_argument("--json", type=Path, default=FIGURES, help="where the totals go as JSON")
+    given = parser.parse_args()
+    if given.mutations is not None:
+        return _mutations(given.mutations or list(MUTATIONS), given.seeds if "--seeds" in sys.argv else MUTATION_SEEDS)
+    if given.seed is not None or given.story is not None:
+        plan = generate(given.seed) if given.seed is not None else parse(given.story.read_text(encoding="utf-8"))
+        return _one(plan, given.mutation, verbose=given.verbose)
+    return _many(given.first, given.seeds, given.jobs, given.json)
+
+
+def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
+    said_s = time.monotonic()
+
+    def progress(totals: Totals) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= 60.0:
+            said_s = time.monotonic()
+            print(f"{totals.seeds} seeds, {len(totals.failed)} failed", file=sys.stderr, flush=True)
+
+    totals = run_seeds(first, count, jobs, progress)
+    print(totals.as_text())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(totals.as_json() + "\n", encoding="utf-8")
+    print(f"the same as JSON: {file}")
+    for number, (seed, why) in enumerate(sorted(totals.failed.items())):
+        print(f"\nseed {seed} failed: {why}")
+        if number < SHRUNK_MAX:
+            print(shrunk(generate(seed), why.partition(":")[0]))
+    if totals.rare:
+        print(f"too rare: {', '.join(totals.rare)}")
+    return 1 if totals.failed else 0
+
+
+def _one(plan: Plan, mutation: str | None, *, verbose: bool) -> int:
+    outcome = in_child(play_planted, plan, mutation, verbose)
+    if verbose:
+        print(plan)
+        print("\n".join(outcome.trace))
+    print(f"seed {plan.seed}: {outcome.violation or 'clean'}")
+    print(
+        f"{outcome.simulated_s:.1f} simulated seconds, {outcome.events} events, digest {outcome.digest}, "
+        f"{dict(sorted(outcome.counts.items()))}"
+    )
+    return 1 if outcome.violation is not None else 0
+
+
+def _mutations(names: list[str], seeds: int) -> int:
+    missed = 0
+    for name in names:
+        caught = catch(name, range(seeds))
+        if caught is None:
+            missed += 1
+            print(f"{name:32} NOT CAUGHT in {seeds} seeds", flush=True)
+        else:
+            taken, outcome = caught
+            print(f"{name:32} caught after {taken} seeds by {str(outcome.violation)[:120]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

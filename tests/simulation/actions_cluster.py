@@ -1,0 +1,100 @@
+"""Topics, producer ids, and what an operator sets."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from controller import own_znodes as own
+from controller.own_znodes import RoleFlag
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.port import ANY_VERSION, SetData
+from state_machines.placement import PlacementError, place
+from state_machines.types import Assignment
+from tests.simulation import faults
+from tests.simulation.acting import Acting, ids
+from tests.simulation.zookeeper import SimZooKeeper
+
+
+class ClusterActions(Acting):
+    """Nothing here is a fault but the clock's step."""
+
+    def do_topic(self, name: str, *replicas: object) -> None:
+        """An operator creates a topic; half of them have an id."""
+        placed = dict(enumerate(map(ids, replicas)))
+        self.w.operate(self._create(self.w.operator, name, placed, with_id=self.w.chance.random() < 0.5))
+
+    def do_auto_topic(self, broker: int, name: str, partitions: int, factor: int) -> None:
+        """A broker creates a topic by itself: it takes the controller for a broker."""
+        node = self._broker(broker)
+        if node is None or node.process is None or node.zk is None:
+            return
+        racks = {b: entry.rack for b, entry in node.core.live.items()}
+        with suppress(PlacementError):
+            placed = place(racks, partitions, factor, start=broker, shift=partitions)
+            node.process.start(self._create(node.zk, name, placed, with_id=self.w.ibp.topic_ids))
+
+    async def _create(self, zk: SimZooKeeper, name: str, placed: dict[int, tuple[int, ...]], *, with_id: bool) -> None:
+        topic_id = self.w.chance.randbytes(16) if with_id else None
+        with suppress(ZkError, NotConnected, OutcomeUnknown):
+            await create_topic(zk, name, placed, topic_id)
+
+    def do_expand(self, name: str, *replicas: object) -> None:
+        """An operator adds partitions."""
+        self.w.operate(self._expand(name, [ids(word) for word in replicas]))
+
+    async def _expand(self, name: str, added: list[tuple[int, ...]]) -> None:
+        await self.w.operator.sync("/")
+        found = self.w.invariants.history.topics.get(name)
+        if found is None:
+            return
+        partitions = dict(found.partitions)
+        for replicas in added:
+            partitions[len(partitions)] = Assignment(replicas)
+        with suppress(ZkError):
+            await self.w.operator.set(paths.topic(name), encode_topic(partitions, found.topic_id), found.version)
+
+    def do_producer_ids(self, broker: int) -> None:
+        """A producer asks the broker for an id."""
+        node = self._broker(broker)
+        if node is not None and node.process is not None and self.w.ibp.producer_ids:
+            node.process.start(node.producer_ids())
+
+    def do_step_clock(self, seconds: float) -> None:
+        """The wall clock of every machine jumps."""
+        self.w.wall_offset_s += seconds
+        self.w.happened(faults.DAEMON_CLOCK)
+
+    def do_give_role(self, holder: str) -> None:
+        """The operator sets the role flag."""
+        self.w.operate(self.give_role(holder))
+
+    async def give_role(self, holder: str) -> None:
+        """The flag says ``holder``."""
+        node = await self.w.operator.get(own.ROLE)
+        if node is not None:
+            data = own.encode(RoleFlag(holder, reason="a script"))
+            with suppress(ZkError):
+                await self.w.operator.set(own.ROLE, data, node.stat.version)
+
+    def do_raise_epoch(self) -> None:
+        """The operator raises the controller epoch."""
+        self.w.operate(self.raise_epoch())
+
+    async def raise_epoch(self) -> None:
+        """By one."""
+        node = await self.w.operator.get(paths.CONTROLLER_EPOCH)
+        if node is not None:
+            data = b"%d" % (int(node.data or b"0") + 1)
+            with suppress(ZkError):
+                await self.w.operator.multi([SetData(paths.CONTROLLER_EPOCH, data, node.stat.version)])
+
+    def do_delete_controller(self) -> None:
+        """Somebody deletes ``/controller``: whoever may be elected is, beside a daemon that does not know yet."""
+        self.w.operate(self._delete_controller())
+
+    async def _delete_controller(self) -> None:
+        with suppress(ZkError):
+            await self.w.operator.delete(paths.CONTROLLER, ANY_VERSION)

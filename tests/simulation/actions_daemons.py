@@ -1,0 +1,68 @@
+"""Daemons are killed, stopped, frozen, and asked to hand the role back."""
+
+from __future__ import annotations
+
+from tests.simulation import faults
+from tests.simulation.acting import Acting
+from tests.simulation.loop import Life
+
+
+class DaemonActions(Acting):
+    """A process that went down is started again later."""
+
+    def do_kill_daemon(self, number: int, seconds: float) -> None:
+        """kill -9."""
+        node = self._daemon(number)
+        if node is not None:
+            node.kill()
+            self._later(seconds, node.start)
+            self.w.happened(faults.DAEMON_KILLED)
+
+    def do_kill_daemon_at_write(self, number: int, write: int, when: str, seconds: float) -> None:
+        """kill -9 before or after one of its next writes."""
+        node = self._daemon(number)
+        if node is not None:
+            node.hooks.arm(write, when, seconds)
+
+    def do_stop_daemon(self, number: int, seconds: float) -> None:
+        """SIGTERM; it is started again ``seconds`` after it went down."""
+        node = self._daemon(number)
+        if node is not None:
+            node.terminate(seconds)
+            self.w.happened(faults.DAEMON_STOPPED)
+
+    def do_stop_daemon_at_write(self, number: int, write: int, seconds: float) -> None:
+        """SIGTERM while one of its next writes is under way."""
+        node = self._daemon(number)
+        if node is not None:
+            node.hooks.arm(write, "stop", seconds)
+
+    def do_freeze_daemon(self, number: int, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after a while: nothing of it runs meanwhile, not even its pings."""
+        node = self._daemon(number)
+        if node is not None and node.process is not None and node.process.life is Life.RUNNING:
+            node.freeze()
+            self._later(seconds, node.resume, node.lives)
+
+    def do_stall_daemon(self, number: int, seconds: float, guarded: int) -> None:
+        """Its loop does not turn while its session is kept; the guard, if there is one, ends it in time."""
+        node = self._daemon(number)
+        if node is None or node.process is None or node.process.life is not Life.RUNNING:
+            return
+        limit_s = node.settings.controller.loop_stall_ms_max / 1000
+        node.stall()
+        self.w.happened(faults.DAEMON_STALLED)
+        if guarded and seconds > limit_s:
+            self._later(limit_s, node.kill)
+            self._later(limit_s + 1.0, node.start)
+        else:
+            self._later(seconds, node.resume, node.lives)
+
+    def do_hand_back(self, seconds: float) -> None:
+        """The active daemon is asked to hand the role back; ``seconds`` later the role is regent's again."""
+        for node in self.w.daemons:
+            if node.reign is not None and node.reign.in_office.is_set():
+                node.hand_back()
+                self._later(seconds, self.w.actions.do_give_role, "regent")
+                self.w.happened(faults.DAEMON_HANDBACK)
+                return

@@ -1,0 +1,207 @@
+"""Whole daemons, as processes that can be killed, frozen, stalled and started again."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from configs.settings import Settings
+from controller.daemon import Daemon
+from controller.handback import HandbackRefused, hand_back
+from controller.lease import Lease
+from controller.own_znodes import Process as Identity
+from controller.reign import Reign
+from metadata_store.errors import ZooKeeperError
+from tests.simulation import faults
+from tests.simulation.loop import Life, Process
+from tests.simulation.network import SimListener, SimTransport
+from tests.simulation.write_faults import WriteFaults
+from tests.simulation.zookeeper import SimZooKeeper
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FIRST_ID: Final = 1_000_001
+SESSION_MS: Final = 6_000
+DIGEST: Final = "regent:secret"
+PORT: Final = 9095
+
+
+def settings_of(number: int, *, ibp: str, hold: bool) -> Settings:
+    """Settings of daemon ``number``."""
+    return Settings.model_validate(
+        {
+            "zookeeper": {
+                "connect": "zk1:2181",
+                "session_timeout_ms": SESSION_MS,
+                "connect_timeout_ms": 6_000,
+                "digest": DIGEST if hold else None,
+            },
+            "controller": {
+                "id": FIRST_ID + number,
+                "on_absence": "hold" if hold else "brokers",
+                "ibp": ibp,
+                "loop_stall_ms_max": 2_000,
+                "drain_timeout_ms": 2_000,
+                "handback_timeout_ms": 8_000,
+            },
+            "listener": {"host": f"daemon-{number}", "port": PORT, "advertised_host": f"daemon-{number}"},
+            "brokers": {
+                "request_timeout_ms": 3_000,
+                "connect_timeout_ms": 2_000,
+                "snapshot_turn_partitions": 100,
+            },
+        }
+    )
+
+
+class DaemonNode:
+    """One place for a daemon: at most one process of it lives at a time."""
+
+    def __init__(self, world: World, number: int, settings: Settings) -> None:
+        self.world = world
+        self.number = number
+        self.settings = settings
+        self.process: Process | None = None
+        self.daemon: Daemon | None = None
+        self.sessions: list[SimZooKeeper] = []
+        self.hooks = WriteFaults(self)
+        self.lives = 0
+        self.buried: list[Process] = []
+        self._listener: SimListener | None = None
+        self._away_s = 1.0
+
+    def __str__(self) -> str:
+        return f"daemon {self.number}"
+
+    @property
+    def running(self) -> bool:
+        """Whether a process lives, frozen or not."""
+        return self.process is not None
+
+    @property
+    def reign(self) -> Reign | None:
+        """The term that it serves now."""
+        return self.daemon.reign if self.daemon is not None else None
+
+    @property
+    def zk(self) -> SimZooKeeper | None:
+        """Its present session."""
+        return self.sessions[-1] if self.sessions else None
+
+    # -- life
+
+    def start(self) -> None:
+        """A new process, unless one lives."""
+        if self.process is not None:
+            return
+        self.lives += 1
+        process = self.process = Process(self.world.loop, f"daemon-{self.number}.{self.lives}")
+        process.start(self._main(process), "main")
+
+    async def _main(self, process: Process) -> None:
+        network = self.world.network
+        address = self.settings.listener.host, self.settings.listener.port
+        self._listener = SimListener(network, process, address)
+        self.daemon = Daemon(
+            self.settings,
+            lambda: self._connect(process),
+            new_lease=self._new_lease,
+            me=self._identity(),
+            listener=self._listener,
+            transport=SimTransport(network, self, process),
+        )
+        try:
+            await self.daemon.run()
+        except Exception as error:
+            self.world.unexpected(f"{self} ended by an error", error)
+        self.world.trace(f"{self} exits")
+        self._gone(process)
+        self.world.network.later(self._away_s, self.start)
+
+    def _identity(self) -> Identity:
+        number = self.settings.controller.id
+        return Identity(number, f"daemon-{self.number}", "boot", "pid", self.pid, self.lives, f"{number}-{self.lives}")
+
+    @property
+    def pid(self) -> int:
+        """Of the present process."""
+        return 1_000 * (self.number + 1) + self.lives
+
+    def _connect(self, process: Process) -> SimZooKeeper:
+        digest = self.settings.zookeeper.digest
+        zk = SimZooKeeper(
+            self.world.ensemble,
+            process,
+            str(self),
+            session_timeout_ms=SESSION_MS,
+            credentials=digest.get_secret_value() if digest is not None else None,
+            hooks=self.hooks,
+        )
+        zk.by_daemon, zk.submitted = True, self.world.invariants.submitted
+        self.sessions.append(zk)
+        return zk
+
+    def _new_lease(self, session_timeout_s: float, fraction: float) -> Lease:
+        return Lease(session_timeout_s, self.world.loop.time, fraction)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.world.trace(f"{self} is killed")
+            self._gone(self.process)
+
+    def _gone(self, process: Process) -> None:
+        """Nothing of the process runs any more; its connections end."""
+        if process is not self.process:
+            return
+        process.kill()
+        self.buried.append(process)
+        if self._listener is not None:
+            self._listener.vanish()
+        for zk in self.sessions:
+            zk.abandon()
+        self.world.daemon_gone(self)
+        self.hooks.disarm()
+        self.sessions, self.process, self.daemon, self._listener = [], None, None, None
+
+    def terminate(self, away_s: float) -> None:
+        """SIGTERM; started again ``away_s`` after it went down."""
+        if self.process is not None:
+            self._away_s = away_s
+            self.process.signal(signal.SIGTERM)
+
+    def hand_back(self) -> None:
+        """As the operator's command does."""
+        if self.process is not None and self.daemon is not None:
+            self.process.start(self._hand_back(self.daemon), "hand-back")
+
+    async def _hand_back(self, daemon: Daemon) -> None:
+        with suppress(HandbackRefused, ZooKeeperError):
+            await hand_back(daemon, self.world.ask, "a script", lambda step: self.world.trace(f"{self}: {step}"))
+
+    def freeze(self) -> None:
+        """SIGSTOP: nothing is heard of it any more."""
+        if self.process is not None:
+            self.process.halt(Life.FROZEN)
+            for zk in self.sessions:
+                if zk.session is not None:
+                    self.world.ensemble.silent(zk.session)
+
+    def _expired(self) -> bool:
+        return self.zk is not None and self.zk.session_id not in self.world.ensemble.sessions
+
+    def stall(self) -> None:
+        """Its loop stands still, its ZooKeeper thread keeps the session."""
+        if self.process is not None and self.process.life is Life.RUNNING:
+            self.process.halt(Life.STALLED)
+
+    def resume(self, life: int) -> None:
+        """It goes on, if it is still the same process."""
+        if self.process is not None and self.lives == life:
+            if self.process.life is Life.FROZEN and self._expired():
+                self.world.happened(faults.DAEMON_FROZEN)
+            self.process.resume()
+            for zk in self.sessions:
+                zk.awoken()

@@ -1,0 +1,256 @@
+"""A ZooKeeper ensemble in memory: a leader that orders writes, and followers that apply them later.
+
+Whoever is connected to a follower reads what it has applied so far: reads may be out of date, watches fire late, only
+``sync`` and the answer to a write tell the truth. Followers repeat the leader's transactions on trees of their own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from metadata_store.acl import digest_id
+from metadata_store.errors import ZkError
+from metadata_store.memory.permissions import Identity
+from metadata_store.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
+from metadata_store.memory.tree import Touched
+from metadata_store.port import OpResult, WatchEvent, Write
+from tests.simulation.loop import Life, SimLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.zookeeper import SimZooKeeper
+
+LAG_S_MAX: Final = 0.004
+"""How far a healthy follower is behind."""
+PINGS_PER_SESSION: Final = 3
+
+
+class Session:
+    """A session as the ensemble's leader knows it. ``silent``: nothing is heard of its client at present."""
+
+    def __init__(self, number: int, client: SimZooKeeper, identity: Identity, now_s: float) -> None:
+        self.id = number
+        self.client = client
+        self.identity = identity
+        self.timeout_s = client.session_timeout_ms / 1000
+        self.heard_s = now_s
+        self.silent = False
+        self.forced = False
+        self.replies_to_lose = 0
+        self.requests_to_lose = 0
+        self.watches_to_lose = 0
+        self.watches_to_double = 0
+
+
+Transaction = Callable[["Member"], None]
+"""What a member does to its tree and its watches."""
+
+
+class Member(MemoryServer):
+    """One server of the ensemble: the leader's tree, or a follower's with what it has applied so far."""
+
+    def __init__(self, ensemble: Ensemble, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.lag_s = 0.0
+        self._ensemble = ensemble
+        self._waiting: deque[Transaction] = deque()
+        self._applies_s = 0.0
+        self._until: list[tuple[int, Callable[[], None]]] = []
+
+    def attach(self, session: Session) -> None:
+        """A client connected here."""
+        self._sessions[session.id] = _Session(session.client, session.identity)
+
+    def detach(self, session: int) -> None:
+        """Its connection ended: its watches go with it, as with kazoo."""
+        if self._sessions.pop(session, None) is not None:
+            self._unwatch(session)
+
+    def follow(self, transaction: Transaction) -> None:
+        """Repeats a transaction of the leader, later and in order."""
+        loop, chance = self._ensemble.loop, self._ensemble.chance
+        self._applies_s = max(self._applies_s, loop.now_s + self.lag_s + LAG_S_MAX * chance.random())
+        self._waiting.append(transaction)
+        loop.call_at(self._applies_s, self._apply, context=self._ensemble.context)
+
+    def _apply(self) -> None:
+        self._waiting.popleft()(self)
+        self.caught_up()
+
+    def caught_up(self) -> None:
+        """Lets go on who waited for what is applied now."""
+        if self._until:
+            due = [go_on for zxid, go_on in self._until if zxid <= self.tree.zxid]
+            self._until = [(zxid, go_on) for zxid, go_on in self._until if zxid > self.tree.zxid]
+            for go_on in due:
+                go_on()
+
+    def when_applied(self, zxid: int, go_on: Callable[[], None]) -> None:
+        """Calls back once a transaction was applied here."""
+        if self.tree.zxid >= zxid:
+            go_on()
+        else:
+            self._until.append((zxid, go_on))
+
+    def _deliver(self, session: int, event: WatchEvent) -> None:
+        self._ensemble.sessions_client(session).fired(self, event)
+
+    def fire(self, touched: Sequence[Touched]) -> None:
+        """Fires the watches of what was touched."""
+        self._fire(touched)
+
+
+Committed = Callable[[Session, Sequence[Write], Sequence[OpResult]], None]
+"""Hears of each write that was applied: whose, what, and what came of it."""
+
+
+class Ensemble:
+    """The servers, the sessions, and when sessions expire."""
+
+    def __init__(self, loop: SimLoop, chance: random.Random, members: int) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.context = loop.root
+        self.leader = Member(self, "zk1")
+        self.members = [self.leader, *(Member(self, f"zk{n}") for n in range(2, members + 1))]
+        self.sessions: dict[int, Session] = {}
+        self.committed: Committed = lambda *_: None
+        self.ended: Callable[[Session, Sequence[Touched]], None] = lambda *_: None
+        self.happened: Callable[[str], None] = lambda _: None
+        self.available = True
+        self.write_s = 0.0
+        self._next = FIRST_SESSION_ID
+        self._busy_s = 0.0
+        self._clients: dict[int, SimZooKeeper] = {}
+
+    # -- sessions
+
+    def open(self, client: SimZooKeeper, credentials: str | None) -> Session:
+        """A new session."""
+        identity = {("world", "anyone")}
+        if credentials is not None:
+            user, _, password = credentials.partition(":")
+            identity.add(("digest", digest_id(user, password)))
+        session = Session(self._next, client, frozenset(identity), self.loop.now_s)
+        self._next += 1
+        self.sessions[session.id] = session
+        self._clients[session.id] = client
+        return session
+
+    def sessions_client(self, session: int) -> SimZooKeeper:
+        """Whose session it is, or was."""
+        return self._clients[session]
+
+    def touch(self, session: Session) -> None:
+        """A request of the session arrived."""
+        session.heard_s = self.loop.now_s
+
+    def silent(self, session: Session) -> None:
+        """Nothing is heard of the client from now on; its last ping was up to a third of the timeout ago."""
+        if not session.silent:
+            session.silent = True
+            ping_s = self.loop.now_s - self.chance.random() * session.timeout_s / PINGS_PER_SESSION
+            session.heard_s = max(session.heard_s, ping_s)
+            self._watch(session)
+
+    def heard(self, session: Session) -> None:
+        """The client is back."""
+        session.silent = False
+        session.heard_s = self.loop.now_s
+
+    def _watch(self, session: Session) -> None:
+        self.loop.call_at(session.heard_s + session.timeout_s, self._perhaps_expire, session, context=self.context)
+
+    def _perhaps_expire(self, session: Session) -> None:
+        if session.id not in self.sessions or not session.silent:
+            return
+        if self.available and self.loop.now_s >= session.heard_s + session.timeout_s:
+            self.expire(session)
+        else:
+            session.heard_s = session.heard_s if self.available else self.loop.now_s
+            self._watch(session)
+
+    def expire(self, session: Session, *, forced: bool = False) -> None:
+        """Ends a session; its client learns of it when it connects again. ``forced``: before its time."""
+        session.forced = forced
+        self.end(session)
+        session.client.hung_up()
+
+    def end(self, session: Session) -> None:
+        """A session ends, with its ephemeral znodes."""
+        if self.sessions.pop(session.id, None) is None:
+            return
+        for member in self.members:
+            member.detach(session.id)
+        touched = self.leader.tree.end_session(session.id)
+        self.ended(session, touched)
+        self.leader.fire(touched)
+        self.leader.caught_up()
+        for member in self.members[1:]:
+            member.follow(lambda m: m.fire(m.tree.end_session(session.id)))
+
+    # -- writes
+
+    def when_writable(self, go_on: Callable[[], None]) -> None:
+        """Calls back when the log is free for the next write: at once, unless the disk is slow."""
+        if not self.write_s:
+            go_on()
+            return
+        self._busy_s = max(self._busy_s, self.loop.now_s) + self.write_s * self.chance.random()
+        self.loop.call_at(self._busy_s, go_on, context=self.context)
+
+    def write(self, session: Session, ops: Sequence[Write], *, single: bool) -> list[OpResult]:
+        """The leader orders a write and carries it out; raises ``ZkError``."""
+        tree = self.leader.tree
+        try:
+            results, touched = self._carry_out(self.leader, session, ops, single)
+        except ZkError:
+            for member in self.members[1:]:
+                member.follow(_skip)
+            raise
+        finally:
+            assert tree.zxid
+        self.committed(session, ops, results)
+        self.leader.fire(touched)
+        self.leader.caught_up()
+        for member in self.members[1:]:
+            member.follow(lambda m: m.fire(self._carry_out(m, session, ops, single)[1]))
+        return results
+
+    @staticmethod
+    def _carry_out(
+        member: Member, session: Session, ops: Sequence[Write], single: bool
+    ) -> tuple[list[OpResult], list[Touched]]:
+        if not single:
+            return member.tree.multi(ops, session.identity, session.id)
+        result, touched = member.tree.single(ops[0], session.identity, session.id)
+        return [result], touched
+
+    # -- connections
+
+    def choose(self, client: SimZooKeeper) -> Member | None:
+        """A server that a client can connect to: none that is behind what it has seen."""
+        if not self.available or client.cut_off or client.process.life is Life.FROZEN:
+            return None
+        fit = [member for member in self.members if member.tree.zxid >= client.last_zxid]
+        return self.chance.choice(fit) if fit else None
+
+    def down(self) -> None:
+        """No server serves: restarted, or without a quorum (then they are read-only, which no client here accepts)."""
+        self.available = False
+        for session in list(self.sessions.values()):
+            session.client.hung_up()
+
+    def up(self) -> None:
+        """A quorum again: every session gets its whole timeout anew."""
+        self.available = True
+        for session in self.sessions.values():
+            session.heard_s = self.loop.now_s
+
+
+def _skip(member: Member) -> None:
+    """A write that failed takes its number all the same."""
+    member.tree.zxid += 1

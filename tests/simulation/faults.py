@@ -1,0 +1,51 @@
+"""The faults that are injected and counted, by the names under which totals list them.
+
+They are counted where they take effect: a reply that was to be lost but was never sent does not count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ZK_KEPT: Final = "zookeeper: connection lost, session kept"
+ZK_EXPIRED: Final = "zookeeper: session expired"
+ZK_WATCH_LOST: Final = "zookeeper: watch event lost"
+ZK_WATCH_DELAYED: Final = "zookeeper: watch event delayed"
+ZK_WATCH_TWICE: Final = "zookeeper: watch event duplicated"
+ZK_WATCH_STALE: Final = "zookeeper: watch event and reads out of date"
+ZK_REPLY_LOST: Final = "zookeeper: write applied, reply lost"
+ZK_REQUEST_LOST: Final = "zookeeper: write lost"
+ZK_RESTARTED: Final = "zookeeper: servers restarted"
+ZK_READ_ONLY: Final = "zookeeper: read-only"
+ZK_SLOW: Final = "zookeeper: slow fsync"
+
+BROKER_CRASH: Final = "broker: crash"
+BROKER_BOUNCE: Final = "broker: restart with a new epoch"
+BROKER_STOP: Final = "broker: controlled shutdown"
+BROKER_FLAP: Final = "broker: registration flapping"
+BROKER_FROZEN: Final = "broker: frozen"
+BROKER_SLOW: Final = "broker: slow"
+BROKER_REFUSES: Final = "broker: refuses connections"
+BROKER_CUT: Final = "broker: cut off from the daemons"
+BROKER_HALF_OPEN: Final = "broker: half-open socket"
+BROKER_REPLY_LOST: Final = "broker: reply lost"
+BROKER_REQUEST_LOST: Final = "broker: request dropped"
+BROKER_STALE_CONTROLLER: Final = "broker: STALE_CONTROLLER_EPOCH"
+BROKER_STALE_BROKER: Final = "broker: STALE_BROKER_EPOCH"
+BROKER_STORAGE: Final = "broker: KAFKA_STORAGE_ERROR"
+
+DAEMON_KILLED: Final = "controller: kill -9"
+DAEMON_KILLED_AT_WRITE: Final = "controller: kill -9 at a store write"
+DAEMON_STOPPED: Final = "controller: SIGTERM"
+DAEMON_STOPPED_IN_BATCH: Final = "controller: SIGTERM during a batch"
+DAEMON_FROZEN: Final = "controller: SIGSTOP longer than a session"
+DAEMON_STALLED: Final = "controller: loop stall"
+DAEMON_TWO: Final = "controller: two controllers"
+DAEMON_CLOCK: Final = "controller: clock step"
+DAEMON_HANDBACK: Final = "controller: hand-back"
+INTERIM: Final = "controller: interim term of a broker"
+
+REQUIRED: Final = tuple(
+    value for name, value in sorted(globals().items()) if name.startswith(("ZK_", "BROKER_", "DAEMON_"))
+)
+"""Each of these must come in at least one seed of a hundred."""

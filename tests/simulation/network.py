@@ -1,0 +1,234 @@
+"""Connections without sockets: daemons to brokers, and brokers' calls to the daemons' controller listener."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from brokers.controller_listener import ControllerListener
+from brokers.simulated.requests import read_head, read_request
+from brokers.simulated.values import Request
+from brokers.wire.frames import ConnectionLost
+from brokers.wire.primitives import Malformed, Reader
+from tests.simulation.loop import Process, SimLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers import BrokerNode
+    from tests.simulation.daemons import DaemonNode
+
+LATENCY_S_MAX: Final = 0.002
+BODIES_MAX: Final = 500
+"""Decoded bodies that are kept: all brokers are sent the same ones."""
+
+Address = tuple[str, int]
+
+
+class Network:
+    """Who listens where. ``sent`` and ``connecting`` hear what daemons do, when they do it."""
+
+    def __init__(self, loop: SimLoop, chance: random.Random) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.brokers: dict[Address, BrokerNode] = {}
+        self.listeners: dict[Address, SimListener] = {}
+        self.sent: Callable[[SimConnection, Request], None] = lambda *_: None
+        self.connecting: Callable[[Process, str], None] = lambda *_: None
+        self._bodies: dict[tuple[int, int, bytes], Request] = {}
+
+    def latency_s(self) -> float:
+        """Of one packet."""
+        return LATENCY_S_MAX * self.chance.random()
+
+    def later(self, delay_s: float, call: Callable[..., object], *args: object) -> None:
+        """Outside of every process."""
+        self.loop.call_at(self.loop.now_s + delay_s, call, *args, context=self.loop.root)
+
+    def decoded(self, frame: bytes) -> Request:
+        """A request as the broker reads it."""
+        reader = Reader(frame)
+        head = read_head(reader)
+        body = head.api, head.version, frame[reader.position :]
+        known = self._bodies.get(body)
+        if known is not None:
+            return replace(known, head=head)
+        if len(self._bodies) >= BODIES_MAX:
+            self._bodies.clear()
+        request = self._bodies[body] = read_request(frame)
+        return request
+
+    async def call(self, process: Process, address: Address, frame: bytes) -> bytes:
+        """A broker's call to whoever listens at ``address``; raises OSError, and never returns where nobody answers."""
+        answer: asyncio.Future[bytes] = self.loop.create_future()
+        self.later(self.latency_s(), self._called, process, address, frame, answer)
+        return await answer
+
+    def _called(self, process: Process, address: Address, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+        listener = self.listeners.get(address)
+        if listener is None:
+            process.call_soon(_lose, answer, "refused")
+        else:
+            listener.called(process, frame, answer)
+
+
+class SimListener(ControllerListener):
+    """The controller listener of one daemon process, without a socket."""
+
+    def __init__(self, network: Network, process: Process, address: Address) -> None:
+        super().__init__(*address)
+        self._network = network
+        self._process = process
+        self._at = address
+        self._calls: dict[asyncio.Future[bytes], Process] = {}
+
+    async def start(self) -> None:
+        """Listens."""
+        self._network.listeners[self._at] = self
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self._at[1]
+
+    async def stop(self) -> None:
+        """As the real one."""
+        self.vanish()
+        await super().stop()
+
+    def vanish(self) -> None:
+        """Nobody listens any more; whoever waits for an answer notices."""
+        if self._network.listeners.get(self._at) is self:
+            del self._network.listeners[self._at]
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Everybody who waits for an answer looks for the controller again."""
+        calls, self._calls = self._calls, {}
+        for answer, process in calls.items():
+            process.call_soon(_lose, answer, "closed by the controller")
+
+    def called(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+        """A broker's call arrives."""
+        self._calls[answer] = process
+        self._process.start(self._serve(process, frame, answer))
+
+    async def _serve(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+        try:
+            reply = await self.answer(frame)
+        except Malformed as error:
+            process.call_soon(_lose, answer, str(error))
+            return
+        if self._calls.pop(answer, None) is not None:
+            self._network.later(self._network.latency_s(), process.call_soon, _answer, answer, reply[4:])
+
+
+class SimTransport:
+    """How one daemon process reaches brokers."""
+
+    def __init__(self, network: Network, daemon: DaemonNode, process: Process) -> None:
+        self._network = network
+        self._daemon = daemon
+        self._process = process
+
+    async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> SimConnection:
+        """See :class:`brokers.transport.Transport`."""
+        await asyncio.sleep(self._network.latency_s())
+        broker = self._network.brokers.get((host, port))
+        self._network.connecting(self._process, host)
+        if broker is None or broker.wire.refuses:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        if broker.wire.cut:
+            await self._network.loop.create_future()
+        connection = SimConnection(self._network, self._daemon, self._process, broker, on_lost)
+        broker.connections[connection] = None
+        return connection
+
+
+class SimConnection:
+    """One connection of a daemon to a broker. ``half_open``: nothing passes any more, and nobody is told."""
+
+    def __init__(
+        self,
+        network: Network,
+        daemon: DaemonNode,
+        process: Process,
+        broker: BrokerNode,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.daemon = daemon
+        self.process = process
+        self.broker = broker
+        self.closed = False
+        self.half_open = False
+        self._network = network
+        self._on_lost = on_lost
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is in flight."""
+        return self._answer is not None
+
+    async def exchange(self, parts: Sequence[bytes]) -> bytes:
+        """One request and its answer."""
+        if self.closed:
+            raise ConnectionLost("not connected")
+        frame = b"".join(parts)[4:]
+        request = self._network.decoded(frame)
+        self._network.sent(self, request)
+        answer: asyncio.Future[bytes] = self._network.loop.create_future()
+        self._answer = answer
+        self._network.later(self._network.latency_s(), self._arrived, request, len(frame), answer)
+        try:
+            return await answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def _arrived(self, request: Request, size: int, answer: asyncio.Future[bytes]) -> None:
+        if not self.half_open and not self.broker.wire.cut and self in self.broker.connections:
+            self.broker.arrived(self, request, size, partial(self._reply, answer))
+
+    def _reply(self, answer: asyncio.Future[bytes], reply: bytes) -> None:
+        if not self.half_open and not self.broker.wire.cut:
+            self._network.later(self._network.latency_s(), self.process.call_soon, _answer, answer, reply)
+
+    def reset(self, why: str) -> None:
+        """The broker's side ended it."""
+        self.broker.connections.pop(self, None)
+        if not self.half_open:
+            self.process.call_soon(self._lost, why)
+
+    def _lost(self, why: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._answer is not None:
+            _lose(self._answer, why)
+        self._on_lost()
+
+    def close(self) -> None:
+        """Ends it; what is on the wire arrives all the same."""
+        if not self.closed:
+            self.closed = True
+            if self._answer is not None:
+                _lose(self._answer, "closed")
+            self._network.loop.call_soon(self._on_lost)
+            self._network.later(2 * LATENCY_S_MAX, self.broker.connections.pop, self, None)
+
+
+def _answer(answer: asyncio.Future[bytes], reply: bytes) -> None:
+    if not answer.done():
+        answer.set_result(reply)
+
+
+def _lose(answer: asyncio.Future[bytes], why: str) -> None:
+    if not answer.done():
+        answer.set_exception(ConnectionLost(why))

@@ -1,0 +1,115 @@
+"""A run as a script: what the cluster is, and what happens when. Text and values are the same thing.
+
+::
+
+    seed 17
+    brokers 1 2 3 4
+    racks a b a b
+    daemons 2
+    ibp 3.9-IV0
+    absence brokers
+    servers 3
+    0.000 topic t0 1,2,3 2,3,4
+    4.250 crash-broker 3 2.5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+Word = str | int | float
+
+
+@dataclass(frozen=True)
+class Action:
+    """``words`` are the arguments of the verb; times are virtual seconds."""
+
+    at_s: float
+    verb: str
+    words: tuple[Word, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([f"{self.at_s:.3f}", self.verb, *map(_text, self.words)])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole run.
+
+    ``dead``: brokers that are not started again when everything else is healed. ``catches``: the planted bug that a
+    story is known to catch.
+    """
+
+    seed: int
+    brokers: tuple[int, ...] = (1, 2, 3)
+    racks: tuple[str, ...] = ()
+    daemons: int = 2
+    ibp: str = "3.9-IV0"
+    absence: str = "brokers"
+    servers: int = 1
+    dead: tuple[int, ...] = ()
+    catches: str | None = None
+    actions: tuple[Action, ...] = field(default=())
+
+    def with_actions(self, actions: Iterable[Action]) -> Plan:
+        """The same cluster, with another script."""
+        return replace(self, actions=tuple(actions))
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}",
+            f"brokers {_row(self.brokers)}",
+            f"racks {_row(self.racks)}" if self.racks else "",
+            f"daemons {self.daemons}",
+            f"ibp {self.ibp}",
+            f"absence {self.absence}",
+            f"servers {self.servers}",
+            f"dead {_row(self.dead)}" if self.dead else "",
+            f"catches {self.catches}" if self.catches else "",
+            *map(str, self.actions),
+        ]
+        return "\n".join(line for line in lines if line) + "\n"
+
+
+def parse(text: str) -> Plan:
+    """Reads what ``str`` of a plan gives; empty lines and what follows a ``#`` are left out."""
+    lines = [line.partition("#")[0].split() for line in text.splitlines()]
+    settings: dict[str, Sequence[str]] = {}
+    actions: list[Action] = []
+    for words in lines:
+        if words and words[0][0].isdigit():
+            actions.append(Action(float(words[0]), words[1], tuple(map(_word, words[2:]))))
+        elif words:
+            settings[words[0]] = words[1:]
+    return Plan(
+        seed=int(settings["seed"][0]),
+        brokers=tuple(map(int, settings["brokers"])),
+        racks=tuple(settings.get("racks", ())),
+        daemons=int(settings["daemons"][0]),
+        ibp=settings["ibp"][0],
+        absence=settings["absence"][0],
+        servers=int(settings["servers"][0]),
+        dead=tuple(map(int, settings.get("dead", ()))),
+        catches=settings["catches"][0] if "catches" in settings else None,
+        actions=tuple(actions),
+    )
+
+
+def _row(words: Iterable[Word]) -> str:
+    return " ".join(map(_text, words))
+
+
+def _text(word: Word) -> str:
+    return f"{word:.3f}" if isinstance(word, float) else str(word)
+
+
+def _word(text: str) -> Word:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text

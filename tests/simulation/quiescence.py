@@ -1,0 +1,192 @@
+"""The end of a run: faults are healed, time passes, and then the cluster must be right (I5)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from brokers.simulated.digest import Truth, View, differences, expected_view, view
+from controller import own_znodes as own
+from controller.claim_watch import OUTRANKED
+from controller.modes import Mode
+from state_machines.types import NO_LEADER
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers import BrokerNode
+    from tests.simulation.world import World
+
+HEAL_S: Final = 120.0
+"""After this time everything must be right: sessions, time-outs of calls and pauses of daemons are shorter."""
+POLL_S: Final = 0.25
+STEADY_S: Final = 1.5
+SHOWN_MAX: Final = 5
+
+
+class Quiescence:
+    """Heals, waits and judges."""
+
+    def __init__(self, world: World) -> None:
+        self.w = world
+        self._until_s = 0.0
+        self._since_s: float | None = None
+
+    def begin(self) -> None:
+        """Everything is healed at once."""
+        self.w.trace("---- heal")
+        self._heal_zookeeper()
+        for node in self.w.brokers.values():
+            self._heal_broker(node)
+        for daemon in self.w.daemons:
+            daemon.hooks.disarm()
+            daemon.resume(daemon.lives)
+            daemon.start()
+        self._until_s = self.w.loop.now_s + HEAL_S
+        self._poll()
+
+    def _heal_zookeeper(self) -> None:
+        ensemble = self.w.ensemble
+        ensemble.write_s = 0.0
+        for member in ensemble.members:
+            member.lag_s = 0.0
+        if not ensemble.available:
+            ensemble.up()
+        for session in ensemble.sessions.values():
+            session.replies_to_lose = session.requests_to_lose = 0
+            session.watches_to_lose = session.watches_to_double = 0
+            session.client.answer_delay_s = 0.0
+        for zk in [zk for d in self.w.daemons for zk in d.sessions] + [b.zk for b in self.w.brokers.values() if b.zk]:
+            if zk.cut_off:
+                zk.mend()
+
+    def _heal_broker(self, node: BrokerNode) -> None:
+        wire = node.wire
+        wire.refuses = wire.cut = node.lagging = False
+        wire.slow_s = 0.0
+        wire.requests_to_drop = wire.replies_to_lose = 0
+        wire.errors.clear()
+        node.resume(node.lives)
+        if node.id in self.w.plan.dead:
+            node.retired = True
+            node.crash()
+            return
+        if node.core.hosting.failed or node.core.hosting.offline:
+            node.core.recover()
+            node.crash()
+        node.start()
+
+    def _operate(self) -> None:
+        """What an operator does: starts what is down, and raises the epoch where a made-up answer blocked a daemon."""
+        for start in [node.start for node in self.w.daemons] + [node.start for node in self.w.brokers.values()]:
+            start()
+        if any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons):
+            self.w.operate(self.w.actions.give_role("regent"))
+        blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
+        if blocked and self.w.made_up_epochs:
+            self.w.operate(self.w.actions.raise_epoch())
+
+    def _poll(self) -> None:
+        self._operate()
+        wrong = self.wrong()
+        now_s = self.w.loop.now_s
+        if wrong:
+            self._since_s = None
+            if now_s >= self._until_s:
+                self.w.violated(Violation("I5", f"after {HEAL_S:g} s without faults: {'; '.join(wrong[:SHOWN_MAX])}"))
+                return
+        elif self._since_s is None:
+            self._since_s = now_s
+        elif now_s - self._since_s >= STEADY_S:
+            self._end()
+            return
+        self.w.network.later(POLL_S, self._poll)
+
+    def _end(self) -> None:
+        """All is well; merged and unmerged telling must have come to the same."""
+        history, unmerged = self.w.invariants.history, self.w.unmerged
+        if unmerged is not None:
+            leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
+            for broker in sorted(history.registered):
+                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless)
+                if wrong:
+                    self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
+        self.w.loop.halt()
+
+    # -- what is wrong
+
+    def wrong(self) -> list[str]:
+        """What keeps the cluster from being quiet and right; the cheapest checks first."""
+        return self._role() or self._leaders() or self._brokers()
+
+    def _role(self) -> list[str]:
+        active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
+        reign = active[0].reign if len(active) == 1 else None
+        if reign is None:
+            modes = [f"{d}: {d.daemon.mode}, {d.daemon.why}" if d.daemon else f"{d} down" for d in self.w.daemons]
+            return [f"{len(active)} daemons are active", *modes]
+        if reign.claim.epoch != self.w.invariants.history.epoch:
+            return [f"{active[0]} is active at epoch {reign.claim.epoch}"]
+        away = [str(node) for node in self.w.brokers.values() if node.running and not node.listening]
+        missing = [b for b in self.w.brokers if b not in self.w.plan.dead and not self._registered(b)]
+        lingering = [b for b in self.w.plan.dead if b in self.w.invariants.history.registered]
+        if away or missing or lingering:
+            return [f"not listening {away}, not registered {missing}, still registered {lingering}"]
+        busy = [str(node) for node in self.w.brokers.values() if node.stopping]
+        return [f"{busy} are stopping"] if busy else []
+
+    def _registered(self, broker: int) -> bool:
+        epoch = self.w.invariants.history.registered.get(broker)
+        return epoch is not None and self.w.brokers[broker].core.epoch == epoch
+
+    def _leaders(self) -> list[str]:
+        """I5: every partition with a live ISR member has a leader, and a live one."""
+        history = self.w.invariants.history
+        found: list[str] = []
+        for topic in history.topics.values():
+            for partition, assignment in topic.partitions.items():
+                key = topic.name, partition
+                state = history.current(key)
+                if state is None:
+                    if any(b in history.registered for b in assignment.replicas):
+                        found.append(f"{key} never started, its replicas are {assignment.replicas}")
+                elif state.leader not in history.registered and any(b in history.registered for b in state.isr):
+                    found.append(f"{key} has no live leader: {state}")
+        return found
+
+    def _brokers(self) -> list[str]:
+        """I5: what every broker was told last equals ZooKeeper."""
+        truth, live = self._truth(), sorted(self.w.invariants.history.registered)
+        found: list[str] = []
+        for broker in live:
+            node = self.w.brokers[broker]
+            if node.core.controller_epoch != self.w.invariants.history.epoch:
+                found.append(f"{node} knows epoch {node.core.controller_epoch}")
+            expected = expected_view(broker, live, truth)
+            found += [
+                f"{node}: {line}"
+                for line in differences(_comparable(view(node.core), truth), _comparable(expected, truth), 3)
+            ]
+        return found
+
+    def _truth(self) -> dict[tuple[str, int], Truth]:
+        history = self.w.invariants.history
+        return {
+            key: Truth(state.leader, state.leader_epoch, state.isr, state.version, history.assignment(key))
+            for key, states in history.states.items()
+            for state in states[-1:]
+        }
+
+    def views(self) -> str:
+        """Digest of what every broker knows at the end."""
+        hashed = hashlib.blake2b(digest_size=16)
+        for broker in sorted(self.w.invariants.history.registered):
+            hashed.update(f"{broker} {view(self.w.brokers[broker].core).digest()}\n".encode())
+        return hashed.hexdigest()
+
+
+def _comparable(found: View, truth: dict[tuple[str, int], Truth]) -> View:
+    """Without what followers know of partitions that have no leader: brokers take no notice of such a leadership."""
+    followed = {
+        key: known for key, known in found.followed.items() if key not in truth or truth[key].leader != NO_LEADER
+    }
+    return View(found.live, found.metadata, found.led, followed)

@@ -1,0 +1,115 @@
+"""Many seeds on all cores. Each child plays some and is thrown away, because nothing of a run is ever collected."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+from tests.simulation.generate import generate
+from tests.simulation.plan import Plan
+from tests.simulation.shrink import Shrinker
+from tests.simulation.totals import Totals
+from tests.simulation.world import Outcome, play
+
+T = TypeVar("T")
+
+SEEDS_PER_CHILD: Final = 20
+COMPARED_EVERY: Final = 4
+"""Merged and unmerged telling are compared in one seed of so many."""
+
+
+def compares(seed: int) -> bool:
+    """Whether a seed compares merged with unmerged telling."""
+    return seed % COMPARED_EVERY == 0
+
+
+def run_seeds(
+    first: int, count: int, jobs: int | None = None, progress: Callable[[Totals], None] = lambda _: None
+) -> Totals:
+    """Plays ``count`` seeds from ``first`` on; ``jobs`` None: one process per core."""
+    totals, began_s, seeds = Totals(), time.monotonic(), range(first, first + count)
+    batches = [seeds[at : at + SEEDS_PER_CHILD] for at in range(0, len(seeds), SEEDS_PER_CHILD)]
+    with _pool(jobs) as pool:
+        for batch in pool.imap_unordered(_run_batch, batches):
+            for outcome, actions, cpu_s in batch:
+                totals.add(outcome, actions, cpu_s, compared=compares(outcome.seed))
+            totals.elapsed_s = time.monotonic() - began_s
+            progress(totals)
+    return totals
+
+
+def _pool(jobs: int | None) -> multiprocessing.pool.Pool:
+    gc.collect()
+    gc.freeze()
+    return multiprocessing.get_context("fork").Pool(jobs or os.cpu_count() or 1, maxtasksperchild=1)
+
+
+def _run_batch(seeds: Sequence[int]) -> list[tuple[Outcome, int, float]]:
+    return [_run_one(seed) for seed in seeds]
+
+
+def _run_one(seed: int) -> tuple[Outcome, int, float]:
+    plan, began_s = generate(seed), time.process_time()
+    outcome = play(plan, compare=compares(seed))
+    return outcome, len(plan.actions), time.process_time() - began_s
+
+
+def in_child(call: Callable[..., T], *args: object) -> T:
+    """The result of a call in a process of its own."""
+    with _pool(1) as pool:
+        return pool.apply(call, args)
+
+
+def play_planted(plan: Plan, mutation: str | None = None, keep: bool = False) -> Outcome:
+    """Plays a plan with a planted bug, if one is named; call it in a child."""
+    with planted(mutation):
+        return play(plan, keep=keep, compare=compares(plan.seed))
+
+
+def shrunk(plan: Plan, invariant: str, mutation: str | None = None) -> Plan:
+    """The shortest plan that still violates the invariant."""
+    return in_child(_shrunk, plan, invariant, mutation)
+
+
+def _shrunk(plan: Plan, invariant: str, mutation: str | None) -> Plan:
+    def fails(candidate: Plan) -> bool:
+        found = play(candidate, compare=compares(candidate.seed)).violation
+        return found is not None and found.invariant == invariant
+
+    with planted(mutation):
+        return Shrinker(fails).shrink(plan)
+
+
+def planted(mutation: str | None) -> ExitStack:
+    """The product with a bug, or as it is."""
+    from tests.simulation.mutations import MUTATIONS
+
+    stack = ExitStack()
+    if mutation is not None:
+        MUTATIONS[mutation](stack)
+    return stack
+
+
+def catch(mutation: str, seeds: Sequence[int]) -> tuple[int, Outcome] | None:
+    """How many seeds it took until a planted bug was caught, and by what; None where it was not."""
+    for taken, outcome in enumerate(in_child(_catching, mutation, seeds), 1):
+        if outcome.violation is not None:
+            return taken, outcome
+    return None
+
+
+def _catching(mutation: str, seeds: Sequence[int]) -> list[Outcome]:
+    def outcomes() -> Iterator[Outcome]:
+        for seed in seeds:
+            outcome = play(generate(seed), compare=compares(seed))
+            yield outcome
+            if outcome.violation is not None:
+                return
+
+    with planted(mutation):
+        return list(outcomes())

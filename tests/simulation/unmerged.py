@@ -1,0 +1,181 @@
+"""The same tells without channels: every change is a request of its own, taken by a second set of brokers at once.
+
+Channels merge: what changed twice is told once, metadata of many changes is one body, a snapshot goes in turns. A
+broker must end where it would have ended had it heard every change alone and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from brokers.channels import Channels
+from brokers.simulated.broker import SimulatedBroker
+from brokers.simulated.digest import Led, View, differences, view
+from brokers.simulated.values import (
+    Head,
+    Key,
+    LeaderAndIsr,
+    LeaderAndIsrEntry,
+    MetadataEntry,
+    Request,
+    StopEntry,
+    StopReplica,
+    UpdateMetadata,
+)
+from brokers.wire.versions import Api
+from state_machines.audience import ClusterView, is_told, replicas_hear
+from state_machines.decision import Change, ReplicaMove
+from state_machines.types import Broker, ReplicaState
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Unmerged:
+    """The second set of brokers. They restart when the first ones do, and are told by :class:`Witness`."""
+
+    def __init__(self, world: World) -> None:
+        self.cores = {b: SimulatedBroker(b, ibp=world.ibp) for b in world.brokers}
+        self.requests = 0
+
+    def registered(self, broker: int, epoch: int, *, fresh: bool) -> None:
+        """A broker has a new epoch; a fresh one was restarted."""
+        core = self.cores[broker]
+        if fresh:
+            core.restart(epoch)
+        else:
+            core.epoch = epoch
+
+    def take(self, broker: Broker, request: Request) -> None:
+        """One request, if it is for the present incarnation."""
+        core = self.cores[broker.id]
+        if core.epoch == broker.epoch:
+            self.requests += 1
+            core.apply(request)
+
+    def compared(self, broker: int, merged: SimulatedBroker, leaderless: set[Key]) -> list[str]:
+        """What the broker that heard merged requests knows otherwise, in words."""
+        mine, theirs = view(merged), view(self.cores[broker])
+        if _reduced(mine, leaderless).digest() == _reduced(theirs, leaderless).digest():
+            return []
+        return differences(_reduced(mine, leaderless), _reduced(theirs, leaderless), 3)
+
+
+def _reduced(found: View, leaderless: set[Key]) -> View:
+    """Without the ISR that leaders know from their own changes, and what is said of partitions without a leader."""
+    led: dict[Key, Led] = {key: (epoch, (), 0, replicas) for key, (epoch, _, _, replicas) in found.led.items()}
+    followed = {key: known for key, known in found.followed.items() if key not in leaderless}
+    return View(found.live, found.metadata, led, followed)
+
+
+class Witness(Channels):
+    """The channels of a term, and beside them every change told alone."""
+
+    def __init__(self, unmerged: Unmerged, cluster: ClusterView, *more: Any, **options: Any) -> None:
+        super().__init__(cluster, *more, **options)
+        self._unmerged = unmerged
+        self._view = cluster
+        self._settings = self._shared.settings
+
+    # -- what the controller says
+
+    def add(self, broker: Broker) -> None:
+        """See the base."""
+        super().add(broker)
+        self._to_all()
+
+    def remove(self, broker_id: int) -> None:
+        """See the base."""
+        super().remove(broker_id)
+        self._to_all()
+
+    def live_list_changed(self) -> None:
+        """See the base."""
+        super().live_list_changed()
+        self._to_all()
+
+    def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+        """See the base."""
+        super().tell(changes, moves)
+        for change in changes:
+            if is_told(change.after):
+                if replicas_hear(change):
+                    for broker in change.after.assignment.replicas:
+                        self._lead(broker, change.entity, is_new=change.is_new or change.creates)
+                self._to_all(change.entity)
+        for move in moves:
+            if move.stop:
+                self._stop(move)
+            if move.order:
+                self._lead(move.broker, move.entity, is_new=move.state is ReplicaState.NEW)
+                self._to_all(move.entity)
+
+    def metadata_changed(self, rows: Iterable[int]) -> None:
+        """See the base."""
+        rows = list(rows)
+        super().metadata_changed(rows)
+        for i in rows:
+            self._to_all(i)
+
+    def leader_and_isr_to(self, broker_id: int, rows: Iterable[int], is_new: bool = False) -> None:
+        """See the base."""
+        rows = list(rows)
+        super().leader_and_isr_to(broker_id, rows, is_new)
+        for i in rows:
+            self._lead(broker_id, i, is_new=is_new)
+
+    def snapshot(self, broker_ids: Iterable[int] | None = None) -> None:
+        """See the base."""
+        wanted = list(self._channels) if broker_ids is None else list(broker_ids)
+        super().snapshot(wanted)
+        for broker in wanted:
+            self._metadata(broker, None)
+            for i in range(len(self._view.rows)):
+                self._lead(broker, i, is_new=False)
+                self._metadata(broker, i)
+
+    # -- one request each
+
+    def _head(self, api: Api, broker: Broker) -> Head:
+        settings = self._settings
+        return Head(api, 7, 0, None, settings.controller_id, False, settings.controller_epoch, broker.epoch)
+
+    def _to_all(self, i: int | None = None) -> None:
+        for broker in self._channels:
+            self._metadata(broker, i)
+
+    def _metadata(self, broker_id: int, i: int | None) -> None:
+        channel = self._channels.get(broker_id)
+        if channel is None or (i is not None and not is_told(self._view.rows[i])):
+            return
+        entries = [] if i is None else [self._metadata_entry(i)]
+        topics = {entry.topic: entry.topic_id for entry in entries}
+        live = tuple(self._view.brokers.values())
+        head = self._head(Api.UPDATE_METADATA, channel.broker)
+        self._unmerged.take(channel.broker, UpdateMetadata(head, 0, entries, topics, live))
+
+    def _metadata_entry(self, i: int) -> MetadataEntry:
+        row, view_ = self._view.rows[i], self._view
+        topic = view_.topics[row.topic]
+        leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas
+        return MetadataEntry(topic.name, topic.topic_id, row.partition, *leadership, view_.offline_replicas(i))
+
+    def _lead(self, broker_id: int, i: int, *, is_new: bool) -> None:
+        row, channel = self._view.rows[i], self._channels.get(broker_id)
+        hosts = channel is not None and broker_id in row.assignment.replicas
+        if channel is None or not hosts or not is_told(row) or self._view.stopped(i, broker_id):
+            return
+        topic = self._view.topics[row.topic]
+        leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas
+        entry = LeaderAndIsrEntry(topic.name, topic.topic_id, row.partition, *leadership, is_new=is_new)
+        head = self._head(Api.LEADER_AND_ISR, channel.broker)
+        self._unmerged.take(channel.broker, LeaderAndIsr(head, 0, [entry]))
+
+    def _stop(self, move: ReplicaMove) -> None:
+        channel, row = self._channels.get(move.broker), self._view.rows[move.entity]
+        if channel is not None:
+            topic = self._view.topics[row.topic]
+            entry = StopEntry(topic.name, row.partition, row.leader_epoch, move.delete)
+            head = self._head(Api.STOP_REPLICA, channel.broker)
+            self._unmerged.take(channel.broker, StopReplica(head, [entry]))

@@ -1,0 +1,262 @@
+"""One run: an ensemble, brokers, daemons and a script in one process, on virtual time."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from brokers.client import BrokerCallFailed, ClusterMetadata
+from brokers.simulated.values import Request
+from brokers.wire.versions import Ibp
+from controller import own_znodes as own
+from controller.own_znodes import RoleFlag
+from controller.questions import Asked
+from metadata_store import paths
+from metadata_store.cluster_nodes import ensure_top_level_paths
+from metadata_store.errors import ZooKeeperError
+from metadata_store.memory.tree import Touched
+from metadata_store.port import Check, OpResult, WatchKind, Write
+from state_machines.types import Broker
+from tests.simulation.actions import Actions
+from tests.simulation.brokers import BrokerNode
+from tests.simulation.daemons import DIGEST, DaemonNode, settings_of
+from tests.simulation.ensemble import Ensemble, Session
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.loop import Process, SimLoop
+from tests.simulation.network import Network, SimConnection
+from tests.simulation.plan import Plan
+from tests.simulation.quiescence import Quiescence
+from tests.simulation.surroundings import surroundings
+from tests.simulation.unmerged import Unmerged
+from tests.simulation.zookeeper import SimZooKeeper
+
+START_S: Final = 2.0
+"""Daemons and brokers are started within this time."""
+
+
+class AskedBroker:
+    """A broker that answers an operator's questions."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self.api_versions: Mapping[int, tuple[int, int]] = {}
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        """Whom it takes for the controller."""
+        return ClusterMetadata(None, self._node.core.controller_id, (), {})
+
+    async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """Nothing."""
+        return {}
+
+    async def log_dirs(self) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+
+@dataclass
+class Outcome:
+    """What a run came to. ``digest`` is of everything that happened, with its time."""
+
+    seed: int
+    violation: Violation | None
+    digest: str
+    simulated_s: float
+    events: int
+    handles: int
+    counts: Counter[str]
+    views: str = ""
+    trace: list[str] = field(default_factory=list)
+
+
+class World:
+    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are told without merging."""
+
+    def __init__(self, plan: Plan, *, keep: bool = False, compare: bool = False) -> None:
+        self.plan = plan
+        self.loop = SimLoop()
+        self.chance = random.Random(f"{plan.seed} world")
+        self.ensemble = Ensemble(self.loop, random.Random(f"{plan.seed} ensemble"), plan.servers)
+        self.network = Network(self.loop, random.Random(f"{plan.seed} network"))
+        self.ibp = Ibp.parse(plan.ibp)
+        self.counts: Counter[str] = Counter()
+        self.events = 0
+        self.violation: Violation | None = None
+        self.wall_offset_s = 0.0
+        self.made_up_epochs = 0
+        self.invariants = Invariants(self)
+        self.lines: list[str] | None = [] if keep else None
+        self._hash = hashlib.blake2b(digest_size=16)
+        racks = dict(zip(plan.brokers, plan.racks, strict=False))
+        self.brokers = {b: BrokerNode(self, b, racks.get(b)) for b in plan.brokers}
+        hold = plan.absence == "hold"
+        self.daemons = [DaemonNode(self, n, settings_of(n, ibp=plan.ibp, hold=hold)) for n in range(plan.daemons)]
+        self.unmerged = Unmerged(self) if compare else None
+        self.operators = Process(self.loop, "operator")
+        self.operator = SimZooKeeper(
+            self.ensemble, self.operators, "operator", session_timeout_ms=30_000, credentials=DIGEST
+        )
+        self.actions = Actions(self)
+        self.quiescence = Quiescence(self)
+        self.ensemble.happened = self.happened
+        self.loop.spun = self.invariants.spun
+        self.ensemble.committed, self.ensemble.ended = self._committed, self._session_ended
+        self.network.sent, self.network.connecting = self._sent, self.invariants.connecting
+
+    # -- the run
+
+    def run(self) -> Outcome:
+        """Plays the script, heals everything, and waits until the cluster is quiet and right."""
+        with surroundings(self):
+            self.operators.start(self._begin())
+            self.loop.run_forever()
+        quiet = self.violation is None
+        return Outcome(
+            self.plan.seed,
+            self.violation,
+            self._hash.hexdigest(),
+            self.loop.now_s,
+            self.events,
+            self.loop.handled,
+            self.counts,
+            self.quiescence.views() if quiet else "",
+            self.lines or [],
+        )
+
+    async def _begin(self) -> None:
+        zk = self.operator
+        await zk.connect(10.0)
+        await ensure_top_level_paths(zk)
+        await zk.create(paths.CONTROLLER_EPOCH, b"0")
+        await zk.create(own.ROOT, b"")
+        await zk.create(own.ROLE, own.encode(RoleFlag("regent", reason="a script")))
+        for start in [node.start for node in self.brokers.values()] + [node.start for node in self.daemons]:
+            self.network.later(START_S * self.chance.random(), start)
+        for action in self.plan.actions:
+            self.network.later(max(0.0, action.at_s - self.loop.now_s), self._act, action.verb, action.words)
+        last_s = max((action.at_s for action in self.plan.actions), default=0.0)
+        self.network.later(max(START_S, last_s) + 1.0, self.quiescence.begin)
+
+    def _act(self, verb: str, words: Sequence[object]) -> None:
+        self.trace(" ".join(["----", verb, *map(str, words)]))
+        self.actions.perform(verb, *words)
+        self.event()
+
+    def operate(self, work: Coroutine[None, None, None]) -> None:
+        """An operator does something; what the weather spoils is not tried again."""
+        self.operators.start(self._operated(work))
+
+    async def _operated(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await self.operator.connect(10.0)
+            await work
+        except ZooKeeperError as error:
+            self.trace(f"the operator failed: {error}")
+
+    # -- what happens
+
+    def trace(self, line: str) -> None:
+        """One line of what happened: hashed, and kept if asked for."""
+        line = f"{self.loop.now_s:.6f} {line}"
+        self._hash.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    def event(self) -> None:
+        """Something happened: every model is looked at."""
+        self.events += 1
+        for node in self.daemons:
+            if (reign := node.reign) is not None:
+                self.invariants.model(reign)
+
+    def happened(self, fault: str) -> None:
+        """A fault took effect."""
+        self.counts[fault] += 1
+
+    def violated(self, violation: Violation) -> None:
+        """The first one ends the run."""
+        if self.violation is None:
+            self.violation = violation
+            self.trace(f"VIOLATED {violation}")
+            self.loop.halt()
+
+    def unexpected(self, what: str, error: BaseException | None) -> None:
+        """An error of the product that no fault explains."""
+        self.violated(Violation("error", f"{what}: {error!r}"))
+
+    def started_ticks(self, pid: int) -> int | None:
+        """Start time of a daemon's process, None where it is gone."""
+        for node in self.daemons:
+            if node.process is not None and node.pid == pid:
+                return node.lives
+        return None
+
+    @asynccontextmanager
+    async def ask(self, broker: Broker) -> AsyncIterator[Asked]:
+        """Asks a broker what an operator wants to know."""
+        node = self.brokers[broker.id]
+        if not node.listening or node.wire.refuses:
+            raise BrokerCallFailed(f"{node} refuses")
+        if node.wire.cut or not node.awake:
+            await self.loop.create_future()
+        yield AskedBroker(node)
+
+    def rules_besides(self, process: Process) -> bool:
+        """Whether another daemon still takes itself for the controller."""
+        return any(
+            node.process is not process and node.reign is not None and not node.reign.term.ended
+            for node in self.daemons
+        )
+
+    def registered(self, broker: int, epoch: int) -> None:
+        """ZooKeeper has a registration; its broker is about to hear of that."""
+        if self.unmerged is not None:
+            self.unmerged.registered(broker, epoch, fresh=self.brokers[broker].fresh)
+
+    def registrations_known_to(self, process: Process) -> dict[int, int]:
+        """Broker epochs in the model of a daemon."""
+        reigns = [node.reign for node in self.daemons if node.process is process and node.reign is not None]
+        return {b: known.epoch for reign in reigns for b, known in reign.cluster.brokers.items()}
+
+    def daemon_gone(self, node: DaemonNode) -> None:
+        """A daemon's process ended."""
+        self.event()
+
+    def _committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
+        written = [f"{op.path} {getattr(op, 'data', b'-')!r}" for op in ops if not isinstance(op, Check)]
+        self.trace(f"{session.client.name} writes {'; '.join(written)}")
+        self.invariants.committed(session, ops, results)
+        self.event()
+
+    def _session_ended(self, session: Session, touched: Sequence[Touched]) -> None:
+        self.trace(f"session of {session.client.name} ended")
+        for kind, path, _ in touched:
+            if kind is WatchKind.DELETED:
+                self.invariants.deregistered(path)
+        self.event()
+
+    def _sent(self, connection: SimConnection, request: Request) -> None:
+        head = request.head
+        what = f"e{head.controller_epoch} -> {connection.broker} {head.api.name} {len(request.entries)}"
+        self.trace(f"{connection.daemon} {what}")
+        self.invariants.sent(connection, request)
+        self.event()
+
+
+_PLAYED: Final[list[World]] = []
+"""Kept for ever, some MB each: collecting the tasks of dead processes would run their ``finally`` blocks."""
+
+
+def play(plan: Plan, *, keep: bool = False, compare: bool = False) -> Outcome:
+    """Runs a plan."""
+    world = World(plan, keep=keep, compare=compare)
+    _PLAYED.append(world)
+    return world.run()
+
+
+Play = Callable[[Plan], Outcome]
