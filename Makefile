@@ -34,7 +34,7 @@ test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300
 
 verify: venv jars ## the long tests
-	$(BIN)/python -m tests.simulation --mutations 500
+	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
 	$(PYTEST) tests/verify --timeout=1200
 
@@ -42,8 +42,7 @@ bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks
 
 bench-full: venv jars ## all sizes up to a million partitions, 45 minutes; docs/performance.md from it
-	$(BIN)/python -m benchmarks --full
-	$(BIN)/python -m benchmarks.report
+	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ from benchmarks.datasets import shape
 from benchmarks.machine import machine
 from benchmarks.plan import DEATH, FULL, SHUTDOWN, SMALL, Run, goal
 from benchmarks.real_split import split
-from benchmarks.results import Row, Sample, save, show
+from benchmarks.results import RESULTS, Row, Sample, save, show
 from benchmarks.turns import Wrong
 from benchmarks.zookeeper_speed import speeds
 from brokers.embedded.process import ProcessFailed
@@ -58,6 +58,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 async def run(chosen: argparse.Namespace) -> list[Row]:
     """All rows that were asked for; each data set's rows are saved as soon as they are there."""
     made: list[Row] = []
+    if chosen.full and not chosen.case:
+        RESULTS.unlink(missing_ok=True)
     wanted = set(chosen.case or ["all"])
     if wanted & {*EVENTS, "all"}:
         for each in runs(chosen):

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -18,19 +19,21 @@ from pathlib import Path
 from tests.simulation.generate import generate
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Plan, parse
-from tests.simulation.runner import catch, in_child, play_planted, run_seeds, shrunk
+from tests.simulation.runner import catch_each, in_child, play_planted, run_seeds, shrunk
 from tests.simulation.totals import Totals
 
 SHRUNK_MAX = 5
 """Failing seeds that are shrunk; the rest is only named."""
 MUTATION_SEEDS = 1_000
+SEEDS = 300
 FIGURES = Path("build/simulation.json")
+CAUGHT = Path("build/mutations.json")
 
 
 def main() -> int:
     """Exit code 1 where something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation")
-    parser.add_argument("--seeds", type=int, default=300, help="how many seeds")
+    parser.add_argument("--seeds", type=int, help=f"how many seeds, {SEEDS} if not given")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=None, help="processes; one per core if not given")
     parser.add_argument("--seed", type=int, help="one seed")
@@ -38,14 +41,15 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="with everything that happened")
     parser.add_argument("--mutations", nargs="*", help="planted bugs, all of them if none is named")
     parser.add_argument("--mutation", help="plants this bug while a seed or a story is played")
-    parser.add_argument("--json", type=Path, default=FIGURES, help="where the totals go as JSON")
+    parser.add_argument("--json", type=Path, help="where the figures go as JSON")
     given = parser.parse_args()
     if given.mutations is not None:
-        return _mutations(given.mutations or list(MUTATIONS), given.seeds if "--seeds" in sys.argv else MUTATION_SEEDS)
+        names = given.mutations or list(MUTATIONS)
+        return _mutations(names, given.seeds or MUTATION_SEEDS, given.jobs, given.json or CAUGHT)
     if given.seed is not None or given.story is not None:
         plan = generate(given.seed) if given.seed is not None else parse(given.story.read_text(encoding="utf-8"))
         return _one(plan, given.mutation, verbose=given.verbose)
-    return _many(given.first, given.seeds, given.jobs, given.json)
+    return _many(given.first, given.seeds or SEEDS, given.jobs, given.json or FIGURES)
 
 
 def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
@@ -59,9 +63,7 @@ def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
 
     totals = run_seeds(first, count, jobs, progress)
     print(totals.as_text())
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(totals.as_json() + "\n", encoding="utf-8")
-    print(f"the same as JSON: {file}")
+    _write(file, totals.as_json())
     for number, (seed, why) in enumerate(sorted(totals.failed.items())):
         print(f"\nseed {seed} failed: {why}")
         if number < SHRUNK_MAX:
@@ -84,17 +86,20 @@ def _one(plan: Plan, mutation: str | None, *, verbose: bool) -> int:
     return 1 if outcome.violation is not None else 0
 
 
-def _mutations(names: list[str], seeds: int) -> int:
-    missed = 0
-    for name in names:
-        caught = catch(name, range(seeds))
-        if caught is None:
-            missed += 1
-            print(f"{name:32} NOT CAUGHT in {seeds} seeds", flush=True)
-        else:
-            taken, outcome = caught
-            print(f"{name:32} caught after {taken} seeds by {str(outcome.violation)[:120]}", flush=True)
-    return 1 if missed else 0
+def _mutations(names: list[str], seeds: int, jobs: int | None, file: Path) -> int:
+    figures: dict[str, dict[str, object]] = {}
+    for name, caught in catch_each(names, seeds, jobs):
+        taken, why = (None, f"NOT CAUGHT in {seeds} seeds") if caught is None else (caught[0], str(caught[1].violation))
+        figures[name] = {"seeds": taken, "caught_by": why}
+        print(f"{name:32} {f'caught after {taken} seeds by ' if taken else ''}{why[:120]}", flush=True)
+    _write(file, json.dumps(figures, indent=2))
+    return 1 if any(found["seeds"] is None for found in figures.values()) else 0
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n", encoding="utf-8")
+    print(f"the same as JSON: {file}")
 
 
 if __name__ == "__main__":

@@ -84,6 +84,10 @@ class BrokerActions(Acting):
         if self._broker(broker) is not None:
             self.w.happened(faults.BROKER_CUT)
 
+    def do_move_broker(self, broker: int) -> None:
+        """Its listener moves to another port; it stays registered."""
+        self.w.brokers[broker].move()
+
     def do_half_open_broker(self, broker: int) -> None:
         """Its connections are dead, and nobody was told."""
         for connection in self.w.brokers[broker].connections:

@@ -68,7 +68,6 @@ class DaemonNode:
         self.sessions: list[SimZooKeeper] = []
         self.hooks = WriteFaults(self)
         self.lives = 0
-        self.buried: list[Process] = []
         self._listener: SimListener | None = None
         self._away_s = 1.0
 
@@ -157,7 +156,6 @@ class DaemonNode:
         if process is not self.process:
             return
         process.kill()
-        self.buried.append(process)
         if self._listener is not None:
             self._listener.vanish()
         for zk in self.sessions:

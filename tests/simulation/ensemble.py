@@ -20,7 +20,7 @@ from metadata_store.port import OpResult, WatchEvent, Write
 from tests.simulation.loop import Life, SimLoop
 
 if TYPE_CHECKING:
-    from tests.simulation.zookeeper import SimZooKeeper
+    from tests.simulation.link import SimLink
 
 LAG_S_MAX: Final = 0.004
 """How far a healthy follower is behind."""
@@ -30,7 +30,7 @@ PINGS_PER_SESSION: Final = 3
 class Session:
     """A session as the ensemble's leader knows it. ``silent``: nothing is heard of its client at present."""
 
-    def __init__(self, number: int, client: SimZooKeeper, identity: Identity, now_s: float) -> None:
+    def __init__(self, number: int, client: SimLink, identity: Identity, now_s: float) -> None:
         self.id = number
         self.client = client
         self.identity = identity
@@ -124,11 +124,11 @@ class Ensemble:
         self.write_s = 0.0
         self._next = FIRST_SESSION_ID
         self._busy_s = 0.0
-        self._clients: dict[int, SimZooKeeper] = {}
+        self._clients: dict[int, SimLink] = {}
 
     # -- sessions
 
-    def open(self, client: SimZooKeeper, credentials: str | None) -> Session:
+    def open(self, client: SimLink, credentials: str | None) -> Session:
         """A new session."""
         identity = {("world", "anyone")}
         if credentials is not None:
@@ -140,7 +140,7 @@ class Ensemble:
         self._clients[session.id] = client
         return session
 
-    def sessions_client(self, session: int) -> SimZooKeeper:
+    def sessions_client(self, session: int) -> SimLink:
         """Whose session it is, or was."""
         return self._clients[session]
 
@@ -231,7 +231,7 @@ class Ensemble:
 
     # -- connections
 
-    def choose(self, client: SimZooKeeper) -> Member | None:
+    def choose(self, client: SimLink) -> Member | None:
         """A server that a client can connect to: none that is behind what it has seen."""
         if not self.available or client.cut_off or client.process.life is Life.FROZEN:
             return None

@@ -16,7 +16,7 @@ BEGIN_S: Final = 4.0
 
 FAMILIES: Final[dict[str, dict[str, float]]] = {
     "topics": {"topic": 1.0, "auto-topic": 1.5, "expand": 1.5, "producer-ids": 1.5},
-    "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0},
+    "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0, "move-broker": 0.7},
     "slow": {"freeze-broker": 1.0, "lag-broker": 3.0, "slow-broker": 1.5},
     "wire": {
         "refuse-broker": 1.0,
@@ -34,7 +34,8 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
         "stop-daemon": 0.8,
         "stop-daemon-at-write": 0.8,
         "hand-back": 0.25,
-        "delete-controller": 0.5,
+        "delete-controller": 1.5,
+        "raise-epoch": 0.5,
         "freeze-daemon": 1.2,
         "stall-daemon": 0.8,
         "step-clock": 0.3,
@@ -48,14 +49,14 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
         "zk-lose-requests": 1.0,
         "zk-lose-watches": 1.0,
         "zk-double-watches": 0.7,
-        "zk-slow-answers": 1.0,
+        "zk-slow-answers": 1.5,
     },
     "ensemble": {"zk-lag": 1.0, "zk-restart": 0.4, "zk-read-only": 0.3, "zk-slow-disk": 0.8},
 }
 """Verbs with their weights."""
 
 NO_FAULTS: Final = frozenset(
-    {"topic", "auto-topic", "expand", "producer-ids", "lag-broker", "give-role", "stop-broker"}
+    {"topic", "auto-topic", "expand", "producer-ids", "lag-broker", "give-role", "stop-broker", "move-broker"}
 )
 SKEWS: Final = (0.0, 0.3, 1.0, 1.0, 3.0, 8.0)
 PACES_S: Final = (0.05, 0.3, 1.0, 2.0)
@@ -141,6 +142,7 @@ class Generator:
             "give-role": lambda: ("brokers",),
             "hand-back": lambda: (self.r.uniform(1.0, 15.0),),
             "delete-controller": tuple,
+            "raise-epoch": tuple,
             "zk-lag": lambda: (self.r.randint(0, self.servers - 1), self.r.uniform(1, 8), self.r.uniform(0.05, 1.5)),
             "zk-restart": lambda: (self.r.uniform(0.1, 4.0),),
             "zk-read-only": lambda: (self.r.uniform(1.0, 12.0),),
@@ -169,7 +171,7 @@ class Generator:
         if verb == "zk-cut":
             return r.choice((r.uniform(0.2, 3.0), r.uniform(3.0, 14.0))), r.uniform(0.0, 1.8)
         if verb == "zk-slow-answers":
-            return r.uniform(0.5, 5.0), r.uniform(0.05, 0.8)
+            return r.uniform(0.5, 8.0), r.uniform(0.05, 1.2)
         return (r.choice((1, 1, 2, 3)),) if verb in _COUNTED else ()
 
     def _of_daemon(self, verb: str) -> tuple[Word, ...]:

@@ -10,7 +10,8 @@ from controller import own_znodes as own
 from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
 from state_machines.types import NO_LEADER
-from tests.simulation.invariants import Violation
+from tests.simulation.checking import Violation
+from tests.simulation.leading import LISTENER
 
 if TYPE_CHECKING:
     from tests.simulation.brokers import BrokerNode
@@ -161,12 +162,23 @@ class Quiescence:
             node = self.w.brokers[broker]
             if node.core.controller_epoch != self.w.invariants.history.epoch:
                 found.append(f"{node} knows epoch {node.core.controller_epoch}")
+            found += [
+                f"{node} takes {node.core.live.get(other)} for broker {other}"
+                for other in live
+                if not self._reaches(node, other)
+            ]
             expected = expected_view(broker, live, truth)
             found += [
                 f"{node}: {line}"
                 for line in differences(_comparable(view(node.core), truth), _comparable(expected, truth), 3)
             ]
         return found
+
+    def _reaches(self, node: BrokerNode, other: int) -> bool:
+        """Whether a broker knows the present address of another."""
+        entry = node.core.live.get(other)
+        endpoint = entry.endpoint(LISTENER) if entry is not None else None
+        return endpoint is not None and (endpoint.host, endpoint.port) == self.w.brokers[other].address
 
     def _truth(self) -> dict[tuple[str, int], Truth]:
         history = self.w.invariants.history

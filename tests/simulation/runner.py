@@ -95,21 +95,21 @@ def planted(mutation: str | None) -> ExitStack:
     return stack
 
 
-def catch(mutation: str, seeds: Sequence[int]) -> tuple[int, Outcome] | None:
-    """How many seeds it took until a planted bug was caught, and by what; None where it was not."""
-    for taken, outcome in enumerate(in_child(_catching, mutation, seeds), 1):
-        if outcome.violation is not None:
-            return taken, outcome
-    return None
+Caught = tuple[int, Outcome]
+"""How many seeds it took, and the run that showed it."""
 
 
-def _catching(mutation: str, seeds: Sequence[int]) -> list[Outcome]:
-    def outcomes() -> Iterator[Outcome]:
-        for seed in seeds:
+def catch_each(names: Sequence[str], seeds: int, jobs: int | None = None) -> Iterator[tuple[str, Caught | None]]:
+    """Planted bugs, each with how many seeds it took until it was caught; None where it was not."""
+    with _pool(jobs) as pool:
+        yield from pool.imap(_catch, [(name, seeds) for name in names])
+
+
+def _catch(wanted: tuple[str, int]) -> tuple[str, Caught | None]:
+    name, seeds = wanted
+    with planted(name):
+        for seed in range(seeds):
             outcome = play(generate(seed), compare=compares(seed))
-            yield outcome
             if outcome.violation is not None:
-                return
-
-    with planted(mutation):
-        return list(outcomes())
+                return name, (seed + 1, outcome)
+    return name, None

@@ -21,6 +21,15 @@ from tests.simulation.unmerged import Witness
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+EXPECTED = (
+    "has seen a controller epoch above ours",
+    "brokers have seen a higher controller epoch",
+    "name a daemon as a replica and no broker is free",
+    "could not be mended",
+    "hand-back undone",
+)
+"""Errors that operators are told of and that the faults here explain."""
+
 
 @contextmanager
 def surroundings(world: World) -> Iterator[None]:
@@ -99,5 +108,7 @@ class _Handler(logging.Handler):
             self._world.lines.append(f"{self._world.loop.now_s:.6f} . {record.name} {text}")
         if record.exc_info and record.exc_info[1] is not None:
             self._world.unexpected(text, record.exc_info[1])
-        elif text.startswith("resigned") and "error:" in text:
+        elif (text.startswith("resigned") and "error:" in text) or (
+            record.levelno >= logging.ERROR and not any(known in text for known in EXPECTED)
+        ):
             self._world.unexpected(text, None)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.generate import generate
 from tests.simulation.plan import parse
-from tests.simulation.runner import catch, in_child, run_seeds, shrunk
+from tests.simulation.runner import catch_each, in_child, run_seeds, shrunk
 from tests.simulation.runner import play_planted as play
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_a_script_survives_its_text() -> None:
 
 
 def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
-    caught = catch(QUICKLY_CAUGHT, range(20))
+    [(_, caught)] = catch_each([QUICKLY_CAUGHT], 20)
     assert caught is not None
     _, outcome = caught
     assert outcome.violation is not None

@@ -24,9 +24,10 @@ from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.types import Broker
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode
+from tests.simulation.checking import Violation
 from tests.simulation.daemons import DIGEST, DaemonNode, settings_of
 from tests.simulation.ensemble import Ensemble, Session
-from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.invariants import Invariants
 from tests.simulation.loop import Process, SimLoop
 from tests.simulation.network import Network, SimConnection
 from tests.simulation.plan import Plan

@@ -1,0 +1,45 @@
+"""What all checks have in common: the history of ZooKeeper, and whom to tell of what does not hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.lease import LEASE_FRACTION
+from metadata_store.port import ConnectionState
+from tests.simulation.history import History
+
+if TYPE_CHECKING:
+    from tests.simulation.link import SimLink
+    from tests.simulation.world import World
+
+SLACK_S: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant does not hold: which one, and the values."""
+
+    invariant: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.what}"
+
+
+class Checking:
+    """Checks of one run. ``world.violated`` is told of what does not hold."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history = History()
+
+    def _fail(self, invariant: str, what: str) -> None:
+        self.world.violated(Violation(invariant, what))
+
+    def _may_act(self, zk: SimLink, what: str) -> None:
+        if zk.state is not ConnectionState.CONNECTED:
+            self._fail("I14", f"{zk.name} {what} while its session is {zk.state}")
+        until_s = zk.heartbeat_s + LEASE_FRACTION * zk.session_timeout_ms / 1000
+        if self.world.loop.now_s > until_s + SLACK_S:
+            self._fail("I14", f"{zk.name} {what} at {self.world.loop.now_s:.3f} s, its lease ended at {until_s:.3f} s")

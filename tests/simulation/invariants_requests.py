@@ -1,0 +1,121 @@
+"""Invariants of what brokers are told and granted: I2, I7, I10, I11, I14, I15."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from brokers.sealing import REQUEST_ROWS_MAX
+from brokers.simulated.values import Head, LeaderAndIsr, LeaderAndIsrEntry, Request, UpdateMetadata
+from tests.simulation.history import Key
+from tests.simulation.invariants_writes import WriteInvariants
+from tests.simulation.network import SimConnection
+
+if TYPE_CHECKING:
+    from tests.simulation.leading import LeadingBroker
+    from tests.simulation.world import World
+
+CONNECTS_PER_S_MAX: Final = 15
+
+
+class RequestInvariants(WriteInvariants):
+    """Looks at every request at the moment it is written to a connection, and at every granted call."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._leaders: dict[tuple[Key, int], int] = {}
+        self._sent: dict[tuple[int, int, int, int], dict[Key, tuple[int, int]]] = {}
+        self._told_new: set[tuple[int, Key]] = set()
+        self._producer_ids: dict[int, int] = {}
+        self._connects: dict[tuple[object, str, int], int] = {}
+
+    def connecting(self, process: object, host: str) -> None:
+        """I15: retries are bounded."""
+        second = process, host, int(self.world.loop.now_s)
+        self._connects[second] = self._connects.get(second, 0) + 1
+        if self._connects[second] > CONNECTS_PER_S_MAX:
+            self._fail("I15", f"{self._connects[second]} connections to {host} within a second")
+
+    def sent(self, connection: SimConnection, request: Request) -> None:
+        """A daemon sends a request.
+
+        I11: one request in flight per broker, with the broker epoch known now, in the term's name.
+        I14: nothing is sent while the session is not connected, or after the lease could have run out.
+        """
+        node, broker = connection.daemon, connection.broker
+        reign, head = node.reign, request.head
+        if node.process is not connection.process or reign is None or reign.term.ended:
+            self._fail("I11", f"{node} sends {head.api.name} to {broker} outside of a term")
+            return
+        if head.controller_epoch != reign.claim.epoch:
+            self._fail("I11", f"{node} sends {head.api.name} under epoch {head.controller_epoch}")
+        known = reign.cluster.brokers.get(broker.id)
+        if known is None or known.epoch != head.broker_epoch:
+            self._fail("I11", f"{node} sends {head.api.name} to {broker} at epoch {head.broker_epoch}, known: {known}")
+        if any(c.busy and c is not connection and c.process is connection.process for c in broker.connections):
+            self._fail("I11", f"{node} has two requests to {broker} in flight")
+        assert node.zk is not None
+        self._may_act(node.zk, f"sends {head.api.name} to {broker}")
+        self.told(broker.id, request)
+
+    def told(self, broker: int, request: Request) -> None:
+        """What a request tells a broker.
+
+        I2: one leader per partition and leader epoch; neither epoch goes down from one request of a term to the next.
+        I10: no replica twice. I15: a request has a bounded number of partitions.
+        Besides, nothing is told that ZooKeeper did not hold, and new replicas are told that they are new.
+        """
+        if len(request.entries) > REQUEST_ROWS_MAX:
+            self._fail("I15", f"{len(request.entries)} partitions in one request")
+        if not isinstance(request, LeaderAndIsr | UpdateMetadata):
+            return
+        head = request.head
+        channel = head.controller_epoch, head.broker_epoch, head.api.value, head.controller_id
+        sent = self._sent.setdefault(channel, {})
+        for entry in request.entries:
+            key, epochs = (entry.topic, entry.partition), (entry.leader_epoch, entry.partition_epoch)
+            if self._leaders.setdefault((key, entry.leader_epoch), entry.leader) != entry.leader:
+                first = self._leaders[key, entry.leader_epoch]
+                self._fail("I2", f"{key} is led by {entry.leader} and by {first} in leader epoch {entry.leader_epoch}")
+            if sent.get(key, epochs) > epochs:
+                self._fail("I2", f"{head.api.name} tells {key} {epochs} after {sent[key]}")
+            sent[key] = epochs
+            held = self.history.at(key, entry.partition_epoch)
+            if held is None or (held.leader, held.leader_epoch, held.isr) != (
+                entry.leader,
+                entry.leader_epoch,
+                entry.isr,
+            ):
+                self._fail("I2", f"{head.api.name} tells {key} {entry}, ZooKeeper held {held}")
+            if isinstance(entry, LeaderAndIsrEntry):
+                self._new(broker, head, key, is_new=entry.is_new)
+            if len(set(entry.replicas)) != len(entry.replicas):
+                self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
+
+    def _new(self, broker: int, head: Head, key: Key, *, is_new: bool) -> None:
+        """A partition that this term created with the broker in its ISR: the first word of it says new."""
+        first, told = self.history.at(key, 0), (head.broker_epoch, key)
+        if first is None or told in self._told_new:
+            return
+        self._told_new.add(told)
+        known = self._created[key].get(broker) == head.broker_epoch
+        if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
+            self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
+
+    # -- calls of brokers
+
+    def granted(self, node: LeadingBroker, keys: Sequence[Key]) -> None:
+        """I7: an ISR change that was granted is what ZooKeeper holds at that partition epoch."""
+        for key in keys:
+            replica = node.core.replicas.get(key)
+            if replica is None or replica.leader != node.id:
+                continue
+            held = self.history.at(key, replica.partition_epoch)
+            if held is None or (held.leader_epoch == replica.leader_epoch and held.isr != replica.isr):
+                self._fail("I7", f"{node} was granted {replica.isr} for {key}, ZooKeeper held {held}")
+
+    def producer_ids(self, broker: int, start: int) -> None:
+        """I7: no block of producer ids is handed out twice."""
+        if start in self._producer_ids:
+            self._fail("I7", f"brokers {self._producer_ids[start]} and {broker} have the producer ids from {start} on")
+        self._producer_ids[start] = broker

@@ -1,0 +1,166 @@
+"""Invariants of what is written to ZooKeeper: I1, I2, I3, I4, I7, I10, I14, I15."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from metadata_store import paths
+from metadata_store.port import (
+    ANY_VERSION,
+    IN_FLIGHT_MAX,
+    Check,
+    Create,
+    Created,
+    Delete,
+    OpResult,
+    SetData,
+    Stat,
+    Write,
+)
+from state_machines.types import NO_LEADER, Leadership
+from tests.simulation import faults
+from tests.simulation.checking import Checking
+from tests.simulation.ensemble import Session
+from tests.simulation.history import Key, key_of, topic_of
+
+if TYPE_CHECKING:
+    from brokers.simulated.calls import IsrChange
+    from tests.simulation.link import SimLink
+    from tests.simulation.world import World
+
+OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
+
+
+class WriteInvariants(Checking):
+    """Looks at every write as it is sent by a daemon, and at every write as it is applied."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._owner: dict[int, object] = {}
+        self._asked: set[tuple[Key, int, int, tuple[int, ...]]] = set()
+        self._created: dict[Key, dict[int, int]] = {}
+
+    def submitted(self, zk: SimLink, ops: Sequence[Write]) -> None:
+        """A daemon sends a write.
+
+        I14: no write of a term while the session is not connected, or after the lease could have run out.
+        I15: no more writes in flight than the window.
+        """
+        if zk.writes_in_flight > IN_FLIGHT_MAX:
+            self._fail("I15", f"{zk.name} has {zk.writes_in_flight} writes in flight")
+        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH:
+            self._may_act(zk, f"writes {ops[-1].path}")
+
+    def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
+        """A write was applied."""
+        by_daemon = session.client.by_daemon
+        if by_daemon:
+            self._fenced(session, ops)
+        for op, result in zip(ops, results, strict=True):
+            if isinstance(op, SetData):
+                assert isinstance(result, Stat)
+                self._written(session, op.path, op.data, result, op.version)
+            elif isinstance(op, Create):
+                assert isinstance(result, Created)
+                self._written(session, result.path, op.data, result.stat, None)
+            elif isinstance(op, Delete):
+                self._deleted(op.path)
+
+    def _fenced(self, session: Session, ops: Sequence[Write]) -> None:
+        """I1: a daemon writes the cluster's znodes only with a check of the epoch, and only under its own epoch."""
+        first = ops[0]
+        if isinstance(first, Check) and first.path == paths.CONTROLLER_EPOCH:
+            if self._owner.get(first.version) is not session.client.process:
+                self._fail("I1", f"{session.client.name} writes {ops[-1].path} under an epoch that it did not claim")
+            return
+        for op in ops:
+            plain = isinstance(op, Check) or (isinstance(op, Create) and op.data is None)
+            if not plain and not op.path.startswith(OWN_ROOTS):
+                self._fail("I1", f"{session.client.name} writes {op.path} without a check of the controller epoch")
+
+    def _written(self, session: Session, path: str, data: bytes | None, stat: Stat, expected: int | None) -> None:
+        key = key_of(path)
+        if key is not None:
+            self._state_written(session, key, self.history.leadership(data, stat.version), expected)
+            if expected is None:
+                self._created[key] = self.world.registrations_known_to(session.client.process)
+        elif path == paths.CONTROLLER_EPOCH:
+            self._epoch_written(session, int(data or b"0"), stat.version)
+        elif (topic := topic_of(path)) is not None:
+            self._topic_written(topic, data, stat)
+        elif path.startswith(paths.BROKER_IDS + "/"):
+            broker = int(path.rpartition("/")[2])
+            self.history.registered[broker] = stat.czxid
+            self.world.registered(broker, stat.czxid)
+
+    def _epoch_written(self, session: Session, epoch: int, version: int) -> None:
+        """I1: the controller epoch grows strictly, and each version of it has one owner."""
+        if self.history.epoch and epoch <= self.history.epoch:
+            self._fail("I1", f"{session.client.name} sets the epoch to {epoch} after {self.history.epoch}")
+        self.history.epoch, self.history.epoch_version = epoch, version
+        self._owner[version] = session.client.process
+        if session.client.by_daemon and self.world.rules_besides(session.client.process):
+            self.world.happened(faults.DAEMON_TWO)
+
+    def _topic_written(self, topic: str, data: bytes | None, stat: Stat) -> None:
+        """I10: no replica twice in an assignment."""
+        found = self.history.topic_written(topic, data, stat.version, stat.czxid)
+        for partition, assignment in found.partitions.items():
+            if len(set(assignment.replicas)) != len(assignment.replicas):
+                self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
+
+    def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
+        states = self.history.states.setdefault(key, [])
+        if expected is None:
+            states.clear()
+        elif expected == ANY_VERSION:
+            self._fail("I7", f"{session.client.name} writes {key} with any version")
+        self._sound(key, new)
+        if states:
+            self._follows(session, key, states[-1], new)
+        states.append(new)
+
+    def _sound(self, key: Key, new: Leadership) -> None:
+        """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once."""
+        assigned = self.history.assignment(key)
+        if new.leader not in (NO_LEADER, *new.isr) or not new.isr or not set(new.isr) <= set(assigned):
+            self._fail("I3", f"{key} has leader {new.leader}, ISR {new.isr} and replicas {assigned}")
+        if len(set(new.isr)) != len(new.isr):
+            self._fail("I10", f"{key} has the ISR {new.isr}")
+
+    def _follows(self, session: Session, key: Key, old: Leadership, new: Leadership) -> None:
+        """What may follow a leadership.
+
+        I2: the leader epoch never goes down, and is another one for another leader.
+        I4: a new leader was in the last committed ISR (no topic here allows unclean elections).
+        I7: nobody overwrites an ISR that another wrote: a controller only takes members out, at a new leader epoch,
+        or writes what the leader asked for; a broker writes what it leads.
+        """
+        who = session.client.name
+        if new.leader_epoch < old.leader_epoch or (new.leader_epoch == old.leader_epoch and new.leader != old.leader):
+            self._fail("I2", f"{who} writes {key} {new} after {old}")
+        if new.leader not in (NO_LEADER, old.leader, *old.isr):
+            self._fail("I4", f"{who} makes {new.leader} leader of {key}, whose ISR was {old.isr}")
+        if new.leader_epoch > old.leader_epoch:
+            if not set(new.isr) <= set(old.isr):
+                self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}")
+        elif (key, old.leader_epoch, old.version, new.isr) not in self._asked:
+            self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}, which its leader did not ask for")
+
+    def _deleted(self, path: str) -> None:
+        topic = topic_of(path)
+        if topic is not None:
+            self.history.topics.pop(topic, None)
+            for key in [key for key in self.history.states if key[0] == topic]:
+                del self.history.states[key]
+
+    def deregistered(self, path: str) -> None:
+        """A registration vanished."""
+        if path.startswith(paths.BROKER_IDS + "/"):
+            self.history.registered.pop(int(path.rpartition("/")[2]), None)
+
+    def asks(self, changes: Sequence[IsrChange]) -> None:
+        """A leader asks for ISRs."""
+        for change in changes:
+            self._asked.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))

@@ -1,0 +1,198 @@
+"""A broker as a leader and as a caller: who fetches from it, which ISR it asks for, what it asks the controller.
+
+From IBP 2.7-IV2 on it asks the controller for ISR changes; below it writes them to ZooKeeper and leaves a notification.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from brokers.simulated.broker import SimulatedBroker
+from brokers.simulated.isr import IsrWrite
+from brokers.simulated.values import Key
+from brokers.wire.errors import Error
+from brokers.wire.versions import Ibp
+from metadata_store.codecs.state import decode_state
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.port import Create
+from state_machines.types import Leadership
+from tests.simulation import producers
+from tests.simulation.loop import Life, Process
+from tests.simulation.zookeeper import SimZooKeeper
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LISTENER: Final = "INTERNAL"
+PORT: Final = 9092
+CALL_S_MAX: Final = 5.0
+ISR_POLL_S: Final = (0.3, 1.2)
+LAG_S_MAX: Final = 2.5
+"""A follower that did not fetch for so long leaves the ISR."""
+
+
+class Wire:
+    """What is wrong with one broker.
+
+    ``errors``: answers to its next requests, which do nothing. ``stale_epoch``: it knows that this broker epoch and
+    older ones are over, although its new registration is still to come.
+    """
+
+    def __init__(self) -> None:
+        self.refuses = False
+        self.cut = False
+        self.slow_s = 0.0
+        self.requests_to_drop = 0
+        self.replies_to_lose = 0
+        self.errors: deque[Error] = deque()
+        self.stale_epoch = -1
+
+
+class LeadingBroker:
+    """One broker with all its lives. ``lagging``: it fetches too slowly to stay in any ISR."""
+
+    def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
+        self.world = world
+        self.id = broker_id
+        self.rack = rack
+        self.ibp = Ibp.parse(world.plan.ibp)
+        self.core = SimulatedBroker(broker_id, ibp=self.ibp)
+        self.wire = Wire()
+        self.process: Process | None = None
+        self.zk: SimZooKeeper | None = None
+        self.listening = False
+        self.lagging = False
+        self.port = PORT
+        self._fetched_s: dict[tuple[Key, int], float] = {}
+        self._correlation = 0
+
+    def __str__(self) -> str:
+        return f"broker {self.id}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return f"broker-{self.id}", self.port
+
+    @property
+    def running(self) -> bool:
+        """Whether a process lives, frozen or not."""
+        return self.process is not None
+
+    @property
+    def awake(self) -> bool:
+        """Whether its process runs now."""
+        return self.process is not None and self.process.life is Life.RUNNING
+
+    @property
+    def fetching(self) -> bool:
+        """Whether it keeps up with the leaders that it follows."""
+        return self.listening and not self.lagging and not self.wire.cut and self.awake
+
+    # -- calls to the controller
+
+    async def call(self, frame: bytes) -> bytes | None:
+        """Asks the controller that it knows; None where nobody answers in time."""
+        endpoint = self.core.controller(LISTENER)
+        if endpoint is None or self.process is None:
+            return None
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                if self.wire.cut:
+                    await self.world.loop.create_future()
+                return await self.world.network.call(self.process, (endpoint.host, endpoint.port), frame)
+        except OSError:
+            return None
+
+    async def producer_ids(self) -> None:
+        """Asks for a block of producer ids."""
+        self._correlation += 1
+        answer = await self.call(producers.allocate(self._correlation, self.id, self.core.epoch))
+        start = producers.block(answer) if answer is not None else None
+        if start is not None:
+            self.world.invariants.producer_ids(self.id, start)
+
+    # -- ISR
+
+    async def _keep_isr(self) -> None:
+        """Looks now and then who fetches, and asks for the ISR that follows."""
+        low, high = ISR_POLL_S
+        while True:
+            await asyncio.sleep(low + (high - low) * self.world.chance.random())
+            wanted = self.core.isr.wish(self._in_sync)
+            self.world.invariants.asks([c for key in wanted if (c := self.core.isr.pending(key)) is not None])
+            if self.ibp.alter_partition:
+                await self._alter_partitions()
+            else:
+                await self._write_isrs()
+
+    def _in_sync(self, key: Key) -> set[int]:
+        """Who fetches this partition from us, or did so lately."""
+        replica = self.core.replicas[key]
+        now_s, fetched_s, found = self.world.loop.now_s, self._fetched_s, set()
+        for other in replica.replicas:
+            node = self.world.brokers.get(other)
+            if node is None or other == self.id:
+                continue
+            if node.fetching and self.fetching and node.core.fetches(key, self.id, replica.leader_epoch):
+                fetched_s[key, other] = now_s
+                found.add(other)
+            elif other in replica.isr and now_s - fetched_s.setdefault((key, other), now_s) < LAG_S_MAX:
+                found.add(other)
+        return found
+
+    async def _alter_partitions(self) -> None:
+        work = self.core.isr
+        self._correlation += 1
+        frame = work.in_flight.frame if work.in_flight is not None else work.alter_partition(self._correlation)
+        if frame is None:
+            return
+        assert work.in_flight is not None
+        asked = list(work.in_flight.changes)
+        answer = await self.call(frame)
+        if answer is not None and work is self.core.isr:
+            work.answered(answer)
+            self.world.invariants.granted(self, asked)
+
+    async def _write_isrs(self) -> None:
+        work, zk = self.core.isr, self.zk
+        if zk is None:
+            return
+        for write in work.writes():
+            work.written(write, await self._written(zk, write))
+        notification = work.notification()
+        while notification is not None and work is self.core.isr:
+            try:
+                await zk.create(notification.path, notification.data, sequential=True)
+                return
+            except (NotConnected, OutcomeUnknown):
+                await asyncio.sleep(0.3)
+
+    async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
+        """What the znode holds after a try to write it."""
+        op = write.op
+        with suppress(NotConnected, OutcomeUnknown, ZkError):
+            stat = await zk.set(op.path, op.data, op.version)
+            return _leadership(op.data, stat.version)
+        while True:
+            try:
+                await zk.sync("/")
+                node = await zk.get(op.path)
+            except (NotConnected, OutcomeUnknown):
+                await asyncio.sleep(0.3)
+                continue
+            return _leadership(node.data, node.stat.version) if node is not None else None
+
+    async def create(self, op: Create) -> None:
+        """Writes a znode of its own, as well as it can."""
+        with suppress(NotConnected, OutcomeUnknown, ZkError):
+            if self.zk is not None:
+                await self.zk.create(op.path, op.data, sequential=op.sequential)
+
+
+def _leadership(data: bytes | None, version: int) -> Leadership | None:
+    found = decode_state(data, version)
+    return found if isinstance(found, Leadership) else None

@@ -1,0 +1,263 @@
+"""A client's connection with the simulated ensemble: how it begins, breaks and comes back, and what it brings.
+
+As with the real adapter answers, watch events and states reach the client in the order of the wire; what was sent on a
+connection that broke before its answer is unknown (writes) or was not carried out (reads).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
+from metadata_store.memory import MemoryZooKeeper
+from metadata_store.port import ConnectionState, WatchEvent, Write, WriteHooks
+from tests.simulation import faults
+from tests.simulation.ensemble import Ensemble, Member, Session
+from tests.simulation.loop import Process
+
+LATENCY_S_MAX: Final = 0.002
+RECONNECT_S_MAX: Final = 0.3
+CLOSE_S_MAX: Final = 2.0
+
+
+class Request:
+    """One request on its way. ``ops`` is None for reads; ``syncs``: the server catches up before it answers."""
+
+    __slots__ = ("future", "ops", "single", "syncs", "work")
+
+    def __init__(
+        self, work: Callable[[], Any] | None, ops: Sequence[Write] | None = None, *, single: bool = False
+    ) -> None:
+        self.work = work
+        self.ops = ops
+        self.single = single
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class SimLink(MemoryZooKeeper):
+    """The session of one process. ``cut_off``: no packet passes between it and the ensemble."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        process: Process,
+        name: str,
+        *,
+        session_timeout_ms: int,
+        credentials: str | None = None,
+        hooks: WriteHooks | None = None,
+    ) -> None:
+        super().__init__(ensemble.leader, session_timeout_ms=session_timeout_ms, credentials=credentials, hooks=hooks)
+        self.ensemble = ensemble
+        self.process = process
+        self.name = name
+        self.cut_off = False
+        self.answer_delay_s = 0.0
+        self.session: Session | None = None
+        self.writes_in_flight = 0
+        self.by_daemon = False
+        self.heartbeat_s = 0.0
+        """When the last heartbeat was sent that was answered."""
+        self.submitted: Callable[[SimLink, Sequence[Write]], None] = lambda *_: None
+        self._member: Member | None = None
+        self._connection = 0
+        self._severed = -1
+        self._muted = -1
+        """The connection on which nothing comes back any more, because something before it was lost."""
+        self._pending: dict[Request, None] = {}
+        self._inbox: deque[Request] = deque()
+        self._arrives_s = 0.0
+        self._answers_s = 0.0
+        self._time = ensemble.loop.time
+        self._chance = ensemble.chance
+        self._at = ensemble.loop.call_at
+        self._outside = ensemble.context
+
+    # -- session
+
+    async def connect(self, timeout_s: float) -> None:
+        """A new session; raises ``ConnectFailed``."""
+        if self._link is not ConnectionState.LOST:
+            return
+        self._loop = self.ensemble.loop
+        self._closed = False
+        until_s = self._time() + timeout_s
+        while (member := self.ensemble.choose(self)) is None:
+            if self._time() >= until_s:
+                raise ConnectFailed("no server of the ensemble gave a session")
+            await asyncio.sleep(RECONNECT_S_MAX * self._chance.random())
+        self.session = self.ensemble.open(self, self._credentials)
+        self.session_id = self.session.id
+        self._attach(member)
+        self._enter(ConnectionState.CONNECTED)
+        try:
+            await asyncio.sleep(LATENCY_S_MAX)
+            await self.sync("/")
+        except NotConnected as error:
+            await self.close()
+            raise ConnectFailed(f"the connection was dropped at once: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the session; where nobody answers it ends by itself."""
+        session, connected = self.session, self._link is ConnectionState.CONNECTED
+        if session is None or self._closed:
+            self._closed = True
+            return
+        self._closed = True
+        if connected and not self.cut_off:
+            self._at(self._time() + LATENCY_S_MAX, self.ensemble.end, session, context=self._outside)
+            await asyncio.sleep(2 * LATENCY_S_MAX)
+        elif connected:
+            await asyncio.sleep(CLOSE_S_MAX)
+        self._break("the session was closed")
+        self._link = self._told = ConnectionState.LOST
+        self.ensemble.silent(session)
+
+    def abandon(self) -> None:
+        """Its process died: the connection ends, the session lives for its timeout."""
+        self._closed = True
+        if self.session is not None:
+            self._detach()
+            self.ensemble.silent(self.session)
+
+    def _attach(self, member: Member) -> None:
+        assert self.session is not None
+        self._member = self.server = member
+        member.attach(self.session)
+        self.ensemble.heard(self.session)
+
+    def _detach(self) -> None:
+        self._connection += 1
+        self._inbox.clear()
+        if self._member is not None:
+            self._member.detach(self.session_id)
+            self._member = None
+
+    def _break(self, why: str) -> None:
+        """The connection is gone: what waits for an answer will never have one."""
+        self._detach()
+        pending, self._pending = self._pending, {}
+        self.writes_in_flight = 0
+        for request in pending:
+            self._hand_over(partial(_fail, request, why))
+
+    # -- what goes wrong
+
+    def hung_up(self, within_s: float = LATENCY_S_MAX) -> None:
+        """The server closed the connection; the client notices soon, if it is connected."""
+        if self._member is None or self._closed:
+            return
+        self._member.detach(self.session_id)
+        self._severed = self._connection
+        if self.session is not None and self.session.id in self.ensemble.sessions:
+            self.ensemble.silent(self.session)
+        self._at(self._time() + within_s * self._chance.random(), self._notice, self._connection, context=self._outside)
+
+    def cut(self, notices_s: float) -> None:
+        """A partition from the ensemble; the client notices after ``notices_s``."""
+        self.cut_off = True
+        if self.session is not None:
+            self.ensemble.silent(self.session)
+        self._at(self._time() + notices_s, self._notice, self._connection, context=self._outside)
+
+    def mend(self) -> None:
+        """The end of a partition: a connection that still seemed to stand is reset."""
+        self.cut_off = False
+        self._notice(self._connection)
+
+    def awoken(self) -> None:
+        """Its process runs again: pings go out, unless the session is over."""
+        if self.session is not None and self._member is not None and not self.cut_off:
+            self.ensemble.heard(self.session)
+
+    def _notice(self, connection: int) -> None:
+        self.process.on_thread(partial(self._lost_connection, connection))
+
+    def _lost_connection(self, connection: int) -> None:
+        if connection != self._connection or self._closed or self._link is not ConnectionState.CONNECTED:
+            return
+        self._break("the connection was lost")
+        self._enter(ConnectionState.SUSPENDED)
+        self._reconnect_later()
+
+    def _reconnect_later(self) -> None:
+        delay_s = RECONNECT_S_MAX * (0.1 + self._chance.random())
+        self._at(self._time() + delay_s, self.process.on_thread, self._reconnect, context=self._outside)
+
+    def _reconnect(self) -> None:
+        if self._closed or self._link is not ConnectionState.SUSPENDED:
+            return
+        member = self.ensemble.choose(self)
+        if member is None:
+            self._reconnect_later()
+        elif self.session_id not in self.ensemble.sessions:
+            self.ensemble.happened(faults.ZK_EXPIRED)
+            self._enter(ConnectionState.LOST)
+        else:
+            self.ensemble.happened(faults.ZK_KEPT)
+            self._attach(member)
+            self._enter(ConnectionState.CONNECTED)
+
+    def _enter(self, state: ConnectionState) -> None:
+        self._link = state
+        if state is not ConnectionState.CONNECTED:
+            self._told = state
+            if self.on_state_thread is not None:
+                self.on_state_thread(state)
+        session = self.session_id
+        self._hand_over(lambda: self._state_changed(session, state))
+
+    # -- what comes back
+
+    def _hand_over(self, item: Callable[[], None]) -> None:
+        """In the order of the wire; nothing overtakes what came before."""
+        self._answers_s = max(self._answers_s, self._time())
+        self._at(self._answers_s, item, context=self.process.context)
+
+    def _come_back(self, item: Callable[[], None]) -> None:
+        if self._connection == self._muted:
+            return
+        latency_s = LATENCY_S_MAX * self._chance.random() + self.answer_delay_s
+        self._answers_s = max(self._answers_s, self._time() + latency_s)
+        self._at(self._answers_s, item, context=self.process.context)
+
+    def fired(self, member: Member, event: WatchEvent) -> None:
+        """A watch fired on a server."""
+        session = self.session
+        if member is not self._member or session is None:
+            return
+        if session.watches_to_lose:
+            session.watches_to_lose -= 1
+            self.ensemble.happened(faults.ZK_WATCH_LOST)
+            self._muted = self._connection
+            self._at(self._time(), self.hung_up, context=self._outside)
+            return
+        if member.lag_s:
+            self.ensemble.happened(faults.ZK_WATCH_STALE)
+        if self.answer_delay_s:
+            self.ensemble.happened(faults.ZK_WATCH_DELAYED)
+        if session.watches_to_double:
+            session.watches_to_double -= 1
+            self.ensemble.happened(faults.ZK_WATCH_TWICE)
+            self._come_back(partial(self._event, self._connection, event))
+        self._come_back(partial(self._event, self._connection, event))
+
+    def _event(self, connection: int, event: WatchEvent) -> None:
+        if connection == self._connection and not self.cut_off:
+            self._watch_fired(self.session_id, event)
+
+
+def _fail(request: Request, why: str) -> None:
+    if request.future.done():
+        return
+    if request.ops is not None:
+        request.future.set_exception(OutcomeUnknown(why))
+    else:
+        request.future.set_exception(NotConnected(why))

@@ -1,0 +1,167 @@
+"""Bugs in telling and in holding the role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from brokers.channel import Channel
+from brokers.channels import Channels
+from brokers.link import Link
+from brokers.sealing import Sealer
+from brokers.snapshot import Snapshots, Turn
+from controller.claim_watch import ClaimWatch
+from controller.lease import Lease
+from controller.office import Claim, Office
+from controller.reign import Reign
+from metadata_store import paths
+from state_machines.audience import Audience, Outbox
+from tests.simulation.planting import mutation, put
+
+# -- telling
+
+
+@mutation
+def snapshot_tells_new_as_old(stack: ExitStack) -> None:
+    """A turn of a snapshot goes ahead of the word that a replica is new."""
+    put(stack, Outbox, "take_new", lambda self, limit: {})
+
+
+@mutation
+def drop_is_new(stack: ExitStack) -> None:
+    """New replicas are told as if they were old."""
+
+    def add_lead(self: Outbox, i: int, *, is_new: bool) -> None:
+        (self.after if i in self.stop else self.lead)[i] = False
+
+    put(stack, Outbox, "add_lead", add_lead)
+
+
+@mutation
+def no_snapshot(stack: ExitStack) -> None:
+    """A new controller does not tell everything, nor does a returned broker hear it."""
+    put(stack, Channels, "snapshot", lambda self, broker_ids=None: None)
+
+
+@mutation
+def stale_broker_epoch(stack: ExitStack) -> None:
+    """Requests carry the epoch of the first registration that was ever seen of a broker."""
+    first: dict[int, int] = {}
+    deliver = Link.deliver
+
+    async def old_epoch(self: Link, api: Any, request: Any) -> Any:
+        epoch = first.setdefault(self.broker.id, self.broker.epoch)
+        return await deliver(self, api, lambda correlation, _: request(correlation, epoch))
+
+    put(stack, Link, "deliver", old_epoch)
+
+
+@mutation
+def resend_old_rows(stack: ExitStack) -> None:
+    """What was encoded of a row once is sent again when the row has changed."""
+
+    def told(self: Sealer, wanted: Iterable[int]) -> Any:
+        for i in wanted:
+            row = self._view.rows[i]
+            known = self._heads.get(i)
+            if known is None and row.has_leadership:
+                from brokers.wire.partitions import head
+
+                known = self._heads[i] = row, head(row)
+            if known is not None:
+                yield i, row, known[1]
+
+    put(stack, Sealer, "_told", told)
+
+
+@mutation
+def keep_old_turns(stack: ExitStack) -> None:
+    """A turn of a snapshot is sent as it was encoded, whatever changed since."""
+
+    def current(self: Snapshots, turn: Turn) -> bool:
+        return True
+
+    put(stack, Snapshots, "_current", current)
+
+
+@mutation
+def live_list_last(stack: ExitStack) -> None:
+    """LeaderAndIsr goes out before the live list that it needs, and to followers when to leaders."""
+    stack.enter_context(mock.patch("brokers.channel.LEADER_FIRST_S_MAX", -1.0))
+    seal = Channel._seal
+
+    async def late(self: Channel) -> None:
+        with mock.patch.object(self, "_tell_live_list", _nothing):
+            await seal(self)
+        await self._tell_live_list()
+
+    put(stack, Channel, "_seal", late)
+
+
+async def _nothing() -> None:
+    return
+
+
+@mutation
+def forget_the_feed(stack: ExitStack) -> None:
+    """Metadata is dropped as soon as one broker has it."""
+
+    def prune(self: Audience) -> None:
+        self.feed.forget(max((outbox.position for outbox in self.outboxes.values()), default=0))
+
+    put(stack, Audience, "prune", prune)
+
+
+# -- the role
+
+
+@mutation
+def act_after_the_lease(stack: ExitStack) -> None:
+    """The lease never runs out."""
+    put(stack, Lease, "valid", lambda self: True)
+    put(stack, Lease, "remaining_s", lambda self: self.session_timeout_s)
+
+
+@mutation
+def act_while_suspended(stack: ExitStack) -> None:
+    """A lost connection is nobody's business."""
+    put(stack, ClaimWatch, "connected", lambda self: True)
+
+
+@mutation
+def no_watches_after_a_blip(stack: ExitStack) -> None:
+    """After a reconnect everything is read again, and the watches of topics are not armed."""
+
+    async def rearm(self: Reign) -> None:
+        for kind in ("broker_change", "topic_change", "isr_notification"):
+            self.queue.signal(kind)
+
+    put(stack, Reign, "_rearm", rearm)
+
+
+@mutation
+def adopt_a_claim(stack: ExitStack) -> None:
+    """A daemon that finds its own id in ``/controller`` goes on with the epoch that it finds."""
+    claim = Office.claim
+
+    async def adopting(self: Office) -> Claim:
+        record, _ = await self.controller()
+        node = await self.zk.get(paths.CONTROLLER_EPOCH)
+        if record is not None and record.brokerid == self.me.id and node is not None:
+            return Claim(int(node.data or b"0"), node.stat.version, None, node.stat.mzxid)
+        return await claim(self)
+
+    async def is_ours(self: Office, won: Claim) -> bool:
+        node = await self.zk.exists(paths.CONTROLLER_EPOCH)
+        record, _ = await self.controller()
+        return (
+            node is not None
+            and node.version == won.fence_version
+            and record is not None
+            and record.brokerid == self.me.id
+        )
+
+    put(stack, Office, "claim", adopting)
+    put(stack, Office, "is_ours", is_ours)

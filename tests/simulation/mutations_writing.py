@@ -1,0 +1,195 @@
+"""Bugs in deciding and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, aclosing
+from typing import Any
+from unittest import mock
+
+from controller.controller import Controller
+from controller.report import Report
+from metadata_store import fenced, paths, state_commit
+from metadata_store.errors import MultiFailed, NotConnected
+from metadata_store.fenced import Batch
+from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.port import ANY_VERSION, Op, SetData, ZooKeeper
+from state_machines import broker_change, selectors
+from state_machines.broker_change import BrokerDelta
+from state_machines.decision import Change, Decision
+from state_machines.draft import Draft
+from state_machines.replica import ReplicaStateMachine
+from state_machines.types import Broker, PartitionRow
+from tests.simulation.planting import mutation, put
+
+# -- writing
+
+
+@mutation
+def skip_the_fence(stack: ExitStack) -> None:
+    """Writes go out without a check of the controller epoch."""
+
+    async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
+        fenced.require_open(fence)
+        try:
+            await zk.apply(ops)
+        except MultiFailed as failed:
+            failed.index += 1
+            return failed
+        return None
+
+    for module in ("metadata_store.fenced", "metadata_store.state_commit", "metadata_store.cluster_nodes"):
+        stack.enter_context(mock.patch(f"{module}.submit", submit))
+
+
+@mutation
+def fence_with_the_latest_epoch(stack: ExitStack) -> None:
+    """The fence is whatever epoch ZooKeeper holds now, not the one that was claimed."""
+    submit = fenced.submit
+
+    async def follow(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
+        stat = await zk.exists(paths.CONTROLLER_EPOCH)
+        return await submit(zk, Fence(stat.version if stat is not None else 0, fence.open), ops)
+
+    for module in ("metadata_store.fenced", "metadata_store.state_commit", "metadata_store.cluster_nodes"):
+        stack.enter_context(mock.patch(f"{module}.submit", follow))
+
+
+@mutation
+def tell_before_commit(stack: ExitStack) -> None:
+    """Changes enter the model and are told before they are written."""
+    _commit_after(stack, told=True)
+
+
+@mutation
+def apply_before_commit(stack: ExitStack) -> None:
+    """Changes enter the model before they are written, and are told after."""
+    _commit_after(stack, told=False)
+
+
+def _commit_after(stack: ExitStack, *, told: bool) -> None:
+    async def commit(self: Controller, decision: Decision, report: Report, writes_max: int) -> set[int]:
+        self._enter(decision.moves, decision.replica_moves, report)
+        self.channels.metadata_changed(decision.metadata)
+        self.cluster.apply(decision.writes)
+        if told:
+            self.channels.tell(decision.writes, ())
+        pending = {change.entity for change in decision.writes}
+        found = self.store.commit(decision.writes, self.cluster.name, self.fence, writes_max=writes_max)
+        try:
+            async with aclosing(found) as outcomes:
+                async for outcome in outcomes:
+                    if not told:
+                        self.channels.tell(outcome.applied, ())
+                    self._settle(outcome, pending, report)
+        except NotConnected:
+            self.term.check()
+        return pending
+
+    put(stack, Controller, "_commit", commit)
+
+
+@mutation
+def ignore_badversion(stack: ExitStack) -> None:
+    """A conflict is taken for a success."""
+
+    def judged(batch: Batch[Any, Any], failed: MultiFailed) -> MultiOutcome[Any, Any]:
+        return MultiOutcome(applied=batch.changes)
+
+    stack.enter_context(mock.patch("metadata_store.fenced.judged", judged))
+
+
+@mutation
+def forget_unknown_outcomes(stack: ExitStack) -> None:
+    """What is read again after a lost reply enters the model and is told to nobody."""
+
+    def observed(self: Controller, changes: Iterable[Change | None]) -> list[Change]:
+        return [change for change in changes if change is not None]
+
+    put(stack, Controller, "observed", observed)
+
+
+@mutation
+def write_with_any_version(stack: ExitStack) -> None:
+    """State znodes are written whatever they hold."""
+
+    def updates(changes: Sequence[Change], names: Any, *_: Any) -> Any:
+        for change in changes:
+            op = SetData(paths.state(*names(change.entity)), state_commit.state_data(change), ANY_VERSION)
+            yield Batch([change.entity], [change], [op], range(1))
+
+    put(stack, state_commit, "_updates", updates)
+
+
+# -- deciding
+
+
+@mutation
+def keep_the_leader_epoch(stack: ExitStack) -> None:
+    """A new leader has the leader epoch of the old one."""
+    lead = Draft.lead
+
+    def same_epoch(self: Draft, i: int, leader: int, isr: tuple[int, ...], why: str, **more: Any) -> None:
+        lead(self, i, leader, isr, why, **more)
+        row = self._drawn.get(i)
+        if row is not None and self.rows[i].has_leadership:
+            self._drawn[i] = _with(row, leader_epoch=self.rows[i].leader_epoch)
+
+    put(stack, Draft, "lead", same_epoch)
+
+
+def _with(row: PartitionRow, **changes: Any) -> PartitionRow:
+    return PartitionRow(**({name: getattr(row, name) for name in row.__struct_fields__} | changes))
+
+
+@mutation
+def elect_outside_of_the_isr(stack: ExitStack) -> None:
+    """The first live replica leads, in sync or not."""
+
+    def offline(
+        replicas: tuple[int, ...], isr: tuple[int, ...], *, live: Collection[int], unclean: bool = False
+    ) -> selectors.Election | selectors.NoLeader:
+        for replica in replicas:
+            if replica in live:
+                return selectors.Election(replica, tuple(dict.fromkeys((replica, *isr))), selectors.OFFLINE_IN_ISR)
+        return selectors.NoLeader(selectors.NO_LIVE_ISR)
+
+    put(stack, selectors, "offline", offline)
+
+
+@mutation
+def empty_the_isr(stack: ExitStack) -> None:
+    """The last member leaves the ISR like every other."""
+    take_offline = ReplicaStateMachine.take_offline
+
+    def emptied(self: ReplicaStateMachine, broker: int, rows: Iterable[int], why: str) -> None:
+        rows = list(rows)
+        take_offline(self, broker, rows, why)
+        for i in rows:
+            row = self.draft.row(i)
+            if row.isr == (broker,) and row.has_leadership:
+                self.draft.lead(i, -1, (), why, state=row.state)
+
+    put(stack, ReplicaStateMachine, "take_offline", emptied)
+
+
+@mutation
+def forget_a_bounced_broker(stack: ExitStack) -> None:
+    """A registration with another epoch is no news."""
+
+    def compare(known: dict[int, Broker], found: dict[int, Broker]) -> BrokerDelta:
+        delta = broker_change.compare(known, found)
+        return BrokerDelta(delta.new, delta.dead, (), delta.modified)
+
+    stack.enter_context(mock.patch("controller.handlers.broker_change.compare", compare))
+
+
+@mutation
+def elect_nobody_on_return(stack: ExitStack) -> None:
+    """A broker that comes back gives no leaderless partition a leader."""
+
+    def broker_return(draft: Draft, returned: Collection[int], **_: Any) -> None:
+        for broker in sorted(returned):
+            draft.tell_metadata(draft.cluster.hosted(broker))
+
+    stack.enter_context(mock.patch("controller.handlers.broker_change.broker_return", broker_return))
