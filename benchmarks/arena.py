@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -48,6 +49,12 @@ class Arena:
         self.folder = folder
         self.contestants: dict[str, Contestant] = {}
         self.oracle: Oracle = initial(data)
+
+    @property
+    def pids(self) -> list[int]:
+        """All processes of the benchmark, this one included."""
+        controllers = [contestant.pid for contestant in self.contestants.values()]
+        return [os.getpid(), self.zookeeper.pid, self.fleet.pid, *controllers]
 
     async def admit(self, name: str) -> Contestant:
         """Starts a controller process, which then waits."""

@@ -18,6 +18,14 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
+def busy_s() -> float:
+    """CPU seconds that all processes, interrupts and other guests of the host have taken since boot."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) * _TICK_S
+
+
 def rss_mb(pid: int) -> float:
     """Resident memory now, in MiB."""
     return _status(pid, "VmRSS")

@@ -62,9 +62,9 @@ def _costs(rows: Rows) -> str:
     lines = [
         (
             "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MiB | CPU s | "
-            "ZooKeeper CPU s | brokers CPU s |"
+            "ZooKeeper CPU s | brokers CPU s | others, processors |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         if row["case"] not in {"F2", "D1t", "D2", "D3"}:
@@ -74,7 +74,8 @@ def _costs(rows: Rows) -> str:
             lines.append(
                 f"| {event} | {row['size']} | {name} | {cost['zookeeper_requests']:,.0f} | "
                 f"{cost['broker_requests']:,.0f} | {cost['broker_bytes'] / 1e6:,.1f} | {cost['peak_rss_mb']:,.0f} | "
-                f"{cost['cpu_s']:.2f} | {cost['zookeeper_cpu_s']:.2f} | {cost['brokers_cpu_s']:.2f} |"
+                f"{cost['cpu_s']:.2f} | {cost['zookeeper_cpu_s']:.2f} | {cost['brokers_cpu_s']:.2f} | "
+                f"{cost['foreign_cpus']:.1f} |"
             )
     return "\n".join(lines)
 
@@ -82,7 +83,7 @@ def _costs(rows: Rows) -> str:
 def _phases(rows: Rows) -> str:
     lines = ["Where the time goes, as the controllers' own logs tell (seconds, medians), and the CPU of ours:", ""]
     for row in rows:
-        if row["case"] not in {"F1", "C1"}:
+        if row["case"] not in {"F1", "C1", "S"}:
             continue
         for name, phases in row["phases"].items():
             parts = ", ".join(f"{phase} {value:.3f}" for phase, value in phases.items())

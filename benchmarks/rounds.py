@@ -18,6 +18,7 @@ from benchmarks.turns import Turn, comes_back, death, failover, shutdown
 VICTIM: Final = 1
 """The broker that dies, returns, or shuts down."""
 
+FOREIGN_CPUS_SAID: Final = 0.2
 COSTS: Final = (
     "zookeeper_requests",
     "broker_requests",
@@ -26,6 +27,7 @@ COSTS: Final = (
     "cpu_s",
     "brokers_cpu_s",
     "zookeeper_cpu_s",
+    "foreign_cpus",
 )
 
 
@@ -75,7 +77,9 @@ async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, n
     for turn in told:
         taken.add(contestant.name, turn, cold=cold)
     shown = ", ".join(f"{turn.event} {_best(turn):.3f}" for turn in told)
-    say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}")
+    foreign = max(turn.foreign_cpus for turn in told)
+    noise = f" (others used {foreign:.1f} processors)" if foreign > FOREIGN_CPUS_SAID else ""
+    say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}{noise}")
 
 
 async def _begin(found: Arena, contestant: Contestant) -> Turn:

@@ -38,6 +38,7 @@ class Turn:
     ``ready_s``: failover: everything is known and elected; controlled shutdown: the answer came. ``told_s``: the last
     LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU is of the controller's process and, beside it, of
     the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of regent's event loop.
+    ``foreign_cpus``: how many processors others used meanwhile, who have nothing to do with it.
     """
 
     event: str
@@ -52,6 +53,7 @@ class Turn:
     brokers_cpu_s: float = 0.0
     zookeeper_cpu_s: float = 0.0
     lag_s: float = 0.0
+    foreign_cpus: float = 0.0
     phases: Phases = field(default_factory=dict)
 
 
@@ -79,8 +81,9 @@ async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIter
     procfs.forget_peak(contestant.pid)
     lag, before = await contestant.lag(), (await arena.fleet.received()).cpu_s
     cpu_s, zookeeper_s = procfs.cpu_s(contestant.pid), procfs.cpu_s(arena.zookeeper.pid)
-    packets = await arena.zookeeper.packets()
+    packets, others = await arena.zookeeper.packets(), _others(arena)
     yield
+    turn.foreign_cpus = _others(arena).since(others)
     turn.zookeeper_requests = await arena.zookeeper.packets() - packets
     turn.cpu_s = procfs.cpu_s(contestant.pid) - cpu_s
     turn.zookeeper_cpu_s = procfs.cpu_s(arena.zookeeper.pid) - zookeeper_s
@@ -91,6 +94,23 @@ async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIter
     turn.broker_requests, turn.broker_bytes, turn.by_api = received.requests, received.bytes, received.by_api
     if received.refused:
         raise Wrong(f"{contestant.name}, {turn.event}: brokers refused {received.refused} requests")
+
+
+@dataclass(frozen=True)
+class _Others:
+    """CPU seconds of the machine that were not this benchmark's, at a moment."""
+
+    cpu_s: float
+    at_s: float
+
+    def since(self, before: _Others) -> float:
+        """Processors in use by others since then."""
+        return max(0.0, self.cpu_s - before.cpu_s) / max(self.at_s - before.at_s, 1e-9)
+
+
+def _others(arena: Arena) -> _Others:
+    mine = sum(procfs.cpu_s(pid) for pid in arena.pids)
+    return _Others(procfs.busy_s() - mine, time.monotonic())
 
 
 async def failover(arena: Arena, contestant: Contestant) -> Turn:
