@@ -91,8 +91,8 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
             return failed
         if failed.code in (Code.BAD_VERSION, Code.NO_NODE):
             raise Fenced(
-                f"{paths.CONTROLLER_EPOCH} has no longer version {fence.epoch_version} ({failed.code.name}): "
-                "another controller was elected"
+                f"another controller was elected: {paths.CONTROLLER_EPOCH} has no longer version "
+                f"{fence.epoch_version} ({failed.code.name})"
             ) from failed
         raise
     return None
