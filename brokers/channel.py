@@ -3,8 +3,9 @@
 Within a seal: UpdateMetadata with the live list alone (where LeaderAndIsr follows), LeaderAndIsr, UpdateMetadata of
 partitions, StopReplica. A follower that is sent to a leader which is not in its live list ignores it for good, so
 no LeaderAndIsr leaves before the present live list was acknowledged (KAFKA-4443). Changes go ahead of the turns of
-a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once. A follower hears
-of a new leader after the leader itself has acknowledged (for at most ``LEADER_FIRST_S_MAX``).
+a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once; while a decision of
+several multis is committed they are ``bulk_seal_interval_ms`` apart, the first one too, and one follows its end. A
+follower hears of a new leader after the leader itself has acknowledged (for at most ``LEADER_FIRST_S_MAX``).
 
 A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
 meanwhile follows. Only the end of the incarnation ends the retries (Kafka ``RequestSendThread``).
@@ -92,6 +93,10 @@ class Channel:
         if self._behind_since_s is None and self._audience.behind(self.outbox):
             self._behind_since_s = self._shared.now_s()
         self._wake.set()
+
+    def postpone(self) -> None:
+        """More is coming: the next seal waits for it."""
+        self._next_seal_s = max(self._next_seal_s, self._shared.now_s() + self._shared.seal_interval_s)
 
     def hurry(self) -> None:
         """Nothing more is coming for now: the next seal need not wait."""
@@ -222,7 +227,7 @@ class Channel:
         if turn.metadata is not None:
             await self._tell_metadata(turn.metadata)
         if outbox.turn == turn.first:
-            outbox.turn = turn.last
+            outbox.turn = min(turn.last, outbox.turn_end)
 
     # -- requests
 

@@ -18,7 +18,7 @@ log = logging.getLogger("regent.brokers")
 
 
 class Channels:
-    """All channels of one term. Every method but :meth:`quiesced` and :meth:`close` returns at once.
+    """All channels of one term. Only :meth:`leaders_told`, :meth:`quiesced` and :meth:`close` wait.
 
     ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
     The model must be changed before its change is told, without an await between the two.
@@ -84,6 +84,8 @@ class Channels:
     def more_coming(self) -> Iterator[None]:
         """While a large decision is committed: few large requests are cheaper for everybody than many small ones."""
         self._shared.more_coming += 1
+        for channel in self._channels.values():
+            channel.postpone()
         try:
             yield
         finally:
@@ -128,15 +130,18 @@ class Channels:
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
-    async def leaders_told(self, timeout_s: float) -> bool:
-        """Waits until every leader has acknowledged what it leads by now; False where time was too short."""
-        waiting = self._audience.leaders_waiting()
+    async def leaders_told(self, replica: int, timeout_s: float) -> bool:
+        """Waits until leaders have acknowledged all that they lead by now and broker ``replica`` has a replica of.
+
+        False where time was too short. Leaders of other partitions are not waited for.
+        """
+        waiting = self._audience.leaders_waiting(replica)
         try:
             async with asyncio.timeout(timeout_s):
                 while waiting:
                     self._shared.progress.clear()
                     await self._shared.progress.wait()
-                    waiting = [row for row in waiting if self._audience.leader_waits(row)]
+                    waiting = self._audience.still_waiting(waiting)
         except TimeoutError:
             return False
         return True

@@ -40,7 +40,7 @@ class ChannelSettings(Struct, frozen=True):
     retry_backoff_ms: int = 100
     retry_backoff_ms_max: int = 1_000
     seal_interval_ms: int = 20
-    bulk_seal_interval_ms: int = 120
+    bulk_seal_interval_ms: int = 100
     snapshot_turn_partitions: int = TURN_ROWS
 
 

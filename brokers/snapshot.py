@@ -20,15 +20,15 @@ from brokers.wire.partitions import (
 )
 from brokers.wire.primitives import NO_TAGS, varint
 from brokers.wire.versions import Ibp
-from state_machines.audience import Audience, ClusterView
-from state_machines.types import NO_VERSION, PartitionState
+from state_machines.audience import Audience, ClusterView, is_told
+from state_machines.types import Assignment, PartitionState
 
 TURN_ROWS: Final = 20_000
 """Partitions per turn: about 35 ms of encoding, 1 to 1.5 MB of UpdateMetadata."""
 CACHE_BYTES_MAX: Final = 64 << 20
 """Encoded turns that are kept, in bytes: all of a cluster of some 250,000 partitions."""
 
-_ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
+_ONLINE = PartitionState.ONLINE
 
 
 class Turn:
@@ -99,6 +99,7 @@ Sinks = list[Callable[[bytes], None]]
 class _Plan(NamedTuple):
     """How heads are packed, tails of metadata entries, where LeaderAndIsr entries go, whether a replica is offline."""
 
+    assignment: Assignment
     pack: Callable[..., bytes]
     isr: bytes
     replicas: bytes
@@ -118,12 +119,22 @@ class _Pieces:
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_parts: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_topics = dict.fromkeys(brokers, 0)
+        self._plans: dict[tuple[int, int], _Plan] = {}
+        self.latest: dict[int, _Plan] = {}
+        """The last plan for each ISR, by the identity of its tuple, which rows keep alive."""
 
     def plan(self, i: int) -> _Plan:
         """What rows with the assignment and the ISR of row ``i`` have in common."""
-        replicas, offline = self._view.rows[i].assignment.replicas, self._view.offline_replicas(i)
-        told = [self._leads[broker].append for broker in replicas if broker in self._leads]
-        return _Plan(*heads_of(self._view.rows[i]), metadata_tail(offline), told, bool(offline))
+        row = self._view.rows[i]
+        key = id(row.assignment), id(row.isr)
+        found = self._plans.get(key)
+        if found is None:
+            offline = self._view.offline_replicas(i)
+            told = [self._leads[broker].append for broker in row.assignment.replicas if broker in self._leads]
+            found = _Plan(row.assignment, *heads_of(row), metadata_tail(offline), told, bool(offline))
+            self._plans[key] = found
+        self.latest[id(row.isr)] = found
+        return found
 
     def sinks_of_running(self, i: int) -> Sinks:
         """Those of the row's replicas that were not told to stop."""
@@ -174,8 +185,7 @@ def encode_turn(
     """
     rows, any_stopped = view.rows, view.any_stopped
     pieces = _Pieces(view, encoder, brokers)
-    add_metadata, lead_tail = pieces.metadata.append, encoder.leader_and_isr_tail
-    plans: dict[int, dict[int, _Plan]] = {}  # by the identities of assignment and ISR, which their rows keep alive
+    add_metadata, lead_tail, latest = pieces.metadata.append, encoder.leader_and_isr_tail, pieces.latest
     topic, start, last = NO_TOPIC, first, min(first + rows_max, len(rows))
     seen: set[int] = set()
     for i in range(first, last):
@@ -187,11 +197,12 @@ def encode_turn(
             pieces.flush(topic, range(start, i))
             topic, start = row.topic, i
             seen.add(topic)
-        if row.version == NO_VERSION or row.state is _NON_EXISTENT:
+        if row.state is not _ONLINE and not is_told(row):
             continue
-        of_assignment = plans.get(id(row.assignment)) or plans.setdefault(id(row.assignment), {})
-        plan = of_assignment.get(id(row.isr)) or of_assignment.setdefault(id(row.isr), pieces.plan(i))
-        pack, isr, replicas, tail, sinks, offline = plan
+        plan = latest.get(id(row.isr))
+        if plan is None or plan[0] is not row.assignment:
+            plan = pieces.plan(i)
+        _, pack, isr, replicas, tail, sinks, offline = plan
         fields = pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
         add_metadata(fields + tail)
         if any_stopped and (offline or row.state is not _ONLINE):

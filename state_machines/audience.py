@@ -7,7 +7,7 @@ A metadata map per broker would cost partitions x brokers; the feed costs one en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from state_machines.decision import Change, ReplicaMove
@@ -23,8 +23,8 @@ _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 class ClusterView(Protocol):
     """What telling needs to know of the model (:class:`state_machines.cluster.Cluster`).
 
-    A replica is ``stopped`` only where its row is not Online or one of the row's replicas is not live; so the
-    question is not asked for ordinary rows.
+    A replica is ``stopped`` only where its row is not Online or one of the row's replicas is not live: a snapshot
+    does not ask for ordinary rows.
     """
 
     @property
@@ -187,11 +187,12 @@ class Audience:
         A move stops its replica, or orders it to follow the present leadership (S4-31, S4-33).
         """
         told: list[int] = []
+        stopped = self.view.stopped if self.view.any_stopped else None
         for change in changes:
             if is_told(change.after):
                 told.append(change.entity)
                 if replicas_hear(change):
-                    self._lead(change)
+                    self._lead(change, stopped)
         self.feed.changed(told)
         for move in moves:
             if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:
@@ -200,12 +201,11 @@ class Audience:
                 self.leader_and_isr_to(move.broker, [move.entity], is_new=move.state is ReplicaState.NEW)
                 self.feed.changed([move.entity])
 
-    def _lead(self, change: Change) -> None:
+    def _lead(self, change: Change, stopped: Callable[[int, int], bool] | None) -> None:
         i, replicas = change.entity, change.after.assignment.replicas
         is_new = change.is_new or change.before.version == NO_VERSION
-        stops = self.view.any_stopped
         for broker, outbox in self._recipients.get(replicas) or self._recipients_of(replicas):
-            if not (stops and self.view.stopped(i, broker)):
+            if stopped is None or not stopped(i, broker):
                 outbox.add_lead(i, is_new=is_new)
 
     def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, Outbox], ...]:
@@ -240,20 +240,23 @@ class Audience:
             if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.telling)
         }
 
-    def leaders_waiting(self) -> list[int]:
-        """Rows whose leaders have still to hear, or to acknowledge, that they lead."""
-        rows = self.view.rows
-        return [
-            i
-            for broker, outbox in self.outboxes.items()
-            for i in (*outbox.telling, *outbox.lead)
-            if rows[i].leader == broker
-        ]
+    def leaders_waiting(self, replica: int) -> dict[int, set[int]]:
+        """Rows with a ``replica``, by their leader that has still to hear, or to acknowledge, that it leads them."""
+        rows, found = self.view.rows, dict[int, set[int]]()
+        for leader, outbox in self.outboxes.items():
+            led = [i for i in (*outbox.telling, *outbox.lead) if rows[i].leader == leader]
+            if hosted := {i for i in led if replica in rows[i].assignment.replicas}:
+                found[leader] = hosted
+        return found
 
-    def leader_waits(self, i: int) -> bool:
-        """Whether the leader of a row has still to hear, or to acknowledge, that it leads."""
-        outbox = self.outboxes.get(self.view.rows[i].leader)
-        return outbox is not None and (i in outbox.lead or i in outbox.telling)
+    def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
+        """What is left of an earlier :meth:`leaders_waiting`."""
+        found: dict[int, set[int]] = {}
+        for broker, led in waiting.items():
+            outbox = self.outboxes.get(broker)
+            if outbox and (left := led.intersection(outbox.lead) | led.intersection(outbox.telling)):
+                found[broker] = left
+        return found
 
     def behind(self, outbox: Outbox) -> bool:
         """Whether something waits for the incarnation, the snapshot included."""

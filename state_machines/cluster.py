@@ -2,15 +2,17 @@
 
 Invariants: the only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions);
 the model is never ahead of ZooKeeper; a row index names one incarnation of a topic's partition and is never reused.
-There is no index of replicas by broker and no object per replica: a replica's state is implied by its broker's
-registration, ``replica_states`` holds the exceptions.
+Rows are found by their assignment: there is no index of replicas by broker and no object per replica. A replica's
+state is implied by its broker's registration, ``replica_states`` holds the exceptions.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Final
 
 from state_machines.decision import Change, ReplicaMove
 from state_machines.types import (
@@ -27,8 +29,9 @@ from state_machines.types import (
 
 _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 
-
 READ = "read from ZooKeeper"
+ISRS_SPARE: Final = 10_000
+"""Distinct ISRs that may be kept without a row, beside as many as rows have."""
 
 
 def leadership_of(row: PartitionRow) -> Leadership | None:
@@ -36,6 +39,10 @@ def leadership_of(row: PartitionRow) -> Leadership | None:
     if not row.has_leadership:
         return None
     return Leadership(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.version, row.recovering)
+
+
+_Placed = tuple[Assignment, "array[int]"]
+"""An assignment, and the rows that were given it: 4 bytes for each."""
 
 
 class StaleChange(RuntimeError):
@@ -58,9 +65,12 @@ class Cluster:
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._plain: dict[tuple[int, ...], Assignment] = {}
-        self._moving: dict[Assignment, Assignment] = {}
+        self._plain: dict[tuple[int, ...], _Placed] = {}
+        self._moving: dict[Assignment, _Placed] = {}
         self._isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._isrs_needed = 0
+        self.ended = 0
+        """Rows of topics that vanished: they stay until the term ends."""
 
     # -- reading
 
@@ -93,12 +103,15 @@ class Cluster:
         return found[at] if at < len(found) and rows[found[at]].partition == partition else None
 
     def hosted(self, broker: int) -> list[int]:
-        """Rows with a replica on ``broker``: a scan. Every row's assignment is one of the interned objects."""
-        interned = chain(self._plain.values(), self._moving.values())
-        hosting = {id(assignment) for assignment in interned if broker in assignment.replicas}
-        return [
-            i for i, row in enumerate(self.rows) if id(row.assignment) in hosting and row.state is not _NON_EXISTENT
-        ]
+        """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
+        rows = self.rows
+        return sorted(
+            i
+            for assignment, placed in chain(self._plain.values(), self._moving.values())
+            if broker in assignment.replicas
+            for i in placed
+            if rows[i].state is not _NON_EXISTENT
+        )
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
@@ -124,7 +137,7 @@ class Cluster:
 
     def stopped(self, i: int, broker: int) -> bool:
         """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
-        return self.any_stopped and self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
+        return self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
 
     # -- facts
 
@@ -135,6 +148,7 @@ class Cluster:
         if fresh:
             self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh}
         self._set_live(self.shutting_down - fresh)
+        self._forget_isrs()
 
     def observe_shutting_down(self, broker: int) -> None:
         """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
@@ -159,7 +173,10 @@ class Cluster:
             old = self.topics[index].rows
             added = sorted(found.partitions.keys() - {self.rows[i].partition for i in old})
         start = len(self.rows)
-        self.rows.extend(PartitionRow(index, p, self.intern(found.partitions[p]), _NON_EXISTENT) for p in added)
+        for i, p in enumerate(added, start):
+            assignment, placed = self._interned(found.partitions[p])
+            placed.append(i)
+            self.rows.append(PartitionRow(index, p, assignment, _NON_EXISTENT))
         fresh = range(start, len(self.rows))
         rows = fresh if not old else tuple(sorted((*old, *fresh), key=lambda i: self.rows[i].partition))
         topic = Topic(index, found.name, found.topic_id, rows, found.version, found.czxid)
@@ -178,12 +195,13 @@ class Cluster:
             return []
         self.topic_ids.pop(self.topics[index].topic_id or b"", None)
         rows = list(self.topics[index].rows)
-        gone = set(rows)
         for i in rows:
             row = self.rows[i]
             self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
-        self.leaderless.difference_update(gone)
-        self.replica_states = {k: s for k, s in self.replica_states.items() if k[0] not in gone}
+            for broker in row.assignment.replicas if self.replica_states else ():
+                self.replica_states.pop((i, broker), None)
+        self.leaderless.difference_update(rows)
+        self.ended += len(rows)
         return rows
 
     def load_leadership(self, rows: Iterable[int], found: Iterable[Leadership | None]) -> None:
@@ -268,8 +286,15 @@ class Cluster:
         """One tuple per distinct ISR."""
         return self._isrs.setdefault(isr, isr)
 
-    def intern(self, assignment: Assignment) -> Assignment:
-        """One object per distinct assignment, so that equal ones are identical and memory is shared."""
+    def _forget_isrs(self) -> None:
+        """ISRs that no row has any more go once there are many: every order in which replicas came back is one."""
+        if len(self._isrs) > 2 * self._isrs_needed + ISRS_SPARE:
+            self._isrs = {row.isr: row.isr for row in self.rows}
+            self._isrs_needed = len(self._isrs)
+
+    def _interned(self, assignment: Assignment) -> _Placed:
+        """One object per distinct assignment, so that equal ones are identical and memory is shared; and its rows."""
         if assignment.adding or assignment.removing:
-            return self._moving.setdefault(assignment, assignment)
-        return self._plain.setdefault(assignment.replicas, assignment)
+            return self._moving.get(assignment) or self._moving.setdefault(assignment, (assignment, array("I")))
+        replicas = assignment.replicas
+        return self._plain.get(replicas) or self._plain.setdefault(replicas, (assignment, array("I")))

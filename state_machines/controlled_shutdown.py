@@ -9,7 +9,7 @@ from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
-from state_machines.types import PartitionState
+from state_machines.types import NO_VERSION, PartitionState
 
 LEAVES = "its broker shuts down"
 
@@ -17,11 +17,12 @@ LEAVES = "its broker shuts down"
 def controlled_shutdown(draft: Draft, broker: int) -> None:
     """Moves what it leads to other ISR members, stops what it follows; single-replica partitions are left alone."""
     cluster = draft.cluster
-    rows = [
-        i for i in cluster.hosted(broker) if len(draft.rows[i].assignment.replicas) > 1 and draft.rows[i].has_leadership
-    ]
-    led = [i for i in rows if draft.rows[i].leader == broker]
-    followed = [i for i in rows if draft.rows[i].leader != broker]
+    led: list[int] = []
+    followed: list[int] = []
+    for i in cluster.hosted(broker):
+        row = draft.rows[i]
+        if row.version != NO_VERSION and len(row.assignment.replicas) > 1:
+            (led if row.leader == broker else followed).append(i)
     select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
     PartitionStateMachine(draft).elect(led, select)
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)

@@ -27,6 +27,8 @@ SHAPES_MAX: Final = 65_536
 """Distinct pairs of ISR and replica set whose encoding is remembered."""
 TAILS_MAX: Final = 4096
 """Distinct sets of offline replicas whose encoding is remembered."""
+TOPICS_MAX: Final = 100_000
+"""Topics whose encoding is kept, vanished ones among them: about 20 MB."""
 
 _STOP = Struct(">ii?x").pack
 
@@ -110,6 +112,8 @@ class PartitionEncoder:
         encoded = compact_string(topic.name)
         if self._topic_ids:
             encoded += topic.topic_id or ZERO_ID
+        if len(self._topics) >= TOPICS_MAX:
+            self._topics.clear()
         self._topics[topic.index] = topic, encoded
         return encoded
 

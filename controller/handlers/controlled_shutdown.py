@@ -52,7 +52,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
 async def _answer_when_told(c: Controller, pending: PendingCall, reply: ControlledShutdownReply) -> None:
     """The broker goes down at once when it is answered: the leaders that take over should serve by then."""
     try:
-        await c.channels.leaders_told(TOLD_S_MAX)
+        await c.channels.leaders_told(pending.call.broker_id, TOLD_S_MAX)
         pending.answer(reply)
     finally:
         pending.refuse()

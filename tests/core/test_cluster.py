@@ -11,7 +11,7 @@ from state_machines.cluster import Cluster, StaleChange, leadership_of
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import ReplicaMove
 from state_machines.topic_change import new_partitions
-from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState
+from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
 from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
 
 
@@ -20,8 +20,14 @@ def test_equal_assignments_and_isrs_are_one_object() -> None:
     first = cluster.rows[0]
     assert all(row.assignment is first.assignment and row.isr is first.isr for row in cluster.rows[:4])
     assert cluster.rows[4].assignment is not first.assignment
-    assert cluster.intern(Assignment((1, 2, 3))) is first.assignment
-    assert cluster.intern(Assignment((1, 2, 3), adding=(3,))) is not first.assignment
+    moving = Assignment((1, 2, 3), adding=(3,))
+    partitions = {0: Assignment((1, 2, 3)), 1: moving, 2: Assignment((1, 2, 3), adding=(3,))}
+    known, alike, moved = cluster.observe_topic(TopicAssignment("more", None, partitions, 0, 60))
+    assert cluster.rows[known].assignment is first.assignment
+    assert cluster.rows[alike].assignment is cluster.rows[moved].assignment is moving
+    assert cluster.hosted(3) == [0, 1, 2, 3, 4], "the others have no state yet"
+    cluster.load_leadership([known, alike, moved], [None] * 3)
+    assert cluster.hosted(3) == list(range(8))
 
 
 @pytest.mark.seed("S4-1")
