@@ -69,10 +69,6 @@ class Arena:
         say(f"{name} waits for the role ({time.monotonic() - began_s:.1f} s to start)")
         return made
 
-    async def dismiss(self, name: str) -> None:
-        """Ends a controller process."""
-        await self.contestants.pop(name).process.kill()
-
     async def calm(self) -> None:
         """Nobody holds the role, everything is as it was at first, every broker is registered and knows nothing."""
         await role.set_aside(self.zk)

@@ -9,7 +9,7 @@ from typing import Final
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _KIB: Final = 1024
-_MIB: Final = 1 << 20
+_MB: Final = 1_000_000
 
 
 def cpu_s(pid: int) -> float:
@@ -26,13 +26,8 @@ def busy_s() -> float:
     return (user + nice + system + irq + softirq + steal) * _TICK_S
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory now, in MiB."""
-    return _status(pid, "VmRSS")
-
-
 def peak_rss_mb(pid: int) -> float:
-    """Highest resident memory since :func:`forget_peak`, in MiB."""
+    """Highest resident memory since :func:`forget_peak`, in MB."""
     return _status(pid, "VmHWM")
 
 
@@ -43,4 +38,4 @@ def forget_peak(pid: int) -> None:
 
 def _status(pid: int, field: str) -> float:
     found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) * _KIB / _MIB if found else 0.0
+    return int(found[1]) * _KIB / _MB if found else 0.0

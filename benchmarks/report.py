@@ -61,7 +61,7 @@ def _cold(sample: Sample, places: int) -> str:
 def _costs(rows: Rows) -> str:
     lines = [
         (
-            "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MiB | CPU s | "
+            "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MB | CPU s | "
             "ZooKeeper CPU s | brokers CPU s | others, processors |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|",

@@ -144,7 +144,7 @@ def _memory(taken: Taken) -> Row | None:
     ours = _peaks(taken, OURS)
     if ours is None:
         return None
-    row = Row("M1", taken.size, "highest resident memory of any failover", "MiB", ours, goal=goal("M1", taken.size))
+    row = Row("M1", taken.size, "highest resident memory of any failover", "MB", ours, goal=goal("M1", taken.size))
     row.peer = _peaks(taken, PEER)
     row.note = f"{ours.high * (1 << 20) / shape(taken.size).partitions:,.0f} bytes per partition"
     return row

@@ -79,6 +79,20 @@ async def test_elections_overtake_the_turns_that_are_still_to_come() -> None:
         knows_the_model(w, w.brokers[1])
 
 
+async def test_topics_that_are_created_during_a_snapshot_are_counted_once() -> None:
+    """The last turn reaches beyond the end that the snapshot had when it began."""
+    async with world(1, snapshot_turn_partitions=TURN) as w:
+        w.add_topic("t", [(1,)] * 50)
+        w.brokers[1].hold()
+        w.channels.snapshot()
+        await eventually(lambda: w.brokers[1].apis() == "U")
+        w.add_topic("new", [(1,)] * 30)
+        w.brokers[1].let_go.set()
+        await settled(w)
+        assert w.channels.propagation()[1].partitions == 0
+        knows_the_model(w, w.brokers[1])
+
+
 async def test_a_turn_is_encoded_again_when_one_of_its_rows_changed() -> None:
     async with world(1, 2, snapshot_turn_partitions=TURN) as w:
         rows = w.add_topic("t", [(1, 2)] * 300)

@@ -1,0 +1,230 @@
+"""A whole daemon in memory, for thousands of bounces, terms and topics; and what of all that stays in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final, NamedTuple
+from unittest import mock
+
+from brokers.client import BrokerCallFailed
+from brokers.wire.calls import AlterPartitionCall, IsrProposal
+from controller.calls import Calls
+from controller.counters import Timer
+from controller.daemon import Daemon
+from controller.event_queue import Event
+from controller.metrics import About, DaemonCollector, exposition, registry
+from controller.modes import Mode
+from controller.office import Office
+from controller.own_znodes import this_process
+from controller.questions import Asked
+from controller.recent import RecentChanges
+from controller.reign import Reign
+from controller.view import View
+from metadata_store.cluster_nodes import ensure_top_level_paths
+from metadata_store.memory import MemoryZooKeeper
+from state_machines.types import Broker
+from tests.core.controller_kafka import Kafka
+from tests.core.controller_parts import DAEMON, UPDATE_METADATA
+from tests.core.daemon_world import loop_lease
+from tests.core.role_kit import settings_for
+from tests.polling import eventually
+
+CHANGES_MAX: Final = 100
+TIMERS_S: Final = 600.0
+"""Longer than any timer of a daemon; of virtual time."""
+
+
+class Kept(NamedTuple):
+    """What is in memory: objects that the collector follows, and small blocks of any kind (512 bytes at most)."""
+
+    objects: int
+    blocks: int
+
+
+async def kept() -> Kept:
+    """Counts after everything that nobody needs was freed; the loop keeps cancelled timers until their time."""
+    await asyncio.sleep(TIMERS_S)
+    gc.unfreeze()
+    gc.collect()
+    return Kept(len(gc.get_objects()), sys.getallocatedblocks())
+
+
+async def growth(act: Callable[[], Awaitable[None]], warm_up: int, times: int) -> Kept:
+    """What ``times`` calls leave in memory that ``warm_up`` calls before them had not filled yet."""
+    for _ in range(warm_up):
+        await act()
+    before = await kept()
+    for _ in range(times):
+        await act()
+    after = await kept()
+    return Kept(after.objects - before.objects, after.blocks - before.blocks)
+
+
+class Obliging:
+    """Every broker's socket: answers at once and keeps nothing; those in ``silent`` never answer."""
+
+    def __init__(self) -> None:
+        self.silent: set[int] = set()
+
+    async def connect(self, host: str, _port: int, _on_lost: Callable[[], None]) -> Line:
+        return Line(self, int(host.rpartition("-")[2]))
+
+
+class Line:
+    """One connection."""
+
+    def __init__(self, wires: Obliging, broker: int) -> None:
+        self._wires = wires
+        self._broker = broker
+        self.closed = False
+
+    async def exchange(self, parts: Sequence[bytes]) -> bytes:
+        if self._broker in self._wires.silent:
+            await asyncio.get_running_loop().create_future()
+        head = b"".join(parts)[4:12]
+        await asyncio.sleep(0)
+        return head[4:] + b"\0\0\0" + (b"\0" if head[1] == UPDATE_METADATA else b"\1\0")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Nobody:
+    """Whoever asks a broker something: brokers answer no questions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def __aenter__(self) -> Asked:
+        raise BrokerCallFailed(f"broker {self._broker.id} is not there")
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class Life(Kafka):
+    """A cluster in memory and one daemon that holds its role."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wires = Obliging()
+        settings = settings_for(Path("/nowhere"))
+        self.daemon = Daemon(settings, self._session, new_lease=loop_lease, transport=self.wires)
+        self._view = View(self.daemon, ask=Nobody)
+        self._metrics = registry(DaemonCollector(About("test", DAEMON), self.daemon.counters, self._view))
+
+    def _session(self) -> MemoryZooKeeper:
+        return MemoryZooKeeper(self.server)
+
+    @property
+    def reign(self) -> Reign:
+        """The present term."""
+        assert self.daemon.reign is not None
+        return self.daemon.reign
+
+    @property
+    def session(self) -> int:
+        """The daemon's session."""
+        assert self.daemon.zk is not None
+        return self.daemon.zk.session_id
+
+    async def calm(self) -> None:
+        """Until the daemon is in office, and everything that happened so far is handled and told."""
+        await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        reign = self.reign
+        while len(reign.queue) or reign.handling:
+            handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            reign.queue.post(Event("settled", handled, preempt=partial(_give_up, handled)))
+            await asyncio.wait({handled})
+        behind = await reign.channels.quiesced(2.0 if self.wires.silent else 60.0) - self.wires.silent
+        assert not behind or reign.term.ended, f"brokers {sorted(behind)} are behind"
+
+    async def in_sync(self) -> None:
+        """Every leader asks for the ISR that has all replicas on live brokers."""
+        cluster = self.reign.cluster
+        wishes: dict[int, list[IsrProposal]] = {}
+        for row in cluster.rows:
+            isr = tuple(b for b in row.assignment.replicas if b in cluster.live)
+            if row.has_leadership and row.leader in cluster.live and set(isr) != set(row.isr):
+                topic = cluster.topics[row.topic].topic_id or b""
+                wish = IsrProposal(topic, row.partition, row.leader_epoch, isr, row.version, False)
+                wishes.setdefault(row.leader, []).append(wish)
+        for leader, proposals in wishes.items():
+            call = AlterPartitionCall(3, leader, cluster.brokers[leader].epoch, tuple(proposals))
+            reply = await Calls(self.reign.queue).alter_partition(call)
+            assert not reply.error
+            assert not any(p.error for p in reply.partitions)
+        await self.calm()
+
+    async def looked_at(self) -> None:
+        """A scrape, and what operators look at."""
+        await self._view.refresh()
+        exposition(self._metrics, "")
+        self._view.status()
+        self._view.list_brokers()
+
+    def metric(self, name: str) -> dict[str, float]:
+        """Samples of a metric, by broker."""
+        found = {
+            sample.labels.get("broker_id", ""): sample.value
+            for family in self._metrics.collect()
+            for sample in family.samples
+            if sample.name == name
+        }
+        assert found, name
+        return found
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    waiting.cancel()
+
+
+@contextmanager
+def short_windows() -> Iterator[None]:
+    """Recent durations and changes are few, so that what is kept of them is full soon."""
+    few = partial(RecentChanges, CHANGES_MAX)
+    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.controller.RecentChanges", few):
+        yield
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Nothing is logged."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@asynccontextmanager
+async def life(*ids: int) -> AsyncIterator[Life]:
+    """Brokers ``ids`` and a daemon in office.
+
+    The collector runs only where it is asked to, and nothing is logged: what runs the tests keeps each record.
+    """
+    quick = SimpleNamespace(collect=lambda: 0, freeze=gc.freeze, unfreeze=gc.unfreeze)
+    with mock.patch("controller.handlers.failover.gc", quick), silence():
+        made = Life()
+        await made.operator.connect(1.0)
+        await ensure_top_level_paths(made.operator)
+        await made.boot(*ids)
+        await Office(made.operator, this_process(DAEMON + 1), hold=False, digest=None).set_role("regent", "a test")
+        running = asyncio.create_task(made.daemon.run())
+        try:
+            await made.calm()
+            yield made
+        finally:
+            made.daemon.stop()
+            await asyncio.wait_for(running, 60.0)
+            gc.unfreeze()

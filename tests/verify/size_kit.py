@@ -1,0 +1,200 @@
+"""Large clusters for the tests of this folder: a real ZooKeeper, simulated brokers, and a daemon as a process.
+
+``async with large(data, folder) as stage`` has everything up; ``await stage.take_office()`` gives the daemon the role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic.alias_generators import to_camel
+
+from benchmarks import role, znodes
+from benchmarks.datasets import DataSet, Shape, data_set
+from benchmarks.fleet import Fleet
+from benchmarks.procfs import peak_rss_mb
+from brokers.embedded.process import ChildProcess
+from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from cli.demo.process import RegentProcess
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import SetData
+from state_machines.types import Assignment, Leadership, TopicAssignment
+from tests.polling import POLL_S, eventually
+
+SESSION_MS = 60_000
+RETOLD_S = 60.0
+ENOUGH_S = 100.0
+
+
+def shaped(topics: int, per_topic: int, brokers: int, *, replication: int = 3, names: str = "topic-{:05d}") -> DataSet:
+    """Topics placed as Kafka places them; ``names`` is a format of their number."""
+    shape = Shape(f"{topics}x{per_topic}", topics, per_topic, replication, brokers)
+    return replace(data_set(shape), topics=[names.format(number) for number in range(topics)])
+
+
+class Brokers(Fleet):
+    """Simulated brokers; ``more`` are further arguments of their process."""
+
+    def __init__(self, folder: Path, connect: str, count: int, more: Sequence[str] = ()) -> None:
+        super().__init__(folder, connect, count)
+        self._command += more
+
+    async def wrong(self, *brokers: int) -> dict[str, Any]:
+        """How the views of brokers (none given: of all) differ from ZooKeeper."""
+        return dict((await self.ask("compare", brokers=brokers))["wrong"])
+
+    async def agree(self, *brokers: int, within_s: float = RETOLD_S) -> None:
+        """Waits until they do not differ. A question is never given up half-way: its answer would be the next one's."""
+        deadline = time.monotonic() + within_s
+        while wrong := await self.wrong(*brokers):
+            assert time.monotonic() < deadline, wrong
+            await asyncio.sleep(POLL_S)
+
+
+class Stage:
+    """A cluster and its daemon. ``processes`` are those that a failure should quote."""
+
+    def __init__(self, zookeeper: EmbeddedZooKeeper, zk: KazooZooKeeper, fleet: Brokers, daemon: RegentProcess) -> None:
+        self.zookeeper = zookeeper
+        self.zk = zk
+        self.fleet = fleet
+        self.daemon = daemon
+        self.store = KafkaStore(zk)
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [self.zookeeper, self.fleet, self.daemon]
+
+    async def take_office(self, within_s: float = ENOUGH_S) -> dict[str, Any]:
+        """Gives the role to the daemon; returns its status once it serves."""
+        await role.give_to_regent(self.zk)
+        return await self.status_with(within_s, mode="active")
+
+    async def status_with(self, within_s: float = ENOUGH_S, **wanted: object) -> dict[str, Any]:
+        """Waits until the status has all of these values."""
+
+        async def so() -> dict[str, Any]:
+            status = await self.daemon.status() or {}
+            seen = {name: status.get(to_camel(name)) for name in wanted}
+            assert seen == wanted, f"{status.get('mode')}: {status.get('why')}: {seen}"
+            return status
+
+        return await eventually(so, within_s)
+
+    async def settled(self, partitions: int, within_s: float = ENOUGH_S) -> None:
+        """So many partitions, each of them led, everybody told, nothing waiting."""
+        await self.status_with(
+            within_s,
+            mode="active",
+            partitions=partitions,
+            offline_partitions=0,
+            unacknowledged_partitions=0,
+            event_queue_size=0,
+        )
+
+    async def metric(self, name: str) -> dict[str, float]:
+        """Samples of a metric of the daemon, by what stands behind its name."""
+        transport = httpx.AsyncHTTPTransport(uds=str(self.daemon.socket))
+        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30.0) as client:
+            text = (await client.get("/metrics")).text
+        return {
+            labels: float(value) for labels, value in re.findall(rf"^{name}(\{{\S*\}})? (\S+)$", text, re.MULTILINE)
+        }
+
+    async def longest_lag_s(self) -> float:
+        """The longest lag of the daemon's loop since its start."""
+        return (await self.metric("regent_loop_lag_longest_seconds"))[""]
+
+    @property
+    def peak_mb(self) -> float:
+        """Highest resident memory of the daemon so far."""
+        return peak_rss_mb(self.daemon.pid)
+
+    # -- what happens in ZooKeeper
+
+    async def create(self, name: str, *replicas: tuple[int, ...], topic_id: bytes | None = None) -> None:
+        """A topic as a broker creates it."""
+        await create_topic(self.zk, name, dict(enumerate(replicas)), topic_id or name.encode().ljust(16, b".")[-16:])
+
+    async def topic(self, name: str) -> TopicAssignment:
+        """A topic znode."""
+        node = await self.zk.get(paths.topic(name))
+        assert node is not None
+        found = decode_topic(paths.topic(name), name, node.data, node.stat.version, node.stat.czxid)
+        assert isinstance(found, TopicAssignment)
+        return found
+
+    async def expand(self, name: str, *replicas: tuple[int, ...]) -> None:
+        """A broker adds partitions."""
+        op = expansion(await self.topic(name), *replicas)
+        await self.zk.set(op.path, op.data, op.version)
+
+    async def states(self, name: str, partitions: Sequence[int]) -> list[Leadership | None]:
+        """State znodes of a topic's partitions."""
+        found = await self.store.load_states([(name, partition) for partition in partitions])
+        return [state if isinstance(state, Leadership) else None for state in found]
+
+    async def led(self, name: str, partitions: Sequence[int], within_s: float = RETOLD_S) -> None:
+        """Waits until each of a topic's partitions has a leader."""
+
+        async def all_led() -> bool:
+            return all(state is not None and state.leader >= 0 for state in await self.states(name, partitions))
+
+        await eventually(all_led, within_s)
+
+
+def expansion(topic: TopicAssignment, *replicas: tuple[int, ...]) -> SetData:
+    """The write that adds partitions to a topic."""
+    added = {len(topic.partitions) + n: Assignment(r) for n, r in enumerate(replicas)}
+    data = encode_topic({**topic.partitions, **added}, topic.topic_id)
+    return SetData(paths.topic(topic.name), data, topic.version)
+
+
+@asynccontextmanager
+async def large(
+    data: DataSet,
+    folder: Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    jute_maxbuffer: int | None = None,
+    heap_mb: int = 512,
+    brokers: Sequence[str] = (),
+) -> AsyncIterator[Stage]:
+    """``data`` is in ZooKeeper, its brokers are registered, the daemon is a standby; ``brokers``: their arguments."""
+    zookeeper = EmbeddedZooKeeper(
+        folder / "zookeeper", tick_ms=2_000, session_ms_max=120_000, jute_maxbuffer=jute_maxbuffer, heap_mb=heap_mb
+    )
+    fleet = Brokers(folder / "brokers", zookeeper.connect, data.shape.brokers, brokers)
+    daemon = RegentProcess(folder / "regent", zookeeper.connect, settings=settings)
+    zk = KazooZooKeeper(zookeeper.connect, session_timeout_ms=SESSION_MS)
+    stage = Stage(zookeeper, zk, fleet, daemon)
+    try:
+        await zookeeper.boot()
+        await zk.connect(30.0)
+        await znodes.lay_out(zk)
+        await role.set_aside(zk)
+        await znodes.write(zk, data)
+        await fleet.boot()
+        await daemon.boot("standby")
+        yield stage
+    except BaseException:
+        for process in stage.processes:
+            print(process.log_tail())  # pytest shows it with the failure
+        raise
+    finally:
+        await daemon.kill()
+        await fleet.stop_all()
+        await zk.close()
+        await zookeeper.kill()

@@ -1,0 +1,129 @@
+"""At size with hindrances: servers that take small requests only, and brokers that are slow, mute or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+from brokers.embedded.process import free_port
+from metadata_store import paths
+from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.port import ANY_VERSION
+from state_machines.types import Assignment, Broker, Endpoint
+from tests.polling import eventually
+from tests.verify.size_kit import RETOLD_S, Stage, large, shaped
+
+SMALL_BYTES = 128 * 1024
+"""``jute.maxbuffer`` of a server that somebody made small; the daemon's batches have 512 KiB."""
+SPARE_BYTES = 100
+"""Of a create request beside the data; a fenced rewrite with a topic id needs more."""
+NAMES = "a-service.some-team.orders-by-region-{:06d}.v1"
+SLOW, MUTE, ABSENT, DYING, LEAVING = 1, 2, 9, 7, 8
+HINDERED = frozenset({SLOW, MUTE, ABSENT})
+OTHERS = 3, 4, 5, 6
+FOR_EVER_MS = 200_000.0
+
+
+async def test_requests_are_cut_to_what_a_server_with_a_small_buffer_takes(tmp_path: Path) -> None:
+    data = shaped(6_000, 1, 6, names=NAMES)
+    assert sum(map(len, data.topics)) > 2 * SMALL_BYTES
+    with mock.patch("benchmarks.znodes.OPS_PER_MULTI", 200):
+        async with large(data, tmp_path, jute_maxbuffer=SMALL_BYTES) as stage:
+            await stage.take_office()
+            await stage.settled(6_000)
+            assert stage.zookeeper.log_has("Len error"), "larger requests were tried"
+            assert stage.daemon.log_has("batches are cut at .* their jute.maxbuffer is too small: raise it to 1048575")
+            await stage.fleet.agree()
+            epochs = stage.daemon.log_text().count("took office")
+
+            await stage.fleet.die([3])
+            await stage.status_with(brokers=5)
+            await stage.settled(6_000)
+            await stage.fleet.agree()
+            assert stage.daemon.log_text().count("took office") == epochs, "what was learned holds"
+            await near_the_limit(stage, 6_000)
+
+
+async def near_the_limit(stage: Stage, partitions: int) -> None:
+    """A topic that just fits runs; one that has no room for what should be added to it is left as it is, and runs."""
+    for name, topic_id in (("fits", b"f" * 16), ("has-no-room", None)):
+        count = most_partitions(topic_id)
+        data = encode_topic({n: Assignment((1, 2)) for n in range(count)}, topic_id)
+        await stage.zk.create(paths.topic(name), data)
+        partitions += count
+        await stage.led(name, range(count))
+        await stage.settled(partitions)
+    await stage.fleet.agree()
+    assert stage.daemon.log_has("topic has-no-room could not be mended: is its znode writable .*jute.maxbuffer")
+    assert (await stage.topic("has-no-room")).topic_id is None
+    assert not stage.daemon.log_has("topic fits could not be mended")
+
+
+def most_partitions(topic_id: bytes | None) -> int:
+    """Partitions of the largest topic znode that a client can write here."""
+    count = SMALL_BYTES // 12
+    while len(encode_topic({n: Assignment((1, 2)) for n in range(count)}, topic_id)) > SMALL_BYTES - SPARE_BYTES:
+        count -= 1
+    return count
+
+
+async def test_slow_mute_and_absent_brokers_hold_nobody_up(tmp_path: Path) -> None:
+    """What is asserted is order: the others have heard it all while the hindered ones have not taken anything."""
+    data = shaped(200, 50, 8)
+    settings = {"brokers.request_timeout_ms": 5_000}
+    async with large(data, tmp_path, settings=settings, brokers=["--exact"]) as stage:
+        await stage.zk.create(paths.broker(ABSENT), absent(), ephemeral=True)
+        await stage.fleet.ask("slow", brokers=[SLOW], ms=FOR_EVER_MS)
+        await stage.fleet.ask("mute", brokers=[MUTE])
+        await stage.take_office()
+        await only_others_heard(stage, *OTHERS, DYING, LEAVING)
+
+        await stage.fleet.die([DYING])
+        await only_others_heard(stage, *OTHERS, LEAVING)
+
+        left = await stage.fleet.ask("shutdown", broker=LEAVING)
+        assert (left["error_code"], left["remaining"]) == (0, 0), "answered although new leaders took nothing"
+        await stage.fleet.die([LEAVING])
+        await only_others_heard(stage, *OTHERS)
+
+        await stage.create("new", *[(3, SLOW, MUTE), (SLOW, 4, 5), (MUTE, ABSENT, 6)] * 100)
+        await stage.led("new", range(300))
+        await only_others_heard(stage, *OTHERS)
+        for _ in range(5):
+            for broker in OTHERS:
+                await stage.fleet.ask("bounce", brokers=[broker])
+                await stage.fleet.ask("catch_up", brokers=list(OTHERS))
+        await only_others_heard(stage, *OTHERS)
+        waiting = await stage.metric("regent_broker_unacknowledged_partitions")
+        assert max(waiting.values()) <= 2 * (200 * 50 + 300), "in the snapshot, and as changed since"
+
+        await stage.zk.delete(paths.broker(ABSENT), ANY_VERSION)
+        await stage.fleet.ask("slow", brokers=[SLOW], ms=0)
+        await stage.fleet.ask("mute", brokers=[MUTE], on=False)
+        await stage.status_with(brokers=6, unacknowledged_partitions=0, event_queue_size=0)
+        await stage.fleet.agree()
+
+
+async def only_others_heard(stage: Stage, *brokers: int) -> None:
+    """The views of ``brokers`` are right, nothing waits for them, and something still waits for the hindered."""
+    hindered = {str(broker) for broker in HINDERED}
+
+    async def waited_for() -> set[str]:
+        found = await stage.metric("regent_broker_unacknowledged_partitions")
+        return {labels.split('"')[1] for labels, count in found.items() if count}
+
+    async def told() -> bool:
+        waiting = await waited_for()
+        assert waiting == hindered, waiting
+        assert not (await stage.status_with())["eventQueueSize"]
+        return True
+
+    await eventually(told, RETOLD_S)
+    await stage.fleet.agree(*brokers)
+    assert hindered <= await waited_for(), "they are still to be told when the others know"
+
+
+def absent() -> bytes:
+    """The registration of a broker of which nobody answers at its port."""
+    return encode_broker(Broker(ABSENT, 0, (Endpoint("INTERNAL", "127.0.0.1", free_port()),)), timestamp_ms=0)
