@@ -153,7 +153,15 @@ class Candidate:
         if claim.displaced is not None and claim.displaced not in daemons:
             d.counters.interim_terms += 1
             log.info("the role was held by broker %d", claim.displaced)
-        reign = Reign(
+        why = await self._serve(self._reign(office, claim, lease, daemons))
+        d.counters.resignations[why.partition(":")[0]] += 1
+        log.warning("resigned from epoch %d: %s", claim.epoch, why)
+        await self._after_term(office, claim, why)
+
+    def _reign(self, office: Office, claim: Claim, lease: Lease, daemons: frozenset[int]) -> Reign:
+        """A term, which nobody refers to any more once it was served: its model leaves memory."""
+        d = self._d
+        return Reign(
             settings=d.settings,
             zk=office.zk,
             office=office,
@@ -166,10 +174,6 @@ class Candidate:
             ask=self._ask,
             transport=d.transport,
         )
-        why = await self._serve(reign)
-        d.counters.resignations[why.partition(":")[0]] += 1
-        log.warning("resigned from epoch %d: %s", claim.epoch, why)
-        await self._after_term(office, claim, why)
 
     async def _serve(self, reign: Reign) -> str:
         """Runs a term; returns why it ended."""
@@ -177,17 +181,18 @@ class Candidate:
         self._d.begin_term(reign)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._announce, reign)
+                tasks.start_soon(self._announce, reign.in_office, reign.claim.epoch)
                 why = await reign.run()
                 tasks.cancel_scope.cancel()
         finally:
             self._d.end_term(reign)
         return why
 
-    async def _announce(self, reign: Reign) -> None:
-        await reign.in_office.wait()
+    async def _announce(self, in_office: asyncio.Event, epoch: int) -> None:
+        """The term itself is not in its hands: what a cancelled task had stays in memory for a while."""
+        await in_office.wait()
         self._in_office_since_s = asyncio.get_running_loop().time()
-        self._d.become(Mode.ACTIVE, f"controller at epoch {reign.claim.epoch}")
+        self._d.become(Mode.ACTIVE, f"controller at epoch {epoch}")
 
     async def _after_term(self, office: Office, claim: Claim, why: str) -> None:
         """A stop in mode ``brokers`` frees the role at once; after repeated errors another daemon gets its turn."""

@@ -57,7 +57,8 @@ class Census:
 class Counted:
     """The census of the present model: exact at once where it is small, else the last one that was completed.
 
-    A turn's rows are counted again only where one of them is another object than it was at the last count.
+    A turn's rows are counted again only where they are not equal to those of the last count; the same objects are
+    equal at a glance.
     """
 
     def __init__(self) -> None:

@@ -47,6 +47,13 @@ class Event:
             self.preempt()
 
 
+async def settled(event: Event) -> None:
+    """Handles an event that waits for those before it: its detail is a future that whoever drains the queue awaits."""
+    assert isinstance(event.detail, asyncio.Future)
+    if not event.detail.done():
+        event.detail.set_result(None)
+
+
 class EventQueue:
     """FIFO; one consumer. All methods run on the loop's thread."""
 

@@ -9,23 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 
 import anyio
 
 from brokers.channels import Channels
-from brokers.delivery import Answer, ChannelFailed
 from brokers.transport import Transport
-from brokers.wire.errors import error_name
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.answers import Answers
 from controller.calls import PendingCall
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
-from controller.event_queue import Event, EventQueue
+from controller.event_queue import Event, EventQueue, settled
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
@@ -38,7 +36,7 @@ from controller.ibp_check import compare_ibp
 from controller.lease import Lease
 from controller.office import Claim, Office
 from controller.questions import Ask
-from controller.term import Term, TermEnded
+from controller.term import Term, TermEnded, weakly
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
@@ -47,7 +45,6 @@ from state_machines.cluster import Cluster
 
 log = logging.getLogger("regent.role")
 
-STALE_CONTROLLER_EPOCH = 11
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
 _PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
@@ -60,7 +57,11 @@ def pending(event: Event) -> PendingCall:
 
 
 class Reign:
-    """A term as the daemon sees it: start it with :meth:`run`, end it through ``term.end``."""
+    """A term as the daemon sees it: start it with :meth:`run`, end it through ``term.end``.
+
+    Nothing that belongs to it refers back to it, so that its model leaves memory with it: the collector would not
+    find it, because it is frozen after telling.
+    """
 
     def __init__(
         self,
@@ -80,15 +81,17 @@ class Reign:
         self.office = office
         self.claim = claim
         self.zk = zk
-        self.queue = EventQueue()
-        self.term = Term(claim.epoch, claim.fence_version, lease, self._connected)
-        self._claim_watch = ClaimWatch(office, claim, self.term, self._end, lambda: self.queue.signal("reconnected"))
+        queue = self.queue = EventQueue()
+        self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected))
+        end = weakly(self._end)
+        self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
+        answers = Answers(self.cluster, self._claim_watch, counters, end)
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
             self.term.open,
-            self._answered,
+            answers.answered,
             transport=transport,
             on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
         )
@@ -104,27 +107,27 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
-            brokers_joined=self._joined,
+            brokers_joined=weakly(self._joined),
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
         self.handling: str | None = None
-        self._refused: set[tuple[int, str]] = set()
         self._unread_since: int | None = None
         self._suspensions = 0
         self._counters = counters
+        c, rearm = self.controller, weakly(self._rearm)
         self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
-            "broker_change": lambda _: broker_change(self.controller),
-            "topic_change": lambda _: topic_change(self.controller),
-            "partition_modifications": lambda e: partition_modifications(self.controller, str(e.detail)),
-            "isr_notification": lambda _: isr_notification(self.controller),
-            "mended_state": lambda e: mended_state(self.controller, str(e.detail)),
-            "reconnected": lambda _: self._rearm(),
-            "alter_partition": lambda e: alter_partition(self.controller, pending(e)),
-            "controlled_shutdown": lambda e: controlled_shutdown_call(self.controller, pending(e)),
-            "allocate_producer_ids": lambda e: allocate_producer_ids(self.controller, pending(e)),
-            "settled": self._settled,
+            "broker_change": lambda _: broker_change(c),
+            "topic_change": lambda _: topic_change(c),
+            "partition_modifications": lambda e: partition_modifications(c, str(e.detail)),
+            "isr_notification": lambda _: isr_notification(c),
+            "mended_state": lambda e: mended_state(c, str(e.detail)),
+            "reconnected": lambda _: rearm(),
+            "alter_partition": lambda e: alter_partition(c, pending(e)),
+            "controlled_shutdown": lambda e: controlled_shutdown_call(c, pending(e)),
+            "allocate_producer_ids": lambda e: allocate_producer_ids(c, pending(e)),
+            "settled": settled,
         }
 
     def _connected(self) -> bool:
@@ -206,12 +209,6 @@ class Reign:
             self.handling = None
             self._counters.events[event.kind].record(time.monotonic() - started_s)
 
-    async def _settled(self, event: Event) -> None:
-        """Everything posted before this event has been handled: whoever drains the queue waits for it."""
-        assert isinstance(event.detail, asyncio.Future)
-        if not event.detail.done():
-            event.detail.set_result(None)
-
     # -- what the session says
 
     def watched(self, event: WatchEvent) -> None:
@@ -271,6 +268,8 @@ class Reign:
     def _joined(self, brokers: Collection[int]) -> None:
         """Brokers registered: their IBP is asked for beside the queue."""
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
+        for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
+            del self._counters.broker_requests[gone]
         if self._ask is not None and brokers:
             self.controller.spawn(self._ask_ibp(self._ask, tuple(brokers)))
 
@@ -278,30 +277,3 @@ class Reign:
         """What brokers must be told goes first."""
         await self.channels.quiesced(TOLD_S_MAX)
         await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
-
-    def _answered(self, answer: Answer | ChannelFailed) -> None:
-        """An answer of a broker, or the end of a channel by an error."""
-        if isinstance(answer, ChannelFailed):
-            self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
-            return
-        if answer.error:
-            self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
-        for error, count in Counter(error for _, error in answer.failed).items():
-            self._partitions_refused(answer, error, count)
-        if answer.error == STALE_CONTROLLER_EPOCH:
-            log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, self.claim.epoch)
-            self._claim_watch.outranked()
-
-    def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
-        """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
-        what = f"{answer.api.name} partition: {error_name(error)}"
-        self._counters.answers[what] += count
-        if (answer.broker_id, what) not in self._refused:
-            self._refused.add((answer.broker_id, what))
-            log.warning(
-                "broker %d refused %s for %d partitions, the first is %s; see its log",
-                answer.broker_id,
-                what,
-                count,
-                self.cluster.name(next(row for row, code in answer.failed if code == error)),
-            )

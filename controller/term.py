@@ -8,10 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
 
 import anyio
 
 from controller.lease import Lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def weakly(method: Callable[P, R]) -> Callable[P, R]:
+    """A bound method that does not keep its object in memory; not to be called once that is gone."""
+    found = WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = found()
+        assert bound is not None
+        return bound(*args, **kwargs)
+
+    return call
 
 
 class TermEnded(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -22,6 +23,9 @@ T = TypeVar("T")
 
 TOPICS_PER_READ: Final = 100
 """Topic znodes of one MultiRead: a large topic has hundreds of kilobytes."""
+
+TURN_BYTES: Final = 1_000_000
+"""Bytes of topic znodes that are decoded in one turn of the loop: some tens of milliseconds."""
 
 
 class Brokers(Struct, frozen=True):
@@ -73,13 +77,18 @@ async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignme
     """Topic znodes in order; None where there is none."""
     decoder = TopicDecoder()
     wanted = [paths.topic(name) for name in names]
-    found = await zk.read_many(wanted, paths_max=TOPICS_PER_READ)
-    return [
-        decoder.decode(path, name, node.data, node.stat.version, node.stat.czxid)
-        if isinstance(node, Node)
-        else unreadable(path, node)
-        for name, path, node in zip(names, wanted, found, strict=True)
-    ]
+    topics: list[TopicAssignment | Malformed | None] = []
+    turn = 0
+    for name, path, node in zip(names, wanted, await zk.read_many(wanted, paths_max=TOPICS_PER_READ), strict=True):
+        if not isinstance(node, Node):
+            topics.append(unreadable(path, node))
+            continue
+        topics.append(decoder.decode(path, name, node.data, node.stat.version, node.stat.czxid))
+        turn += len(node.data or b"")
+        if turn > TURN_BYTES:
+            turn = 0
+            await asyncio.sleep(0)
+    return topics
 
 
 async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:

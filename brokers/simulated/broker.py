@@ -132,9 +132,11 @@ class SimulatedBroker:
         self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
 
     def registered(self, epoch: int) -> None:
-        """It learns its epoch, perhaps after the controller did, whose requests it has taken already."""
-        self.epoch = epoch
-        self.isr = IsrWork(self.hosting, self.cache, epoch, self.ibp)
+        """It learns its epoch, perhaps after the controller did, whose requests it has taken already.
+
+        What it was told stays, and so do the ISR changes that it wants.
+        """
+        self.epoch = self.isr.epoch = epoch
 
     def fail_partition(self, topic: str, partition: int) -> Create:
         """The log directory of a replica fails: error 56. Returns the znode by which it says so.

@@ -60,7 +60,7 @@ class IsrWrite(Struct, frozen=True):
 
 
 class IsrWork:
-    """The ISR changes of one incarnation.
+    """The ISR changes of one incarnation. ``epoch`` is its broker epoch, which changes when it registers again.
 
     A partition has at most one change pending. Where it was refused for good (errors 3, 42, 74, 95, 100) the leader
     wants nothing more of it until it is told a higher leader epoch, as a real one does.
@@ -69,7 +69,7 @@ class IsrWork:
     def __init__(self, hosting: Hosting, cache: MetadataCache, epoch: int, ibp: Ibp) -> None:
         self._hosting = hosting
         self._cache = cache
-        self._epoch = epoch
+        self.epoch = epoch
         self._ibp = ibp
         self._pending: dict[Key, tuple[Replica, IsrChange]] = {}
         self._unsent: dict[Key, IsrChange] = {}
@@ -128,7 +128,7 @@ class IsrWork:
         changes = dict(self._unsent)
         by_id = self._ibp >= TOPIC_IDS and all(change.topic_id for change in changes.values())
         version = min(offered, ALTER_PARTITION_MAX if by_id else ALTER_PARTITION_IDS - 1)
-        frame = alter_partition(version, correlation, self._hosting.broker_id, self._epoch, list(changes.values()))
+        frame = alter_partition(version, correlation, self._hosting.broker_id, self.epoch, list(changes.values()))
         self.in_flight = InFlight(correlation, version, frame, changes)
         return frame
 

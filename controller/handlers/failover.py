@@ -6,9 +6,12 @@ then goes to every live broker: the controller before us may have committed with
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import time
+from collections.abc import Iterator
+from typing import Final
 
 from controller.controller import Controller
 from controller.handlers.isr_notification import discard
@@ -20,11 +23,13 @@ from state_machines.types import TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
-FIRST_TOPICS = 10
+FIRST_TOPICS: Final = 10
 """Topics read before it is known how large they are: some have 10,000 partitions."""
-TOLD_S_MAX = 60.0
+GROWTH_MAX: Final = 8
+"""By how many times more topics may be read at a time than before: the next ones may be larger."""
+TOLD_S_MAX: Final = 60.0
 """How long the collector waits for the brokers to be told."""
-TURN_ROWS = 20_000
+TURN_ROWS: Final = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
 
@@ -112,7 +117,31 @@ async def load_topics(c: Controller, since: int) -> None:
             elif found is not None:
                 topics.append(found)
         watched += [paths.topic(topic.name) for topic in topics]
-        load(c, *await bring_in(c, topics))
+        for some in slices(topics):
+            await enter(c, some)
         done += count
-        count = max(1, TURN_ROWS * done // max(done, len(c.cluster.rows)))
+        count = min(GROWTH_MAX * count, max(1, TURN_ROWS * done // max(done, len(c.cluster.rows))))
     await c.zk.watch(data=[*watched, *c.malformed_below(paths.TOPICS)], since_zxid=since)
+
+
+def slices(topics: list[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
+    """Topics with at most ``TURN_ROWS`` partitions together; one that has more is alone."""
+    some: list[TopicAssignment] = []
+    rows = 0
+    for topic in topics:
+        size = len(topic.partitions)
+        if some and rows + size > TURN_ROWS:
+            yield some
+            some, rows = [], 0
+        some.append(topic)
+        rows += size
+    if some:
+        yield some
+
+
+async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
+    """Topics and their leaderships into the model, the loop having a turn in between."""
+    rows, found = await bring_in(c, topics)
+    for at in range(0, len(rows), TURN_ROWS):
+        await asyncio.sleep(0)
+        load(c, rows[at : at + TURN_ROWS], found[at : at + TURN_ROWS])

@@ -11,15 +11,21 @@ from typing import Final
 
 from controller.controller import Controller
 from controller.handlers.mending import Load, State, States, mend, read_new, warn_of_running
+from controller.term import TermEnded
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
 from state_machines.topic_change import new_partitions
 from state_machines.types import PartitionState, TopicAssignment
 
-TOPICS_MAX: Final = 1_000
+ENDED_ROWS_MAX: Final = 500_000
+"""Rows of vanished topics, about 140 bytes each, that a term carries along beside as many as are alive."""
+RENEWED: Final = "renewed: most partitions in memory are of vanished topics, the next term begins without them"
+NAMES_SHOWN: Final = 5
+TOPICS_MAX: Final = 500
+"""Topics that are read and started together."""
 PARTITIONS_MAX: Final = 20_000
-"""Changed topics, and partitions that the model has of them, at which no further ones are read with them."""
+"""Partitions of changed topics, as the model has them, at which no further topics are read with them."""
 
 log = logging.getLogger("regent.controller")
 
@@ -32,9 +38,13 @@ async def topic_change(c: Controller) -> None:
     c.term.check()
     found = set(listed[0]) if listed is not None else set()
     known = set(c.cluster.topic_index)
-    for name in sorted(known - found):
-        log.info("topic %s is gone from ZooKeeper: its %d partitions are forgotten", name, _forget(c, name))
+    gone = sorted(known - found)
+    if gone:
+        partitions = sum(_forget(c, name) for name in gone)
+        log.info("%s: gone from ZooKeeper, %d partitions are forgotten", _listed(gone), partitions)
     await start_topics(c, sorted(found - known))
+    if c.cluster.ended > max(ENDED_ROWS_MAX, len(c.cluster.rows) - c.cluster.ended):
+        raise TermEnded(RENEWED)
 
 
 async def partition_modifications(c: Controller, name: str) -> None:
@@ -97,13 +107,23 @@ async def _modified(c: Controller, names: list[str]) -> None:
 def _forget(c: Controller, name: str) -> int:
     """A topic is gone; returns how many partitions it had."""
     c.waiting_topics.discard(name)
+    c.warned_topics.discard(name)
     return len(c.cluster.observe_topic_gone(name))
 
 
+def _listed(names: list[str]) -> str:
+    """Topics for a log line: some of them, however many there are."""
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return f"{shown} and {len(names) - NAMES_SHOWN} more topics" if len(names) > NAMES_SHOWN else shown
+
+
 async def start_topics(c: Controller, names: list[str]) -> None:
-    """Reads topics that the model does not have, and starts their partitions."""
-    if not names:
-        return
+    """Reads topics that the model does not have, and starts their partitions, some at a time."""
+    for at in range(0, len(names), TOPICS_MAX):
+        await _start_topics(c, names[at : at + TOPICS_MAX])
+
+
+async def _start_topics(c: Controller, names: list[str]) -> None:
     since = c.zk.last_zxid
     topics: list[TopicAssignment] = []
     for found in await c.store.load_topics(names):
@@ -123,8 +143,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]
     if waiting:
         names = sorted({c.cluster.name(i).topic for i in waiting})
-        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shown}")
+        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {_listed(names)}")
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:

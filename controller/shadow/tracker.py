@@ -8,20 +8,17 @@ output.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.shadow import compare
 from controller.shadow.compare import Outcome, Seen, Step, judge
 from controller.shadow.happenings import Happening, Kind, carry_out, replay, step_of
+from controller.shadow.recent import Recent
 from controller.shadow.tally import Tally
 from controller.shadow.waiting import Tries, Waiting
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.types import Broker, Leadership
-
-HAPPENINGS_MAX: Final = 64
-"""Happenings that are remembered, besides those that a waiting partition holds."""
 
 BEHIND_MAX: Final = 2
 """Events without a single answer, from which on the order of further ones is not known."""
@@ -49,7 +46,7 @@ class Tracker:
         self.tally = tally
         self.wait_s = wait_s
         self.waiting: dict[int, Waiting] = {}
-        self.recent: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
+        self.recent = Recent(wait_s)
         self._puzzling: set[int] = set()
         self._by_number: dict[int, Happening] = {}
         self.tries = Tries(TRIES_MAX)
@@ -91,7 +88,7 @@ class Tracker:
         Reads that nothing explained so far are not looked at again: call :meth:`evaluate`.
         """
         happening = self._enter(kind, tuple(who), brokers, now, after, frozenset(rows), doubt)
-        before = self._lately(now) if happening.rows else [] if kind is Kind.FAILOVER else self._loading()
+        before = self.recent.lately(now) if happening.rows else [] if kind is Kind.FAILOVER else self.recent.loading()
         self.recent.append(happening)
         self._by_number[happening.number] = happening
         for waiting in self.waiting.values():
@@ -118,7 +115,6 @@ class Tracker:
     ) -> Happening:
         self.number += 1
         self.tally.events[kind] += 1
-        behind = sum(1 for h in self.recent if h.expected and h.confirmed and h.answered_s >= now)
         return Happening(
             self.number,
             self.model.epoch,
@@ -130,7 +126,7 @@ class Tracker:
             after,
             rows,
             confirmed=kind is not Kind.SHUTDOWN,
-            doubt=doubt or (BEHIND if behind >= BEHIND_MAX else ""),
+            doubt=doubt or (BEHIND if self.recent.unanswered(now) >= BEHIND_MAX else ""),
         )
 
     def _shutting_down(self, kind: Kind, who: tuple[int, ...], brokers: Mapping[int, Broker]) -> frozenset[int]:
@@ -140,20 +136,6 @@ class Tracker:
         known, shutting_down = self.model.brokers, self.model.shutting_down
         kept = {b for b in shutting_down & brokers.keys() if b in known and brokers[b].epoch == known[b].epoch}
         return frozenset(kept.union(who if kind is Kind.SHUTDOWN else ()))
-
-    def _lately(self, now: float) -> list[Happening]:
-        """What another controller may still be answering.
-
-        It takes events in order, so what came before an answered one is done.
-        """
-        answered = max((h.number for h in self.recent if h.met_s < now), default=0)
-        return [h for h in self.recent if h.at_s > now - self.wait_s and h.number >= answered]
-
-    def _loading(self) -> list[Happening]:
-        """The last failover, where its controller may have read later registrations than we to begin with."""
-        latest = next((h for h in reversed(self.recent) if h.met or h.kind is Kind.FAILOVER), None)
-        done = latest is None or latest.kind is not Kind.FAILOVER or 0 < latest.met >= latest.expected
-        return [] if latest is None or done else [latest]
 
     # -- what was read
 
@@ -169,7 +151,7 @@ class Tracker:
                 self.tally.isr_changes += found.isr_changes
                 self.model.load_leadership([i], [seen.leadership])
                 return
-            waiting = self.waiting[i] = Waiting(base, self._still_answered(now), now + self.wait_s)
+            waiting = self.waiting[i] = Waiting(base, self.recent.still_answered(now), now + self.wait_s)
         if seen.leadership == waiting.last:
             return
         if not waiting.seen:
@@ -183,12 +165,6 @@ class Tracker:
             self._matched_s = now
         self._puzzling.add(i)
         self.evaluate([i], now)
-
-    def _still_answered(self, now: float) -> list[Happening]:
-        """Of it, what was not undone by a return, and a failover that may not be over."""
-        lately = self._lately(now)
-        undone = max((at for at, h in enumerate(lately, 1) if h.kind is Kind.RETURN), default=0)
-        return [*(h for h in self._loading() if h in lately[:undone]), *lately[undone:]]
 
     def puzzling(self) -> Iterator[tuple[int, Waiting]]:
         """Partitions with a read that nothing explains, by row."""

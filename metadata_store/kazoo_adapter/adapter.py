@@ -12,6 +12,7 @@ from metadata_store.hooks import surrounded
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.bulk import answers, multi_reads, single_reads, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.listings import listings
 from metadata_store.kazoo_adapter.session import Session, checked
 from metadata_store.port import (
     IN_FLIGHT_MAX,
@@ -57,7 +58,10 @@ class KazooZooKeeper(Session):
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
         """Names of the children and the stat, or None."""
         reply = await self._read(jute.GET_CHILDREN2, path)
-        return jute.children_at(reply.buffer, reply.offset) if reply is not None else None
+        if reply is None:
+            return None
+        listings.read(path, len(reply.buffer))
+        return jute.children_at(reply.buffer, reply.offset)
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
         """Many znodes in order."""

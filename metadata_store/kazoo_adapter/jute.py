@@ -144,6 +144,7 @@ def multi_read(paths: Sequence[bytes]) -> bytes:
     heads = {size: _HEAD_LEN.pack(GET_DATA, 0, -1, size) for size in set(map(len, paths))}
     parts = [heads[len(path)] + path for path in paths]
     parts.append(_END)
+    # between two parts stands the "no watch" of the read before; _END is no read, so nothing must follow it
     return b"\0".join(parts)
 
 

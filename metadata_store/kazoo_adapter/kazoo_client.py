@@ -17,6 +17,7 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -54,8 +55,11 @@ class Listener(Protocol):
 
     last_zxid: int
 
-    def unanswered(self, size: int) -> None:
-        """The connection ended before a request of ``size`` bytes that had been sent was answered."""
+    def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
+        """The connection ended before a request of ``size`` bytes, sent ``under_way_s`` before, was answered."""
+
+    def answered(self, size: int) -> None:
+        """A request of ``size`` bytes was answered."""
 
     def hand_over(self, item: Callable[[], None]) -> None:
         """Has ``item`` called on the loop, in order."""
@@ -73,7 +77,7 @@ class Listener(Protocol):
 class Call:
     """One request on its way: kazoo's request object and its result object in one."""
 
-    __slots__ = ("_listener", "body", "future", "sent", "type", "writes")
+    __slots__ = ("_listener", "body", "future", "sent", "sent_s", "type", "writes")
 
     def __init__(self, listener: Listener, opcode: int, body: bytes, writes: bool) -> None:
         self._listener = listener
@@ -81,6 +85,7 @@ class Call:
         self.body = body
         self.writes = writes
         self.sent = False
+        self.sent_s = 0.0
         self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -89,11 +94,13 @@ class Call:
     def serialize(self) -> bytes:
         """Called by kazoo when it writes the request: from here on the server may have seen it."""
         self.sent = True
+        self.sent_s = time.monotonic()
         return self.body
 
     def set_exception(self, _: Exception) -> None:
         """Called by kazoo when the connection ends before the answer."""
-        self._listener.hand_over(self._fail)
+        under_way_s = time.monotonic() - self.sent_s
+        self._listener.hand_over(lambda: self._fail(under_way_s))
 
     def reply(self, reply: Reply) -> None:
         """The answer came (kazoo's thread)."""
@@ -101,12 +108,13 @@ class Call:
 
     def _finish(self, reply: Reply) -> None:
         self._listener.last_zxid = max(self._listener.last_zxid, reply.zxid)
+        self._listener.answered(len(self.body))
         if not self.future.done():
             self.future.set_result(reply)
 
-    def _fail(self) -> None:
+    def _fail(self, under_way_s: float) -> None:
         if self.sent:
-            self._listener.unanswered(len(self.body))
+            self._listener.unanswered(self.type, len(self.body), under_way_s)
         if self.future.done():
             return
         if self.writes and self.sent:

@@ -1,49 +1,119 @@
-"""How large requests may be: learned from connections that ended while a large one was under way.
+"""How large requests may be: learned from connections that ended, twice, at the same large request.
 
 A server closes the connection of a client that announces more than ``jute.maxbuffer`` bytes, and says so in its own
-log alone. A daemon that sends the same again meets the same end, for ever.
+log alone. A daemon that sends the same again meets the same end, for ever. Other reasons end connections, too, so one
+end teaches nothing, and what was learned holds for some minutes.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from metadata_store.port import REQUEST_BYTES_MAX, WRITE_BYTES_MAX
 
 SUSPECT_BYTES: Final = 64 * 1024
-"""Requests up to this size are never taken for the reason: they are what is left of a batch when it was cut often."""
+"""Requests up to this size are never taken for the reason."""
+CUT_BYTES: Final = 56 * 1024
+"""Size of batches where larger ones are not accepted: with everything around it, such a request is no suspect."""
+BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX + 4_096
+"""Larger requests are no batches: they cannot be cut."""
+SOON_S: Final = 2.0
+"""A server hangs up when it reads the length; a request that was under way for longer was accepted."""
+HOLDS_S: Final = 600.0
+"""How long what was learned holds: then the usual sizes are tried again."""
 
 _log = logging.getLogger("regent.metadata_store")
 
 
+class Sent(NamedTuple):
+    """A request: what it is, and its bytes."""
+
+    opcode: int
+    size: int
+
+    def like(self, other: Sent) -> bool:
+        """Whether it may be the same once more: a retry has other epochs and versions in it, of other lengths."""
+        return self.opcode == other.opcode and abs(self.size - other.size) * 8 <= self.size
+
+
+_NOTHING: Final = Sent(0, 0)
+
+
 class Limits:
-    """``batch_bytes``: where batches are cut; ``write_bytes``: larger single writes are refused instead of sent."""
+    """``batch_bytes``: where batches are cut; ``write_bytes``: larger single writes are refused instead of sent.
 
-    def __init__(self) -> None:
-        self.batch_bytes = REQUEST_BYTES_MAX
-        self.write_bytes = WRITE_BYTES_MAX
-        self._suspect = REQUEST_BYTES_MAX + WRITE_BYTES_MAX
+    ``clock``: seconds.
+    """
 
-    def lost(self, size: int) -> None:
-        """A connection ended; the largest of its unanswered requests had ``size`` bytes.
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._batch_bytes, self._write_bytes = REQUEST_BYTES_MAX, WRITE_BYTES_MAX
+        self._until_s: float | None = None
+        self._refused_bytes = 0
+        self._largest = self._suspect = _NOTHING
 
-        Batches are halved. What is not smaller than at the last such end cannot be cut, so it is not sent again.
-        """
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of one batched request."""
+        self._expire()
+        return self._batch_bytes
+
+    @property
+    def write_bytes(self) -> int:
+        """Bytes of one write."""
+        self._expire()
+        return self._write_bytes
+
+    def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
+        """A connection ended before a request was answered that had been sent ``under_way_s`` ago."""
+        if size > max(SUSPECT_BYTES, self._largest.size) and under_way_s <= SOON_S:
+            self._largest = Sent(opcode, size)
+
+    def answered(self, size: int) -> None:
+        """A request was answered, so requests of its size are accepted."""
         if size <= SUSPECT_BYTES:
             return
-        if size >= self._suspect:
-            self.write_bytes = min(self.write_bytes, size - 1)
-            what, bytes_max = "writes are refused above", self.write_bytes
+        if size >= self._suspect.size:
+            self._suspect = _NOTHING
+        if self._until_s is not None and size >= self._refused_bytes:
+            self._restore(f"one of {size} bytes was answered")
+
+    def ended(self) -> None:
+        """A connection ended, and all that was under way on it was reported."""
+        found, before = self._largest, self._suspect
+        self._largest = _NOTHING
+        if found is _NOTHING or before is _NOTHING or not found.like(before):
+            self._suspect = found
+            return
+        self._suspect = _NOTHING
+        self._learn(min(found.size, before.size))
+
+    def _learn(self, size: int) -> None:
+        """Batches are cut first; what is no batch, or as large although they are cut, is not sent again."""
+        if size > BATCH_BYTES_MAX or self._batch_bytes == CUT_BYTES:
+            self._write_bytes = min(self._write_bytes, size - 1)
+            what, bytes_max = "writes are refused above", self._write_bytes
         else:
-            self.batch_bytes = max(SUSPECT_BYTES, min(self.batch_bytes, size) // 2)
-            what, bytes_max = "batches are cut at", self.batch_bytes
-        self._suspect = size
+            self._batch_bytes = CUT_BYTES
+            what, bytes_max = "batches are cut at", CUT_BYTES
+        self._refused_bytes, self._until_s = size, self._clock() + HOLDS_S
         _log.warning(
-            "the connection to ZooKeeper ended while a request of %d bytes was under way: %s %d bytes from now on. "
-            "Where the servers' logs say 'Len error', their jute.maxbuffer is too small: raise it to 1048575 (its "
-            "default) or above",
+            "two connections to ZooKeeper in a row ended at a request of %d bytes: %s %d bytes for %d minutes, then "
+            "larger ones are tried again. Where the servers' logs say 'Len error', their jute.maxbuffer is too small: "
+            "raise it to 1048575 (its default) or above",
             size,
             what,
             bytes_max,
+            HOLDS_S / 60,
         )
+
+    def _expire(self) -> None:
+        if self._until_s is not None and self._clock() >= self._until_s:
+            self._restore(f"after {HOLDS_S / 60:.0f} minutes they are tried again")
+
+    def _restore(self, why: str) -> None:
+        self._batch_bytes, self._write_bytes, self._until_s = REQUEST_BYTES_MAX, WRITE_BYTES_MAX, None
+        _log.info("requests to ZooKeeper have their usual sizes: %s", why)

@@ -72,7 +72,7 @@ class Session:
 
     @property
     def request_bytes_max(self) -> int:
-        """Less than usual where the server hung up at larger requests."""
+        """Less than usual for some minutes after the server hung up at larger requests."""
         return self.limits.batch_bytes
 
     @property

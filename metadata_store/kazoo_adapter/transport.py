@@ -52,7 +52,6 @@ class Transport:
         self._closing = False
         self._waking = False
         self._limits = limits
-        self._unanswered = 0
         self._items: deque[Callable[[], None]] = deque()
         self._on_event, self._on_state, self._on_state_thread = on_event, on_state, on_state_thread
         self._client = Client(self, hosts, session_timeout_ms, credentials)
@@ -144,9 +143,13 @@ class Transport:
         while items:
             items.popleft()()
 
-    def unanswered(self, size: int) -> None:
+    def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
         """The connection ended before a request was answered."""
-        self._unanswered = max(self._unanswered, size)
+        self._limits.unanswered(opcode, size, under_way_s)
+
+    def answered(self, size: int) -> None:
+        """A request was answered."""
+        self._limits.answered(size)
 
     def _deliver(self, buffer: bytes, offset: int) -> None:
         if not self._closing:
@@ -156,8 +159,7 @@ class Transport:
         ended = state is ConnectionState.LOST
         told = self.state
         if state is ConnectionState.CONNECTED:
-            self._limits.lost(self._unanswered)
-            self._unanswered = 0
+            self._limits.ended()
         self.state, self.connection = state, connection
         self.session_id = session_id or self.session_id
         self.auth_failed |= auth_failed

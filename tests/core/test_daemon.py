@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 
 from controller.modes import Mode
 from metadata_store import paths
 from metadata_store.port import SetData, Write
+from state_machines.cluster import Cluster
+from state_machines.draft import Draft
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
 from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
@@ -55,6 +60,43 @@ async def test_a_flag_that_says_brokers_is_waited_for_at_no_cost() -> None:
         await w.give_role_to("regent")
         await d.in_office()
         assert now_s() - set_s < 1.0, "the watch wakes it, not the poll"
+
+
+@in_virtual_time
+async def test_a_daemon_that_waits_keeps_nothing_of_its_last_model() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        model = weakref.ref((await d.in_office()).cluster)
+        gc.disable()
+        try:
+            await w.give_role_to("brokers")
+            await w.seize()
+            await d.says("says brokers")
+            assert model() is None
+        finally:
+            gc.enable()
+
+
+@in_virtual_time
+async def test_a_daemon_that_waits_after_errors_keeps_nothing_of_its_last_model() -> None:
+    models: list[weakref.ref[Cluster]] = []
+
+    def failing(draft: Draft) -> None:
+        models.append(weakref.ref(draft.cluster))
+        raise ValueError("a bug")
+
+    async with world() as w, daemon(w) as d:
+        gc.disable()
+        try:
+            with (
+                mock.patch("controller.handlers.failover.failover", failing),
+                mock.patch("controller.reign.log"),  # pytest keeps what is logged, with the frames of its error
+            ):
+                await ruling(w)
+                await d.says("error 2 in a row")
+            assert [model() for model in models] == [None] * 2
+        finally:
+            gc.enable()
 
 
 async def first_of_epoch(w: World, number: int) -> None:

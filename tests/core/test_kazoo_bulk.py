@@ -14,10 +14,10 @@ from metadata_store.errors import ConnectFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute, session
 from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.kazoo_adapter.limits import SUSPECT_BYTES, Limits
+from metadata_store.kazoo_adapter.listings import Listings
 from metadata_store.kazoo_adapter.server_version import parse_version
 from metadata_store.kazoo_adapter.session import split_chroot
-from metadata_store.port import REQUEST_BYTES_MAX, WRITE_BYTES_MAX, Create, Created, Stat, ZooKeeper
+from metadata_store.port import REQUEST_BYTES_MAX, Create, Created, Stat, ZooKeeper
 
 
 def test_cut_by_number() -> None:
@@ -42,28 +42,15 @@ def test_watches_are_cut_by_kind() -> None:
     assert list(watch_chunks([["a"], [], ["b", "c"]], REQUEST_BYTES_MAX)) == [(["a"], (), ()), ((), (), ["b", "c"])]
 
 
-def test_batches_shrink_after_each_connection_that_ended_at_a_large_request() -> None:
-    limits = Limits()
-    limits.lost(0)
-    limits.lost(SUSPECT_BYTES)
-    assert limits.batch_bytes == REQUEST_BYTES_MAX, "small requests are not the reason"
-    limits.lost(520_000)
-    assert limits.batch_bytes == 260_000
-    limits.lost(259_990)
-    assert limits.batch_bytes == 129_995
-    for size in (129_990, 100_000, 70_000):
-        limits.lost(size)
-    assert limits.batch_bytes == SUSPECT_BYTES, "never below: a bad network must not make it slow"
-    assert limits.write_bytes == WRITE_BYTES_MAX
-
-
-def test_a_write_that_cannot_be_cut_is_sent_twice_and_then_refused(caplog: pytest.LogCaptureFixture) -> None:
-    limits = Limits()
-    limits.lost(700_000)
-    assert (limits.batch_bytes, limits.write_bytes) == (REQUEST_BYTES_MAX // 2, WRITE_BYTES_MAX)
-    limits.lost(700_000)
-    assert (limits.batch_bytes, limits.write_bytes) == (REQUEST_BYTES_MAX // 2, 699_999)
-    assert "raise it to 1048575" in caplog.text
+def test_a_listing_that_brokers_cannot_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    listings = Listings()
+    listings.read("/brokers/topics", 1_048_575)
+    assert not caplog.records
+    for size in (1_048_576, 1_100_000):
+        listings.read("/brokers/topics", size)
+    [told] = caplog.messages
+    assert "/brokers/topics take 1048576 bytes" in told
+    assert "-Djute.maxbuffer=4194304" in told
 
 
 def test_a_create_that_zookeeper_3_5_answers_without_its_stat() -> None:

@@ -14,7 +14,6 @@ from brokers.delivery import ChannelFailed
 from controller.claim_watch import OUTRANKED
 from controller.event_queue import Event
 from controller.office import Claim
-from controller.reign import Reign
 from metadata_store import paths
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -172,7 +171,7 @@ async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiti
 async def test_a_channel_that_failed_ends_the_term() -> None:
     async with world() as w:
         await running(w)
-        w.reign._answered(ChannelFailed(2, "a bug"))
+        w.reign.channels._shared.on_event(ChannelFailed(2, "a bug"))
         assert await w.active.ended() == "error: the channel to broker 2 failed: a bug"
 
 
@@ -250,26 +249,45 @@ async def test_a_term_leaves_nothing_behind() -> None:
 
 @in_virtual_time
 async def test_the_model_of_a_former_term_is_not_kept_in_memory() -> None:
-    """Frozen objects are not collected: what the term before froze is thawed first."""
-
-    async def one_term() -> weakref.ref[Reign]:
-        seat = w.seats[0] if w.seats else await w.seat()
-        await seat.begin()
-        await w.told()
-        w.reign.term.end("a test")
-        await seat.ended()
-        seat.zk.on_watch = seat.zk.on_state = seat.zk.on_state_thread = None
-        found = weakref.ref(w.reign)
-        seat.reign = seat.running = None
-        w.wires.gate = lambda: True
-        return found
-
+    """Frozen objects are not collected, so it goes without the collector, and before the next term begins."""
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True)
+        seat = await w.seat()
+        gc.disable()
+        try:
+            await seat.begin()
+            await w.told()
+            w.die(1)
+            await w.told()
+            known = [weakref.ref(part) for part in (w.reign, w.reign.cluster, w.reign.channels, w.reign.controller)]
+            w.reign.term.end("a test")
+            await seat.ended()
+            seat.zk.on_watch = seat.zk.on_state = seat.zk.on_state_thread = None
+            seat.reign = seat.running = None
+            w.wires.gate = lambda: True
+            assert [part() for part in known] == [None] * 4
+        finally:
+            gc.enable()
+
+
+@in_virtual_time
+async def test_what_was_frozen_in_a_term_before_is_thawed_in_the_next_one() -> None:
+    class Kept:
+        """Something that only the collector can free."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    async with world() as w:
+        seat = await w.seat()
         try:
             with mock.patch("controller.handlers.failover.gc", gc):
-                first = await one_term()
-                await one_term()
-            assert first() is None
+                kept = weakref.ref(Kept())
+                gc.freeze()
+                gc.collect()
+                assert kept() is not None
+                await seat.begin()
+                await w.told()
+            assert kept() is None
         finally:
             gc.unfreeze()

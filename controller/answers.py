@@ -1,0 +1,59 @@
+"""What brokers' answers mean for a term: counted, said, and now and then its end."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from brokers.delivery import Answer, ChannelFailed
+from brokers.wire.errors import error_name
+from controller.claim_watch import ClaimWatch
+from controller.counters import Counters
+from state_machines.cluster import Cluster
+
+log = logging.getLogger("regent.role")
+
+STALE_CONTROLLER_EPOCH: Final = 11
+
+
+class Answers:
+    """``end`` ends the term."""
+
+    def __init__(
+        self, cluster: Cluster, claim_watch: ClaimWatch, counters: Counters, end: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._claim_watch = claim_watch
+        self._counters = counters
+        self._end = end
+        self._refused: set[tuple[int, str]] = set()
+
+    def answered(self, answer: Answer | ChannelFailed) -> None:
+        """An answer of a broker, or the end of a channel by an error."""
+        if isinstance(answer, ChannelFailed):
+            self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
+            return
+        if answer.error:
+            self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
+        for error, count in Counter(error for _, error in answer.failed).items():
+            self._partitions_refused(answer, error, count)
+        if answer.error == STALE_CONTROLLER_EPOCH:
+            epoch = self._cluster.epoch
+            log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, epoch)
+            self._claim_watch.outranked()
+
+    def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
+        """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
+        what = f"{answer.api.name} partition: {error_name(error)}"
+        self._counters.answers[what] += count
+        if (answer.broker_id, what) not in self._refused:
+            self._refused.add((answer.broker_id, what))
+            log.warning(
+                "broker %d refused %s for %d partitions, the first is %s; see its log",
+                answer.broker_id,
+                what,
+                count,
+                self._cluster.name(next(row for row, code in answer.failed if code == error)),
+            )

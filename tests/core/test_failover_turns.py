@@ -1,0 +1,103 @@
+"""However large topics are, and whichever come first: a failover never keeps the event loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from metadata_store import reads
+from metadata_store.codecs.topic import TopicDecoder
+from metadata_store.memory import MemoryZooKeeper
+from state_machines.cluster import Cluster
+from state_machines.types import Leadership, TopicAssignment
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
+
+TURN_ROWS = 50
+TURN_BYTES = 2_000
+LARGEST = 130
+SMALL, LARGE = 10, 30
+
+
+@contextmanager
+def counted() -> Iterator[dict[str, Counter[int]]]:
+    """Partitions that were observed, loaded and decoded, by turn of the loop."""
+    found: dict[str, Counter[int]] = {"observed": Counter(), "loaded": Counter(), "decoded": Counter()}
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    observe, load, decode = Cluster.observe_topic, Cluster.load_leadership, TopicDecoder.decode
+
+    def observed(cluster: Cluster, topic: TopicAssignment) -> list[int]:
+        found["observed"][loop.turns] += len(topic.partitions)
+        return observe(cluster, topic)
+
+    def loaded(cluster: Cluster, rows: Iterable[int], states: Iterable[Leadership | None]) -> None:
+        known = list(rows)
+        found["loaded"][loop.turns] += len(known)
+        load(cluster, known, states)
+
+    def decoded(decoder: TopicDecoder, path: str, name: str, data: bytes | None, *more: int) -> Any:
+        found["decoded"][loop.turns] += len(data or b"")
+        return decode(decoder, path, name, data, *more)
+
+    with (
+        mock.patch("controller.handlers.failover.TURN_ROWS", TURN_ROWS),
+        mock.patch.object(reads, "TURN_BYTES", TURN_BYTES),
+        mock.patch.object(Cluster, "observe_topic", observed),
+        mock.patch.object(Cluster, "load_leadership", loaded),
+        mock.patch.object(TopicDecoder, "decode", decoded),
+    ):
+        yield found
+
+
+async def skewed(w: World) -> int:
+    """Small topics come first in the order of names, then large ones, then one beyond a turn; returns partitions."""
+    for number in range(SMALL):
+        await w.topic(f"a-{number:02d}", (1, 2, 3), leaders=True)
+    for number in range(LARGE):
+        await w.topic(f"b-{number:02d}", *[(1, 2, 3)] * 20, leaders=True)
+    await w.topic("c", *[(2, 3, 1)] * LARGEST, leaders=True)
+    return SMALL + LARGE * 20 + LARGEST
+
+
+@in_virtual_time
+async def test_a_turn_of_the_loop_has_so_many_partitions_at_the_most() -> None:
+    async with world() as w:
+        partitions = await skewed(w)
+        with counted() as found:
+            await w.take_office()
+        assert sum(found["observed"].values()) == sum(found["loaded"].values()) == partitions
+        assert max(found["loaded"].values()) <= TURN_ROWS
+        *rest, most = sorted(found["observed"].values())
+        assert most == LARGEST, "a topic enters whole"
+        assert max(rest) <= TURN_ROWS
+        largest_znode = len(w.node("/brokers/topics/c").data or b"")  # type: ignore[union-attr]
+        assert max(found["decoded"].values()) <= TURN_BYTES + largest_znode
+        assert len(w.reign.cluster.rows) == partitions
+        w.agreed()
+
+
+@in_virtual_time
+async def test_after_small_topics_not_everything_is_read_at_once() -> None:
+    asked: list[int] = []
+
+    def reading(really: Callable[..., Any]) -> Callable[..., Any]:
+        async def read_many(zk: MemoryZooKeeper, paths: list[str], **options: int) -> Any:
+            asked.append(sum(path.count("/") == 3 and path.startswith("/brokers/topics/") for path in paths))
+            return await really(zk, paths, **options)
+
+        return read_many
+
+    async with world() as w:
+        await skewed(w)
+        with (
+            mock.patch("controller.handlers.failover.TURN_ROWS", 1_000),
+            mock.patch("controller.handlers.failover.FIRST_TOPICS", 1),
+            mock.patch.object(MemoryZooKeeper, "read_many", reading(MemoryZooKeeper.read_many)),
+        ):
+            await w.take_office()
+        assert [count for count in asked if count] == [1, 8, SMALL + LARGE + 1 - 9]
