@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+ACTIVE = "active"
+"""The session of the daemon that is in office, whichever that is when it happens."""
+
+
 def ids(word: object) -> tuple[int, ...]:
     """``1,2,3``."""
     return tuple(int(part) for part in str(word).split(","))
@@ -36,7 +40,9 @@ class Acting:
         return node if node.running else None
 
     def _client(self, who: str) -> SimZooKeeper | None:
-        """``d0``: a daemon's session; ``b3``: a broker's; only one that lives."""
-        number = int(who[1:])
-        zk = self.w.daemons[number].zk if who[0] == "d" else self.w.brokers[number].zk
+        """``d0``: a daemon's session; ``b3``: a broker's; ``active``: the controller's; only one that lives."""
+        if who == ACTIVE:
+            zk = next((d.zk for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
+        else:
+            zk = self.w.daemons[int(who[1:])].zk if who[0] == "d" else self.w.brokers[int(who[1:])].zk
         return zk if zk is not None and zk.session_id in self.w.ensemble.sessions else None

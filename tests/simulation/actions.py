@@ -8,15 +8,13 @@ from tests.simulation.actions_brokers import BrokerActions
 from tests.simulation.actions_cluster import ClusterActions
 from tests.simulation.actions_daemons import DaemonActions
 from tests.simulation.actions_ensemble import EnsembleActions
+from tests.simulation.actions_topics import TopicActions
 
 
-class Actions(ClusterActions, BrokerActions, DaemonActions, EnsembleActions):
+class Actions(ClusterActions, TopicActions, BrokerActions, DaemonActions, EnsembleActions):
     """Carries out the actions of a script. Durations end by themselves; :mod:`quiescence` ends them all."""
 
     def perform(self, verb: str, *words: object) -> None:
         """One action."""
         act: Callable[..., None] = getattr(self, f"do_{verb.replace('-', '_')}")
         act(*words)
-
-
-VERBS = frozenset(name.removeprefix("do_").replace("_", "-") for name in dir(Actions) if name.startswith("do_"))

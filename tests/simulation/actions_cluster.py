@@ -69,6 +69,7 @@ class ClusterActions(Acting):
 
     def do_give_role(self, holder: str) -> None:
         """The operator sets the role flag."""
+        self.w.handed_over += holder != "regent"
         self.w.operate(self.give_role(holder))
 
     async def give_role(self, holder: str) -> None:

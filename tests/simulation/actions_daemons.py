@@ -63,6 +63,7 @@ class DaemonActions(Acting):
         for node in self.w.daemons:
             if node.reign is not None and node.reign.in_office.is_set():
                 node.hand_back()
+                self.w.handed_over += 1
                 self._later(seconds, self.w.actions.do_give_role, "regent")
                 self.w.happened(faults.DAEMON_HANDBACK)
                 return

@@ -38,17 +38,17 @@ class EnsembleActions(Acting):
             zk.cut(notices * READ_TIMEOUT * zk.session_timeout_ms / 1000)
             self._later(seconds, zk.mend)
 
-    def do_zk_lose_replies(self, who: str, times: int) -> None:
-        """Writes are applied, their answers are lost with the connection."""
+    def do_zk_lose_replies(self, who: str, times: int, before: int = 0) -> None:
+        """Writes are applied, their answers are lost with the connection; ``before``: so many go well first."""
         session = self._session(who)
         if session is not None:
-            session.replies_to_lose = times
+            session.replies_to_lose, session.writes_before = times, before
 
-    def do_zk_lose_requests(self, who: str, times: int) -> None:
-        """The connection breaks before writes reach the server."""
+    def do_zk_lose_requests(self, who: str, times: int, before: int = 0) -> None:
+        """The connection breaks before writes reach the server; ``before``: so many go well first."""
         session = self._session(who)
         if session is not None:
-            session.requests_to_lose = times
+            session.requests_to_lose, session.writes_before = times, before
 
     def do_zk_lose_watches(self, who: str, times: int) -> None:
         """The connection breaks where a watch event was due."""

@@ -117,7 +117,7 @@ class BrokerNode(LeadingBroker):
         if self.fresh:
             self.core.restart(epoch)
         else:
-            self.core.epoch = self.core.isr._epoch = epoch
+            self.core.registered(epoch)
         self.fresh = False
         self.world.trace(f"{self} registered with epoch {epoch}")
 

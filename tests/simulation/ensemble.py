@@ -28,7 +28,10 @@ PINGS_PER_SESSION: Final = 3
 
 
 class Session:
-    """A session as the ensemble's leader knows it. ``silent``: nothing is heard of its client at present."""
+    """A session as the ensemble's leader knows it.
+
+    ``silent``: nothing is heard of its client at present. ``writes_before``: so many go well before one is lost.
+    """
 
     def __init__(self, number: int, client: SimLink, identity: Identity, now_s: float) -> None:
         self.id = number
@@ -40,6 +43,7 @@ class Session:
         self.forced = False
         self.replies_to_lose = 0
         self.requests_to_lose = 0
+        self.writes_before = 0
         self.watches_to_lose = 0
         self.watches_to_double = 0
 

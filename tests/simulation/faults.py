@@ -43,9 +43,21 @@ DAEMON_STALLED: Final = "controller: loop stall"
 DAEMON_TWO: Final = "controller: two controllers"
 DAEMON_CLOCK: Final = "controller: clock step"
 DAEMON_HANDBACK: Final = "controller: hand-back"
+OPERATOR_DELETED: Final = "operator: topic removed by hand"
+OPERATOR_RECREATED: Final = "operator: topic recreated"
+SIZE_CHAIN: Final = "size: topic created in several multis"
+SIZE_CUT: Final = "size: LeaderAndIsr cut"
+SIZE_LOADED: Final = "size: failover in several turns"
+SIZE_MULTIS: Final = "size: decision in several multis"
+SIZE_PARTLY: Final = "size: some multis applied, some unknown"
+SIZE_RENEWED: Final = "size: term ended for its vanished topics"
+SIZE_TURNS: Final = "size: snapshot in several turns"
+
 INTERIM: Final = "controller: interim term of a broker"
 
 REQUIRED: Final = tuple(
-    value for name, value in sorted(globals().items()) if name.startswith(("ZK_", "BROKER_", "DAEMON_"))
+    value
+    for name, value in sorted(globals().items())
+    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "SIZE_"))
 )
 """Each of these must come in at least one seed of a hundred."""

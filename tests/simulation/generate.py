@@ -7,6 +7,8 @@ from random import Random
 from typing import Final
 
 from state_machines.placement import place
+from tests.simulation import limits
+from tests.simulation.acting import ACTIVE
 from tests.simulation.plan import Action, Plan, Word
 
 ACTIONS: Final = (90, 150)
@@ -15,7 +17,14 @@ FAULTS_MIN: Final = 5
 BEGIN_S: Final = 4.0
 
 FAMILIES: Final[dict[str, dict[str, float]]] = {
-    "topics": {"topic": 1.0, "auto-topic": 1.5, "expand": 1.5, "producer-ids": 1.5},
+    "topics": {
+        "topic": 1.0,
+        "auto-topic": 1.5,
+        "expand": 1.5,
+        "delete-topic": 0.6,
+        "recreate-topic": 0.8,
+        "producer-ids": 1.5,
+    },
     "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0, "move-broker": 0.7},
     "slow": {"freeze-broker": 1.0, "lag-broker": 3.0, "slow-broker": 1.5},
     "wire": {
@@ -56,10 +65,25 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
 """Verbs with their weights."""
 
 NO_FAULTS: Final = frozenset(
-    {"topic", "auto-topic", "expand", "producer-ids", "lag-broker", "give-role", "stop-broker", "move-broker"}
+    {
+        "topic",
+        "auto-topic",
+        "expand",
+        "delete-topic",
+        "recreate-topic",
+        "producer-ids",
+        "lag-broker",
+        "give-role",
+        "stop-broker",
+        "move-broker",
+    }
 )
 SKEWS: Final = (0.0, 0.3, 1.0, 1.0, 3.0, 8.0)
 PACES_S: Final = (0.05, 0.3, 1.0, 2.0)
+OUSTED: Final = 0.5
+"""Share of seeds in which the role is taken from a daemon in the midst of its writes."""
+PURGED: Final = 0.15
+"""Share of seeds in which most topics are removed at one time."""
 SWIZZLED: Final = ("crash-broker", "bounce-broker", "cut-broker", "freeze-broker", "stop-broker", "refuse-broker")
 
 
@@ -98,17 +122,23 @@ class Generator:
             self.at_s += 1.0
             self._draw("crash-broker")
         dead = (r.choice(self.brokers),) if len(self.brokers) > 3 and r.random() < 0.3 else ()
+        ibp, absence = r.choice(("3.9-IV0", "2.7-IV1")), r.choice(("brokers", "hold"))
+        if r.random() < OUSTED:
+            self._oust(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
+        if r.random() < PURGED:
+            self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
+        actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
         return Plan(
             self.seed,
             self.brokers,
             self.racks,
             self.daemons,
-            r.choice(("3.9-IV0", "2.7-IV1")),
-            r.choice(("brokers", "hold")),
+            ibp,
+            absence,
             self.servers,
             dead,
-            None,
-            tuple(sorted(self.actions, key=lambda action: action.at_s)),
+            limits.draw(Random(f"{self.seed} limits")),
+            actions=actions,
         )
 
     def _weights(self) -> dict[str, float]:
@@ -131,6 +161,22 @@ class Generator:
             words = self._of_broker(verb)
             self._add(verb, broker, *words)
 
+    def _oust(self, at_s: float) -> None:
+        """The role is taken from a daemon that is busy writing and hears everything late, so also of its fall."""
+        r = self.r
+        delay_s, for_s = r.uniform(0.1, 0.8), r.uniform(2.0, 4.0)
+        self._add("zk-slow-answers", ACTIVE, for_s, delay_s, at_s=at_s)
+        for broker in r.sample(self.brokers, 2):
+            self._add("stop-broker", broker, *self._of_broker("stop-broker"), at_s=at_s + r.uniform(0.0, for_s / 2))
+        for _ in range(r.randint(2, 4)):
+            self._add("auto-topic", *self._auto_topic(), at_s=at_s + r.uniform(0.0, for_s))
+        self._add(r.choice(("delete-controller", "raise-epoch")), at_s=at_s + for_s / 2)
+
+    def _purge(self, at_s: float) -> None:
+        """Most partitions that the model has are of topics that are no more."""
+        for name in self.r.sample(self.topics, round(0.9 * len(self.topics))):
+            self._add("delete-topic", name, at_s=at_s + self.r.uniform(0.0, 1.0))
+
     # -- words
 
     def _draw(self, verb: str) -> None:
@@ -138,6 +184,8 @@ class Generator:
             "topic": self._topic,
             "auto-topic": self._auto_topic,
             "expand": self._expand,
+            "delete-topic": lambda: (self.r.choice(self.topics),),
+            "recreate-topic": self._recreated,
             "step-clock": lambda: (self.r.choice((-3_600.0, 86_400.0)),),
             "give-role": lambda: ("brokers",),
             "hand-back": lambda: (self.r.uniform(1.0, 15.0),),
@@ -172,7 +220,9 @@ class Generator:
             return r.choice((r.uniform(0.2, 3.0), r.uniform(3.0, 14.0))), r.uniform(0.0, 1.8)
         if verb == "zk-slow-answers":
             return r.uniform(0.5, 8.0), r.uniform(0.05, 1.2)
-        return (r.choice((1, 1, 2, 3)),) if verb in _COUNTED else ()
+        if verb in ("zk-lose-replies", "zk-lose-requests"):
+            return r.choice((1, 1, 2, 3)), r.choice((0, 0, 1, 2, 4))
+        return (r.choice((1, 1, 2, 3)),) if verb in ("zk-lose-watches", "zk-double-watches") else ()
 
     def _of_daemon(self, verb: str) -> tuple[Word, ...]:
         r = self.r
@@ -221,8 +271,12 @@ class Generator:
         name = self.r.choice(self.topics)
         return name, *self._replicas(self.r.randint(1, 3), self.r.randint(1, min(3, len(self.brokers))), 0)
 
+    def _recreated(self) -> tuple[Word, ...]:
+        r = self.r
+        name, gap_s = r.choice(self.topics), r.choice((0.0, r.uniform(0.0, 0.5), r.uniform(0.0, 5.0)))
+        return name, gap_s, *self._replicas(r.choice((1, 2, 6)), r.randint(1, min(3, len(self.brokers))), 0)
 
-_COUNTED: Final = ("zk-lose-replies", "zk-lose-requests", "zk-lose-watches", "zk-double-watches")
+
 _TIMED: Final = (
     "crash-broker",
     "stop-broker",

@@ -27,10 +27,18 @@ def topic_of(path: str) -> str | None:
 
 
 class History:
-    """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs."""
+    """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
+
+    A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
+    ``former`` those that ended, ``hosts`` who was a replica in them. ``spoilt``: begun with what belongs to the former
+    incarnation of the topic, by a controller that had yet to hear of the next one.
+    """
 
     def __init__(self) -> None:
         self.states: dict[Key, list[Leadership]] = {}
+        self.former: dict[Key, list[list[Leadership]]] = {}
+        self.hosts: dict[Key, set[int]] = {}
+        self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.registered: dict[int, int] = {}
         self.epoch = 0
@@ -38,18 +46,45 @@ class History:
         self._decoder = TopicDecoder()
 
     def assignment(self, key: Key) -> tuple[int, ...]:
-        """Replicas of a partition."""
-        return self.topics[key[0]].partitions[key[1]].replicas
+        """Replicas of a partition; none where it is not assigned."""
+        topic = self.topics.get(key[0])
+        found = topic.partitions.get(key[1]) if topic is not None else None
+        return found.replicas if found is not None else ()
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
         states = self.states.get(key)
         return states[-1] if states else None
 
+    def ended(self, key: Key) -> None:
+        """The state znode was deleted."""
+        states = self.states.pop(key, None)
+        self.spoilt.discard(key)
+        if states:
+            self.former.setdefault(key, []).append(states)
+            self.hosts.setdefault(key, set()).update(self.assignment(key))
+
+    def life(self, key: Key) -> int:
+        """Number of the present life, or of the next one."""
+        return len(self.former.get(key, ()))
+
     def at(self, key: Key, version: int) -> Leadership | None:
-        """What the state znode held at a version."""
+        """What the state znode of the present life held at a version."""
         states = self.states.get(key, ())
         return states[version] if 0 <= version < len(states) else None
+
+    def ever(self, key: Key, version: int) -> list[tuple[int, Leadership]]:
+        """What it held at a version in each of its lives, with their numbers."""
+        lives = (
+            [*self.former.get(key, ()), self.states.get(key, ())] if key in self.former else [self.states.get(key, ())]
+        )
+        return [(life, states[version]) for life, states in enumerate(lives) if 0 <= version < len(states)]
+
+    def lives(self, key: Key, version: int, leader: int, leader_epoch: int, isr: tuple[int, ...]) -> list[int]:
+        """In which lives it held this at a version."""
+        wanted = leader, leader_epoch, isr
+        found = self.ever(key, version)
+        return [life for life, held in found if (held.leader, held.leader_epoch, held.isr) == wanted]
 
     def topic_written(self, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment:
         """A topic znode was written."""

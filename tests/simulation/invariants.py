@@ -73,13 +73,14 @@ class Invariants(RequestInvariants):
         row, key = reign.cluster.rows[i], reign.cluster.name(i)
         if row.state is PartitionState.NON_EXISTENT or reign.term.ended:
             return
-        held = self.history.at((key.topic, key.partition), row.version)
-        if held is None or (held.leader, held.leader_epoch, held.isr) != (row.leader, row.leader_epoch, row.isr):
-            self._fail("I7", f"the model has {row} for {key}, ZooKeeper held {held}")
+        name = key.topic, key.partition
+        if not self.history.lives(name, row.version, row.leader, row.leader_epoch, row.isr):
+            self._fail("I7", f"the model has {row} for {key}, ZooKeeper held {self.history.ever(name, row.version)}")
 
     def _online(self, reign: Reign) -> None:
         for i, row in enumerate(reign.cluster.rows):
             if row.state is PartitionState.NON_EXISTENT:
                 continue
-            if (row.state is PartitionState.ONLINE) != (row.has_leadership and row.leader in reign.cluster.brokers):
+            led = row.has_leadership and row.leader in reign.cluster.brokers
+            if (row.state is PartitionState.ONLINE) != led and reign.cluster.name(i) not in self.history.spoilt:
                 self._fail("I6", f"{reign.cluster.name(i)} is {row.state.name} and led by {row.leader}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from brokers.sealing import REQUEST_ROWS_MAX
 from brokers.simulated.values import Head, LeaderAndIsr, LeaderAndIsrEntry, Request, UpdateMetadata
 from tests.simulation.history import Key
 from tests.simulation.invariants_writes import WriteInvariants
+from tests.simulation.limits import rows_max
 from tests.simulation.network import SimConnection
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ class RequestInvariants(WriteInvariants):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._leaders: dict[tuple[Key, int], int] = {}
-        self._sent: dict[tuple[int, int, int, int], dict[Key, tuple[int, int]]] = {}
-        self._told_new: set[tuple[int, Key]] = set()
+        self._rows_max = rows_max(world.plan.limits)
+        self._leaders: dict[tuple[Key, int, int], int] = {}
+        self._sent: dict[tuple[int, int, int, int], dict[Key, tuple[int, int, int]]] = {}
+        self._told_new: set[tuple[int, Key, int]] = set()
         self._producer_ids: dict[int, int] = {}
         self._connects: dict[tuple[object, str, int], int] = {}
 
@@ -41,7 +42,10 @@ class RequestInvariants(WriteInvariants):
 
         I11: one request in flight per broker, with the broker epoch known now, in the term's name.
         I14: nothing is sent while the session is not connected, or after the lease could have run out.
+        I15: a request has a bounded number of partitions.
         """
+        if len(request.entries) > self._rows_max:
+            self._fail("I15", f"{len(request.entries)} partitions in one request")
         node, broker = connection.daemon, connection.broker
         reign, head = node.reign, request.head
         if node.process is not connection.process or reign is None or reign.term.ended:
@@ -62,43 +66,48 @@ class RequestInvariants(WriteInvariants):
         """What a request tells a broker.
 
         I2: one leader per partition and leader epoch; neither epoch goes down from one request of a term to the next.
-        I10: no replica twice. I15: a request has a bounded number of partitions.
-        Besides, nothing is told that ZooKeeper did not hold, and new replicas are told that they are new.
+        I10: no replica twice.
+        Besides, nothing is told that ZooKeeper did not hold, no former life of a partition after a later one, and new
+        replicas are told that they are new.
         """
-        if len(request.entries) > REQUEST_ROWS_MAX:
-            self._fail("I15", f"{len(request.entries)} partitions in one request")
         if not isinstance(request, LeaderAndIsr | UpdateMetadata):
             return
         head = request.head
         channel = head.controller_epoch, head.broker_epoch, head.api.value, head.controller_id
         sent = self._sent.setdefault(channel, {})
         for entry in request.entries:
-            key, epochs = (entry.topic, entry.partition), (entry.leader_epoch, entry.partition_epoch)
-            if self._leaders.setdefault((key, entry.leader_epoch), entry.leader) != entry.leader:
-                first = self._leaders[key, entry.leader_epoch]
-                self._fail("I2", f"{key} is led by {entry.leader} and by {first} in leader epoch {entry.leader_epoch}")
-            if sent.get(key, epochs) > epochs:
-                self._fail("I2", f"{head.api.name} tells {key} {epochs} after {sent[key]}")
-            sent[key] = epochs
-            held = self.history.at(key, entry.partition_epoch)
-            if held is None or (held.leader, held.leader_epoch, held.isr) != (
-                entry.leader,
-                entry.leader_epoch,
-                entry.isr,
-            ):
+            key, before = (entry.topic, entry.partition), sent.get((entry.topic, entry.partition))
+            lives = self.history.lives(key, entry.partition_epoch, entry.leader, entry.leader_epoch, entry.isr)
+            if not lives:
+                held = self.history.ever(key, entry.partition_epoch)
                 self._fail("I2", f"{head.api.name} tells {key} {entry}, ZooKeeper held {held}")
+                return
+            epochs = entry.leader_epoch, entry.partition_epoch
+            life = next((life for life in lives if before is None or (life, *epochs) >= before), lives[-1])
+            if self._leaders.setdefault((key, life, entry.leader_epoch), entry.leader) != entry.leader:
+                first = self._leaders[key, life, entry.leader_epoch]
+                self._fail("I2", f"{key} is led by {entry.leader} and by {first} in leader epoch {entry.leader_epoch}")
+            if before is not None and before > (life, *epochs):
+                self._fail("I2", f"{head.api.name} tells {key} {(life, *epochs)} after {before}")
+            sent[key] = life, *epochs
             if isinstance(entry, LeaderAndIsrEntry):
-                self._new(broker, head, key, is_new=entry.is_new)
+                self._new(broker, head, key, lives, is_new=entry.is_new)
             if len(set(entry.replicas)) != len(entry.replicas):
                 self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
 
-    def _new(self, broker: int, head: Head, key: Key, *, is_new: bool) -> None:
-        """A partition that this term created with the broker in its ISR: the first word of it says new."""
-        first, told = self.history.at(key, 0), (head.broker_epoch, key)
-        if first is None or told in self._told_new:
+    def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
+        """A partition that this term created with the broker in its ISR: the first word of it says new.
+
+        Where two lives began alike it cannot be said which of them is told.
+        """
+        life, first = self.history.life(key), self.history.at(key, 0)
+        told = head.broker_epoch, key, life
+        if first is None or life not in lives or told in self._told_new:
             return
         self._told_new.add(told)
-        known = self._created[key].get(broker) == head.broker_epoch
+        if len(lives) > 1:
+            return
+        known = self._created[key, life].get(broker) == head.broker_epoch
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
             self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
 
@@ -110,8 +119,8 @@ class RequestInvariants(WriteInvariants):
             replica = node.core.replicas.get(key)
             if replica is None or replica.leader != node.id:
                 continue
-            held = self.history.at(key, replica.partition_epoch)
-            if held is None or (held.leader_epoch == replica.leader_epoch and held.isr != replica.isr):
+            held = [state for _, state in self.history.ever(key, replica.partition_epoch)]
+            if not any(state.leader_epoch != replica.leader_epoch or state.isr == replica.isr for state in held):
                 self._fail("I7", f"{node} was granted {replica.isr} for {key}, ZooKeeper held {held}")
 
     def producer_ids(self, broker: int, start: int) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
+SPOILT: Final = "partition begun as that of a former topic"
 
 
 class WriteInvariants(Checking):
@@ -39,17 +40,19 @@ class WriteInvariants(Checking):
         super().__init__(world)
         self._owner: dict[int, object] = {}
         self._asked: set[tuple[Key, int, int, tuple[int, ...]]] = set()
-        self._created: dict[Key, dict[int, int]] = {}
+        self._created: dict[tuple[Key, int], dict[int, int]] = {}
 
     def submitted(self, zk: SimLink, ops: Sequence[Write]) -> None:
         """A daemon sends a write.
 
-        I14: no write of a term while the session is not connected, or after the lease could have run out.
+        I14: no write of a term while the session is not connected, or after the lease could have run out. A daemon
+        that only gives its own place up may do so late: the epoch fences it, and it writes nothing of the cluster's.
         I15: no more writes in flight than the window.
         """
         if zk.writes_in_flight > IN_FLIGHT_MAX:
             self._fail("I15", f"{zk.name} has {zk.writes_in_flight} writes in flight")
-        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH:
+        given_up = all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:])
+        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH and not given_up:
             self._may_act(zk, f"writes {ops[-1].path}")
 
     def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
@@ -84,7 +87,8 @@ class WriteInvariants(Checking):
         if key is not None:
             self._state_written(session, key, self.history.leadership(data, stat.version), expected)
             if expected is None:
-                self._created[key] = self.world.registrations_known_to(session.client.process)
+                created = key, self.history.life(key)
+                self._created[created] = self.world.registrations_known_to(session.client.process)
         elif path == paths.CONTROLLER_EPOCH:
             self._epoch_written(session, int(data or b"0"), stat.version)
         elif (topic := topic_of(path)) is not None:
@@ -113,7 +117,7 @@ class WriteInvariants(Checking):
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
         states = self.history.states.setdefault(key, [])
         if expected is None:
-            states.clear()
+            self._begun(session, key)
         elif expected == ANY_VERSION:
             self._fail("I7", f"{session.client.name} writes {key} with any version")
         self._sound(key, new)
@@ -121,9 +125,19 @@ class WriteInvariants(Checking):
             self._follows(session, key, states[-1], new)
         states.append(new)
 
+    def _begun(self, session: Session, key: Key) -> None:
+        """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""
+        known = self.world.topic_known_to(session.client.process, key[0])
+        present = self.history.topics[key[0]]
+        if known is not None and known != present.czxid:
+            self.world.happened(SPOILT)
+            self.history.spoilt.add(key)
+
     def _sound(self, key: Key, new: Leadership) -> None:
         """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once."""
         assigned = self.history.assignment(key)
+        if key in self.history.spoilt:
+            return
         if new.leader not in (NO_LEADER, *new.isr) or not new.isr or not set(new.isr) <= set(assigned):
             self._fail("I3", f"{key} has leader {new.leader}, ISR {new.isr} and replicas {assigned}")
         if len(set(new.isr)) != len(new.isr):
@@ -149,11 +163,11 @@ class WriteInvariants(Checking):
             self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}, which its leader did not ask for")
 
     def _deleted(self, path: str) -> None:
-        topic = topic_of(path)
-        if topic is not None:
+        key, topic = key_of(path), topic_of(path)
+        if key is not None:
+            self.history.ended(key)
+        elif topic is not None:
             self.history.topics.pop(topic, None)
-            for key in [key for key in self.history.states if key[0] == topic]:
-                del self.history.states[key]
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokers.simulated.broker import SimulatedBroker
+from brokers.simulated.calls import IsrChange
 from brokers.simulated.isr import IsrWrite
 from brokers.simulated.values import Key
 from brokers.wire.errors import Error
@@ -162,7 +163,7 @@ class LeadingBroker:
         if zk is None:
             return
         for write in work.writes():
-            work.written(write, await self._written(zk, write))
+            work.written(write, await self._written(zk, write) if self._lives(write.change) else None)
         notification = work.notification()
         while notification is not None and work is self.core.isr:
             try:
@@ -170,6 +171,18 @@ class LeadingBroker:
                 return
             except (NotConnected, OutcomeUnknown):
                 await asyncio.sleep(0.3)
+
+    def _lives(self, change: IsrChange) -> bool:
+        """False where a topic was removed by hand while it was led: what leaders write into its successor is theirs.
+
+        Brokers that lead what is no more do such things to each other; no controller can keep them from it.
+        """
+        history = self.world.invariants.history
+        if change.key not in history.former:
+            return True
+        held = history.at(change.key, change.partition_epoch)
+        mine = held is not None and (held.leader, held.leader_epoch) == (self.id, change.leader_epoch)
+        return mine and set(change.isr) <= set(history.assignment(change.key))
 
     async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
         """What the znode holds after a try to write it."""

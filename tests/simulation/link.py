@@ -58,7 +58,6 @@ class SimLink(MemoryZooKeeper):
         self.cut_off = False
         self.answer_delay_s = 0.0
         self.session: Session | None = None
-        self.writes_in_flight = 0
         self.by_daemon = False
         self.heartbeat_s = 0.0
         """When the last heartbeat was sent that was answered."""
@@ -127,6 +126,11 @@ class SimLink(MemoryZooKeeper):
             self._detach()
             self.ensemble.silent(self.session)
 
+    @property
+    def writes_in_flight(self) -> int:
+        """Writes that somebody waits for: not those of a term that ended meanwhile."""
+        return sum(request.ops is not None and not request.future.done() for request in self._pending)
+
     def _attach(self, member: Member) -> None:
         assert self.session is not None
         self._member = self.server = member
@@ -144,7 +148,6 @@ class SimLink(MemoryZooKeeper):
         """The connection is gone: what waits for an answer will never have one."""
         self._detach()
         pending, self._pending = self._pending, {}
-        self.writes_in_flight = 0
         for request in pending:
             self._hand_over(partial(_fail, request, why))
 

@@ -9,6 +9,7 @@
     ibp 3.9-IV0
     absence brokers
     servers 3
+    limits writes 5 rows 10 ...
     0.000 topic t0 1,2,3 2,3,4
     4.250 crash-broker 3 2.5
 """
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+
+from tests.simulation.limits import Limits, parsed
 
 Word = str | int | float
 
@@ -37,8 +40,8 @@ class Action:
 class Plan:
     """A whole run.
 
-    ``dead``: brokers that are not started again when everything else is healed. ``catches``: the planted bug that a
-    story is known to catch.
+    ``dead``: brokers that are not started again when everything else is healed. ``limits``: None are the product's
+    own. ``catches``: the planted bug that a story is known to catch.
     """
 
     seed: int
@@ -49,6 +52,7 @@ class Plan:
     absence: str = "brokers"
     servers: int = 1
     dead: tuple[int, ...] = ()
+    limits: Limits | None = None
     catches: str | None = None
     actions: tuple[Action, ...] = field(default=())
 
@@ -66,6 +70,7 @@ class Plan:
             f"absence {self.absence}",
             f"servers {self.servers}",
             f"dead {_row(self.dead)}" if self.dead else "",
+            f"limits {self.limits}" if self.limits else "",
             f"catches {self.catches}" if self.catches else "",
             *map(str, self.actions),
         ]
@@ -91,6 +96,7 @@ def parse(text: str) -> Plan:
         absence=settings["absence"][0],
         servers=int(settings["servers"][0]),
         dead=tuple(map(int, settings.get("dead", ()))),
+        limits=parsed(settings["limits"]) if "limits" in settings else None,
         catches=settings["catches"][0] if "catches" in settings else None,
         actions=tuple(actions),
     )

@@ -11,6 +11,7 @@ from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
 from state_machines.types import NO_LEADER
 from tests.simulation.checking import Violation
+from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
 
 if TYPE_CHECKING:
@@ -77,10 +78,14 @@ class Quiescence:
         node.start()
 
     def _operate(self) -> None:
-        """What an operator does: starts what is down, and raises the epoch where a made-up answer blocked a daemon."""
+        """What an operator does: starts what is down, and takes back what a script did.
+
+        The role, where it was given away; and the epoch is raised where a made-up answer blocked a daemon.
+        """
         for start in [node.start for node in self.w.daemons] + [node.start for node in self.w.brokers.values()]:
             start()
-        if any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons):
+        waiting = any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons)
+        if waiting and self.w.handed_over:
             self.w.operate(self.w.actions.give_role("regent"))
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
         if blocked and self.w.made_up_epochs:
@@ -106,9 +111,10 @@ class Quiescence:
         """All is well; merged and unmerged telling must have come to the same."""
         history, unmerged = self.w.invariants.history, self.w.unmerged
         if unmerged is not None:
+            former = history.former.keys() | history.spoilt
             leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
-                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless)
+                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless, former)
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
         self.w.loop.halt()
@@ -120,6 +126,8 @@ class Quiescence:
         return self._role() or self._leaders() or self._brokers()
 
     def _role(self) -> list[str]:
+        if self.w.removing:
+            return ["a topic is being removed"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
         reign = active[0].reign if len(active) == 1 else None
         if reign is None:
@@ -150,6 +158,8 @@ class Quiescence:
                 if state is None:
                     if any(b in history.registered for b in assignment.replicas):
                         found.append(f"{key} never started, its replicas are {assignment.replicas}")
+                elif key in history.spoilt:
+                    continue
                 elif state.leader not in history.registered and any(b in history.registered for b in state.isr):
                     found.append(f"{key} has no live leader: {state}")
         return found
@@ -167,12 +177,26 @@ class Quiescence:
                 for other in live
                 if not self._reaches(node, other)
             ]
-            expected = expected_view(broker, live, truth)
-            found += [
-                f"{node}: {line}"
-                for line in differences(_comparable(view(node.core), truth), _comparable(expected, truth), 3)
-            ]
+            mine, expected = view(node.core), expected_view(broker, live, truth)
+            lines = differences(self._comparable(broker, mine, truth), self._comparable(broker, expected, truth), 3)
+            found += [f"{node}: {line}" for line in lines]
         return found
+
+    def _comparable(self, broker: int, found: View, truth: dict[Key, Truth]) -> View:
+        """What a broker must know.
+
+        Not what followers know of partitions that have no leader: brokers take no notice of such a leadership. Nor
+        what was removed by hand, of which no broker hears, nor what comes after it where the former one was hosted:
+        brokers refuse another topic id, and lower leader epochs.
+        """
+        history = self.w.invariants.history
+        hosts, spoilt, former = history.hosts, history.spoilt, history.former.keys()
+        metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in former | spoilt}
+        unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers}
+        led = {key: known for key, known in found.led.items() if key not in unheeded}
+        unheeded |= {key for key, known in truth.items() if known.leader == NO_LEADER}
+        followed = {key: known for key, known in found.followed.items() if key not in unheeded}
+        return View(found.live, metadata, led, followed)
 
     def _reaches(self, node: BrokerNode, other: int) -> bool:
         """Whether a broker knows the present address of another."""
@@ -185,6 +209,7 @@ class Quiescence:
         return {
             key: Truth(state.leader, state.leader_epoch, state.isr, state.version, history.assignment(key))
             for key, states in history.states.items()
+            if key not in history.spoilt
             for state in states[-1:]
         }
 
@@ -194,11 +219,3 @@ class Quiescence:
         for broker in sorted(self.w.invariants.history.registered):
             hashed.update(f"{broker} {view(self.w.brokers[broker].core).digest()}\n".encode())
         return hashed.hexdigest()
-
-
-def _comparable(found: View, truth: dict[tuple[str, int], Truth]) -> View:
-    """Without what followers know of partitions that have no leader: brokers take no notice of such a leadership."""
-    followed = {
-        key: known for key, known in found.followed.items() if key not in truth or truth[key].leader != NO_LEADER
-    }
-    return View(found.live, found.metadata, found.led, followed)

@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from tests.simulation.checking import Violation
 from tests.simulation.generate import generate
 from tests.simulation.plan import Plan
 from tests.simulation.shrink import Shrinker
@@ -78,11 +79,10 @@ def shrunk(plan: Plan, invariant: str, mutation: str | None = None) -> Plan:
 
 def _shrunk(plan: Plan, invariant: str, mutation: str | None) -> Plan:
     def fails(candidate: Plan) -> bool:
-        found = play(candidate, compare=compares(candidate.seed)).violation
+        found = play_planted(candidate, mutation).violation
         return found is not None and found.invariant == invariant
 
-    with planted(mutation):
-        return Shrinker(fails).shrink(plan)
+    return Shrinker(fails).shrink(plan)
 
 
 def planted(mutation: str | None) -> ExitStack:
@@ -95,21 +95,25 @@ def planted(mutation: str | None) -> ExitStack:
     return stack
 
 
-Caught = tuple[int, Outcome]
-"""How many seeds it took, and the run that showed it."""
+class Caught(NamedTuple):
+    """A planted bug that was caught: how many seeds it took, the last of them, and what did not hold there."""
+
+    seeds: int
+    seed: int
+    violation: Violation
 
 
 def catch_each(names: Sequence[str], seeds: int, jobs: int | None = None) -> Iterator[tuple[str, Caught | None]]:
     """Planted bugs, each with how many seeds it took until it was caught; None where it was not."""
     with _pool(jobs) as pool:
-        yield from pool.imap(_catch, [(name, seeds) for name in names])
+        yield from pool.imap_unordered(_catch, [(name, seeds) for name in names])
 
 
 def _catch(wanted: tuple[str, int]) -> tuple[str, Caught | None]:
+    """A seed that fails without the bug as well shows nothing."""
     name, seeds = wanted
-    with planted(name):
-        for seed in range(seeds):
-            outcome = play(generate(seed), compare=compares(seed))
-            if outcome.violation is not None:
-                return name, (seed + 1, outcome)
+    for seed in range(seeds):
+        violation = play_planted(generate(seed), name).violation
+        if violation is not None and play_planted(generate(seed)).violation is None:
+            return name, Caught(seed + 1, seed, violation)
     return name, None

@@ -9,26 +9,58 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+from controller.handlers.topic_change import RENEWED
 from state_machines.decision import Decision
 from state_machines.draft import Draft
+from tests.simulation import faults
+from tests.simulation.limits import limited
 from tests.simulation.loop import deterministic_scopes
+from tests.simulation.sizes import counted
 from tests.simulation.transitions import illegal
 from tests.simulation.unmerged import Witness
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-EXPECTED = (
-    "has seen a controller epoch above ours",
-    "brokers have seen a higher controller epoch",
-    "name a daemon as a replica and no broker is free",
-    "could not be mended",
-    "hand-back undone",
+_UNREACHED: Final = (
+    faults.INTERIM,  # its controller tells some of the brokers only
+    faults.BROKER_CRASH,
+    faults.BROKER_CUT,
+    faults.BROKER_FROZEN,
+    faults.BROKER_REFUSES,
+    faults.BROKER_SLOW,
+    faults.ZK_EXPIRED,
+    faults.ZK_KEPT,
+    faults.ZK_READ_ONLY,
+    faults.ZK_RESTARTED,
 )
-"""Errors that operators are told of and that the faults here explain."""
+_UNWRITTEN: Final = (
+    faults.OPERATOR_DELETED,
+    faults.OPERATOR_RECREATED,
+    faults.ZK_EXPIRED,
+    faults.ZK_KEPT,
+    faults.ZK_READ_ONLY,
+    faults.ZK_REPLY_LOST,
+    faults.ZK_REQUEST_LOST,
+    faults.ZK_RESTARTED,
+)
+
+
+def explained(world: World, text: str) -> bool:
+    """Whether something that happened in this run explains an error that operators are told of."""
+    counts = world.counts
+    if "has seen a controller epoch above ours" in text:
+        return bool(world.made_up_epochs or counts[faults.INTERIM] or counts[faults.DAEMON_TWO])
+    if "brokers have seen a higher controller epoch" in text:
+        return bool(world.made_up_epochs)
+    if "could not be mended" in text:
+        return any(counts[fault] for fault in _UNWRITTEN)
+    if "hand-back undone" in text:
+        return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)
+    return "name a daemon as a replica and no broker is free" in text
 
 
 @contextmanager
@@ -62,6 +94,8 @@ def surroundings(world: World) -> Iterator[None]:
             stack.enter_context(mock.patch("controller.reign.Channels", partial(Witness, world.unmerged)))
         stack.enter_context(mock.patch("uuid.uuid4", new=partial(_uuid, world)))
         stack.enter_context(deterministic_scopes())
+        stack.enter_context(limited(world.plan.limits))
+        stack.enter_context(counted(world))
         stack.enter_context(_logs(world))
         collects = gc.isenabled()
         gc.disable()
@@ -106,9 +140,11 @@ class _Handler(logging.Handler):
         text = record.getMessage()
         if self._world.lines is not None:
             self._world.lines.append(f"{self._world.loop.now_s:.6f} . {record.name} {text}")
+        if RENEWED in text:
+            self._world.happened(faults.SIZE_RENEWED)
         if record.exc_info and record.exc_info[1] is not None:
             self._world.unexpected(text, record.exc_info[1])
         elif (text.startswith("resigned") and "error:" in text) or (
-            record.levelno >= logging.ERROR and not any(known in text for known in EXPECTED)
+            record.levelno >= logging.ERROR and not explained(self._world, text)
         ):
             self._world.unexpected(text, None)

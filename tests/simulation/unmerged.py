@@ -6,7 +6,7 @@ broker must end where it would have ended had it heard every change alone and in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from brokers.channels import Channels
@@ -54,19 +54,23 @@ class Unmerged:
             self.requests += 1
             core.apply(request)
 
-    def compared(self, broker: int, merged: SimulatedBroker, leaderless: set[Key]) -> list[str]:
+    def compared(self, broker: int, merged: SimulatedBroker, leaderless: set[Key], ended: Collection[Key]) -> list[str]:
         """What the broker that heard merged requests knows otherwise, in words."""
-        mine, theirs = view(merged), view(self.cores[broker])
-        if _reduced(mine, leaderless).digest() == _reduced(theirs, leaderless).digest():
-            return []
-        return differences(_reduced(mine, leaderless), _reduced(theirs, leaderless), 3)
+        mine, theirs = (_reduced(view(core), leaderless, ended) for core in (merged, self.cores[broker]))
+        return differences(mine, theirs, 3) if mine.digest() != theirs.digest() else []
 
 
-def _reduced(found: View, leaderless: set[Key]) -> View:
-    """Without the ISR that leaders know from their own changes, and what is said of partitions without a leader."""
-    led: dict[Key, Led] = {key: (epoch, (), 0, replicas) for key, (epoch, _, _, replicas) in found.led.items()}
-    followed = {key: known for key, known in found.followed.items() if key not in leaderless}
-    return View(found.live, found.metadata, led, followed)
+def _reduced(found: View, leaderless: set[Key], ended: Collection[Key]) -> View:
+    """Without the ISR that leaders know from their own changes, and what is said of partitions without a leader.
+
+    Nor with what was ``ended`` by hand: what was not told yet then is never told.
+    """
+    led: dict[Key, Led] = {
+        key: (epoch, (), 0, replicas) for key, (epoch, _, _, replicas) in found.led.items() if key not in ended
+    }
+    metadata = {key: known for key, known in found.metadata.items() if key not in ended}
+    followed = {k: known for k, known in found.followed.items() if k not in leaderless and k not in ended}
+    return View(found.live, metadata, led, followed)
 
 
 class Witness(Channels):

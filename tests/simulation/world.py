@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from collections import Counter
@@ -22,6 +23,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.memory.tree import Touched
 from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.types import Broker
+from tests.simulation import sizes
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode
 from tests.simulation.checking import Violation
@@ -90,6 +92,9 @@ class World:
         self.violation: Violation | None = None
         self.wall_offset_s = 0.0
         self.made_up_epochs = 0
+        self.handed_over = 0
+        self.removing = 0
+        self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
         self.lines: list[str] | None = [] if keep else None
         self._hash = hashlib.blake2b(digest_size=16)
@@ -224,6 +229,12 @@ class World:
         reigns = [node.reign for node in self.daemons if node.process is process and node.reign is not None]
         return {b: known.epoch for reign in reigns for b, known in reign.cluster.brokers.items()}
 
+    def topic_known_to(self, process: Process, topic: str) -> int | None:
+        """The incarnation (czxid) of a topic in the model of a daemon."""
+        models = [node.reign.cluster for node in self.daemons if node.process is process and node.reign is not None]
+        found = [known.czxid for model in models if (known := model.topic(topic)) is not None]
+        return found[0] if found else None
+
     def daemon_gone(self, node: DaemonNode) -> None:
         """A daemon's process ended."""
         self.event()
@@ -245,6 +256,7 @@ class World:
         head = request.head
         what = f"e{head.controller_epoch} -> {connection.broker} {head.api.name} {len(request.entries)}"
         self.trace(f"{connection.daemon} {what}")
+        sizes.sent(self, self.plan.limits, request)
         self.invariants.sent(connection, request)
         self.event()
 

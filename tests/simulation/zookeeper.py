@@ -59,9 +59,9 @@ class SimZooKeeper(SimLink):
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         self._admit()
-        self.writes_in_flight += 1
+        answer = self._send(Request(None, ops, single=single))
         self.submitted(self, ops)
-        results: list[OpResult] = await self._send(Request(None, ops, single=single))
+        results: list[OpResult] = await answer
         return results
 
     def _send(self, request: Request) -> asyncio.Future[Any]:
@@ -112,7 +112,9 @@ class SimZooKeeper(SimLink):
         if not self._stands(connection) or session is None or session.id not in self.ensemble.sessions:
             return
         assert request.ops is not None
-        if session.requests_to_lose:
+        loses = not session.writes_before
+        session.writes_before -= not loses
+        if loses and session.requests_to_lose:
             session.requests_to_lose -= 1
             self.ensemble.happened(faults.ZK_REQUEST_LOST)
             self.hung_up()
@@ -123,7 +125,7 @@ class SimZooKeeper(SimLink):
             found = self.ensemble.write(session, request.ops, single=request.single)
         except ZkError as error:
             failed = error
-        if session.replies_to_lose:
+        if loses and session.replies_to_lose:
             session.replies_to_lose -= 1
             self.ensemble.happened(faults.ZK_REPLY_LOST)
             self.hung_up()
@@ -145,7 +147,6 @@ class SimZooKeeper(SimLink):
         if connection != self._connection or self.cut_off:
             return
         del self._pending[request]
-        self.writes_in_flight -= request.ops is not None
         self.last_zxid = max(self.last_zxid, zxid)
         if request.future.done():
             return

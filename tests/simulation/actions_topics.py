@@ -1,0 +1,84 @@
+"""Topics are removed by hand, and created anew under the same name: raw operations on znodes, which tell no broker."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from metadata_store import paths
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.port import ANY_VERSION, Create, Delete, Op
+from state_machines.types import Assignment
+from tests.simulation import faults
+from tests.simulation.acting import Acting, ids
+
+AGAIN_S: Final = 0.2
+
+
+class TopicActions(Acting):
+    """An operator, or a tool older than the controller, deletes znodes until they are gone.
+
+    Logs and what brokers were told stay where they are: a broker that hosted the former incarnation refuses the next.
+    """
+
+    def do_delete_topic(self, name: str) -> None:
+        """The znodes of a topic go, children first."""
+        self.w.operate(self._replace(name, 0.0, {}))
+
+    def do_recreate_topic(self, name: str, gap_s: float, *replicas: object) -> None:
+        """The same, and ``gap_s`` later there is a topic of that name again; 0: in the multi that ends the old one."""
+        self.w.operate(self._replace(name, gap_s, dict(enumerate(map(ids, replicas)))))
+
+    async def _replace(self, name: str, gap_s: float, placed: dict[int, tuple[int, ...]]) -> None:
+        topic_id = self.w.chance.randbytes(16) if self.w.chance.random() < 0.5 else None
+        self.w.removing += 1
+        try:
+            async with self.w.one_removes:
+                known = name in self.w.invariants.history.topics
+                await self._removed(name, placed if gap_s == 0 else {}, topic_id)
+            if known:
+                self.w.happened(faults.OPERATOR_RECREATED if placed else faults.OPERATOR_DELETED)
+            if placed and gap_s:
+                await asyncio.sleep(gap_s)
+                with suppress(ZkError, NotConnected, OutcomeUnknown):
+                    await create_topic(self.w.operator, name, placed, topic_id)
+        finally:
+            self.w.removing -= 1
+
+    async def _removed(self, name: str, placed: dict[int, tuple[int, ...]], topic_id: bytes | None) -> None:
+        """Tries until it is done: half a topic would be nobody's work."""
+        zk, path = self.w.operator, paths.topic(name)
+        last: list[Op] = [Delete(path, ANY_VERSION)]
+        if placed:
+            assigned = {partition: Assignment(replicas) for partition, replicas in placed.items()}
+            last.append(Create(path, encode_topic(assigned, topic_id)))
+        while True:
+            try:
+                await zk.connect(10.0)
+                await zk.sync("/")
+                await self._remove(paths.partitions(name))
+                await zk.multi(last)
+            except (ConnectFailed, NotConnected, OutcomeUnknown):
+                await asyncio.sleep(AGAIN_S)
+            except ZkError as error:
+                if error.code is Code.NO_NODE:
+                    return
+                if error.code is not Code.NOT_EMPTY:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _remove(self, path: str) -> None:
+        zk = self.w.operator
+        listed = await zk.children(path)
+        for child in listed[0] if listed is not None else ():
+            await self._remove(f"{path}/{child}")
+        try:
+            await zk.delete(path, ANY_VERSION)
+        except ZkError as error:
+            if error.code is not Code.NO_NODE:
+                raise

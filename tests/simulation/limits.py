@@ -1,0 +1,106 @@
+"""Limits of the product that a run makes small, so that a cluster of some fifty partitions meets all of them.
+
+With their real values no decision here would be spread over several multis, no request cut and no snapshot told in
+several turns: a million partitions are what they are made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+from unittest import mock
+
+from brokers.sealing import REQUEST_ROWS_MAX
+from brokers.snapshot import Snapshots
+from brokers.wire.versions import Ibp
+from metadata_store import fenced
+from state_machines.audience import Audience
+
+SMALL: Final = 2 / 3
+"""Share of seeds with small limits."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``writes`` of a multi (a chain's multi creates a third of that many), partitions of a request (``rows``) and of a
+    snapshot's ``turn``; encoded turns (``bytes``) and ``heads`` that are kept; partitions of vanished topics that a
+    term carries along, and ISRs that no partition has (``ended``); topics read ``first`` at a failover, partitions
+    ``loaded`` in one go, and ``topics`` started together.
+    """
+
+    writes: int
+    rows: int
+    turn: int
+    bytes: int
+    heads: int
+    ended: int
+    first: int
+    loaded: int
+    topics: int
+
+    def __str__(self) -> str:
+        return " ".join(f"{name} {value}" for name, value in asdict(self).items())
+
+
+def draw(r: Random) -> Limits | None:
+    """Those of a seed; None: the product's own."""
+    if r.random() >= SMALL:
+        return None
+    rows = r.randint(6, 16)
+    return Limits(
+        writes=r.choice((r.randint(3, 8), r.randint(6, 20))),
+        rows=rows,
+        turn=r.randint(5, rows),
+        bytes=r.choice((1_000, 20_000)),
+        heads=r.choice((5, 40, 400)),
+        ended=r.choice((5, 20, 100)),
+        first=r.choice((1, 1, 2, 3)),
+        loaded=r.randint(4, 20),
+        topics=r.choice((1, 2, 5)),
+    )
+
+
+def parsed(words: Sequence[str]) -> Limits:
+    """Reads what ``str`` gives."""
+    return Limits(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
+
+
+def rows_max(limits: Limits | None) -> int:
+    """Most partitions in one request."""
+    return limits.rows if limits is not None else REQUEST_ROWS_MAX
+
+
+@contextmanager
+def limited(limits: Limits | None) -> Iterator[None]:
+    """For the time of a run."""
+    with ExitStack() as stack:
+        if limits is not None:
+            for target, value in _targets(limits).items():
+                stack.enter_context(mock.patch(target, value))
+            stack.enter_context(mock.patch.object(fenced.batches, "__defaults__", (limits.writes,)))
+        yield
+
+
+def _targets(limits: Limits) -> dict[str, Any]:
+    return {
+        "controller.controller.WRITES_MAX": limits.writes,
+        "metadata_store.cluster_nodes.WRITES_MAX": limits.writes,
+        "brokers.sealing.REQUEST_ROWS_MAX": limits.rows,
+        "brokers.channel.REQUEST_ROWS_MAX": limits.rows,
+        "brokers.sealing.HEADS_MAX": limits.heads,
+        "state_machines.cluster.ISRS_SPARE": limits.ended,
+        "brokers.delivery.Snapshots": partial(_snapshots, limits),
+        "controller.handlers.failover.FIRST_TOPICS": limits.first,
+        "controller.handlers.failover.TURN_ROWS": limits.loaded,
+        "controller.handlers.topic_change.PARTITIONS_MAX": limits.loaded,
+        "controller.handlers.topic_change.TOPICS_MAX": limits.topics,
+        "controller.handlers.topic_change.ENDED_ROWS_MAX": limits.ended,
+    }
+
+
+def _snapshots(limits: Limits, audience: Audience, ibp: Ibp, _turn_rows: int) -> Snapshots:
+    return Snapshots(audience, ibp, limits.turn, limits.bytes)

@@ -1,0 +1,77 @@
+"""Where size makes a difference: what a run must come through is counted, so that it cannot go missing unnoticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from brokers.simulated.values import Request
+from brokers.snapshot import Snapshots, Turn
+from brokers.wire.versions import Api
+from controller.controller import Controller
+from controller.handlers.topic_change import bring_in
+from metadata_store import state_commit
+from metadata_store.outcome import Fence
+from metadata_store.port import ZooKeeper
+from metadata_store.state_commit import Names, StateOutcome
+from state_machines.decision import Change
+from tests.simulation import faults
+from tests.simulation.limits import Limits
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def sent(world: World, limits: Limits | None, request: Request) -> None:
+    """A turn of a snapshot is smaller than what one request may hold; a request that is full was cut."""
+    full = limits is not None and len(request.entries) == limits.rows > limits.turn
+    if full and request.head.api is Api.LEADER_AND_ISR:
+        world.happened(faults.SIZE_CUT)
+
+
+@contextmanager
+def counted(world: World) -> Iterator[None]:
+    """For the time of a run; around whatever else replaces the same things."""
+    commit_states, turn = state_commit.commit_states, Snapshots.turn
+
+    async def commit(
+        zk: ZooKeeper, changes: Sequence[Change], names: Names, fence: Fence, writes_max: int
+    ) -> AsyncGenerator[StateOutcome, None]:
+        outcomes = list[StateOutcome]()
+        try:
+            async with aclosing(commit_states(zk, changes, names, fence, writes_max)) as found:
+                async for outcome in found:
+                    outcomes.append(outcome)
+                    yield outcome
+        finally:
+            _committed(world, outcomes, names)
+
+    async def bringing_in(c: Controller, topics: Any) -> Any:
+        if c.cluster.rows:
+            world.happened(faults.SIZE_LOADED)
+        return await bring_in(c, topics)
+
+    def of_turn(self: Snapshots, broker: int, first: int) -> Turn:
+        if first:
+            world.happened(faults.SIZE_TURNS)
+        return turn(self, broker, first)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("metadata_store.kafka_store.commit_states", commit))
+        stack.enter_context(mock.patch("controller.handlers.failover.bring_in", bringing_in))
+        stack.enter_context(mock.patch.object(Snapshots, "turn", of_turn))
+        yield
+
+
+def _committed(world: World, outcomes: Sequence[StateOutcome], names: Names) -> None:
+    if len(outcomes) < 2:
+        return
+    world.happened(faults.SIZE_MULTIS)
+    if any(outcome.applied for outcome in outcomes) and any(outcome.unknown for outcome in outcomes):
+        world.happened(faults.SIZE_PARTLY)
+    created = ({names(change.entity)[0] for change in outcome.applied if change.creates} for outcome in outcomes)
+    if any(multis > 1 for multis in Counter(topic for topics in created for topic in topics).values()):
+        world.happened(faults.SIZE_CHAIN)
