@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from state_machines.decision import Change, ReplicaMove
 from state_machines.feed import Feed
-from state_machines.types import NO_VERSION, Broker, PartitionRow, PartitionState, ReplicaState, Topic
+from state_machines.types import NO_VERSION, Broker, PartitionRow, PartitionState, Topic
 
 RECIPIENT_SETS_MAX: Final = 65_536
 """Distinct assignments whose recipients are remembered."""
@@ -198,7 +198,7 @@ class Audience:
             if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:
                 outbox.add_stop(move.entity, delete=move.delete)
             if move.order:
-                self.leader_and_isr_to(move.broker, [move.entity], is_new=move.state is ReplicaState.NEW)
+                self.leader_and_isr_to(move.broker, [move.entity], is_new=move.is_new)
                 self.feed.changed([move.entity])
 
     def _lead(self, change: Change, stopped: Callable[[int, int], bool] | None) -> None:

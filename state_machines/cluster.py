@@ -8,13 +8,14 @@ state is implied by its broker's registration, ``replica_states`` holds the exce
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final
 
+from msgspec.structs import replace
+
 from state_machines.decision import Change, ReplicaMove
+from state_machines.directory import Directory
+from state_machines.hosting import Hosting
 from state_machines.types import (
     Assignment,
     Broker,
@@ -24,7 +25,6 @@ from state_machines.types import (
     ReplicaState,
     Topic,
     TopicAssignment,
-    TopicPartition,
 )
 
 _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
@@ -32,6 +32,8 @@ _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 READ = "read from ZooKeeper"
 ISRS_SPARE: Final = 10_000
 """Distinct ISRs that may be kept without a row, beside as many as rows have."""
+OFFLINE_SETS_MAX: Final = 65_536
+"""Distinct replica sets whose offline members are remembered."""
 
 
 def leadership_of(row: PartitionRow) -> Leadership | None:
@@ -41,32 +43,26 @@ def leadership_of(row: PartitionRow) -> Leadership | None:
     return Leadership(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.version, row.recovering)
 
 
-_Placed = tuple[Assignment, "array[int]"]
-"""An assignment, and the rows that were given it: 4 bytes for each."""
-
-
 class StaleChange(RuntimeError):
     """A change was applied to a row that is no longer what the decision saw: the model may be wrong, so resign."""
 
 
-class Cluster:
+class Cluster(Directory):
     """Brokers, topics and partition rows of one controller term."""
 
     def __init__(self, epoch: int = 0, *, recovery_state: bool = True) -> None:
+        super().__init__()
         self.epoch = epoch
         self.recovery_state = recovery_state
-        self.rows: list[PartitionRow] = []
-        self.topics: list[Topic] = []
-        self.topic_index: dict[str, int] = {}
-        self.topic_ids: dict[bytes, int] = {}
         self.brokers: dict[int, Broker] = {}
         self.shutting_down: frozenset[int] = frozenset()
         self.live: frozenset[int] = frozenset()
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._plain: dict[tuple[int, ...], _Placed] = {}
-        self._moving: dict[Assignment, _Placed] = {}
+        self.reassigning: dict[int, Assignment] = {}
+        """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
+        self._hosting = Hosting()
         self._isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._isrs_needed = 0
         self.ended = 0
@@ -74,50 +70,18 @@ class Cluster:
 
     # -- reading
 
-    def name(self, i: int) -> TopicPartition:
-        """Topic and partition of a row."""
-        row = self.rows[i]
-        return TopicPartition(self.topics[row.topic].name, row.partition)
-
-    def topic(self, name: str) -> Topic | None:
-        """The present incarnation of a topic."""
-        index = self.topic_index.get(name)
-        return None if index is None else self.topics[index]
-
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with an id (16 bytes), or None."""
-        index = self.topic_ids.get(topic_id)
-        return None if index is None else self.topics[index]
-
-    def find(self, topic: str, partition: int) -> int | None:
-        """Row index of a partition, or None."""
-        known = self.topic(topic)
-        return None if known is None else self.row_in(known, partition)
-
-    def row_in(self, topic: Topic, partition: int) -> int | None:
-        """Row index of a partition of ``topic``; constant time where partitions are numbered without holes."""
-        found, rows = topic.rows, self.rows
-        if 0 <= partition < len(found) and rows[found[partition]].partition == partition:
-            return found[partition]
-        at = bisect_left(found, partition, key=lambda i: rows[i].partition)
-        return found[at] if at < len(found) and rows[found[at]].partition == partition else None
-
     def hosted(self, broker: int) -> list[int]:
         """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
         rows = self.rows
-        return sorted(
-            i
-            for assignment, placed in chain(self._plain.values(), self._moving.values())
-            if broker in assignment.replicas
-            for i in placed
-            if rows[i].state is not _NON_EXISTENT
-        )
+        return sorted(i for i in self._hosting.rows_on(broker) if rows[i].state is not _NON_EXISTENT)
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
         replicas = self.rows[i].assignment.replicas
         offline = self._offline.get(replicas)
         if offline is None:
+            if len(self._offline) >= OFFLINE_SETS_MAX:
+                self._offline.clear()
             offline = self._offline[replicas] = tuple(r for r in replicas if r not in self.live)
         return offline
 
@@ -174,10 +138,12 @@ class Cluster:
             added = sorted(found.partitions.keys() - {self.rows[i].partition for i in old})
         start = len(self.rows)
         for i, p in enumerate(added, start):
-            assignment, placed = self._interned(found.partitions[p])
-            placed.append(i)
-            self.rows.append(PartitionRow(index, p, assignment, _NON_EXISTENT))
+            placed = self._hosting.placed(found.partitions[p])
+            placed.rows.append(i)
+            self.rows.append(PartitionRow(index, p, placed.assignment, _NON_EXISTENT))
         fresh = range(start, len(self.rows))
+        if self._hosting.any_moving:
+            self.reassigning.update((i, a) for i in fresh if (a := self.rows[i].assignment).moving)
         rows = fresh if not old else tuple(sorted((*old, *fresh), key=lambda i: self.rows[i].partition))
         topic = Topic(index, found.name, found.topic_id, rows, found.version, found.czxid)
         if found.topic_id is not None:
@@ -187,6 +153,27 @@ class Cluster:
         else:
             self.topics[index] = topic
         return list(fresh)
+
+    def observe_assignments(self, name: str, version: int, found: Mapping[int, Assignment]) -> list[int]:
+        """What a topic znode says of known partitions, as we wrote it or read it back; returns their rows.
+
+        The rows follow by a decision: until then :attr:`reassigning` has what the znode says.
+        """
+        topic = self.topic(name)
+        if topic is None:
+            return []
+        self.topics[topic.index] = replace(topic, version=version)
+        known = ((self.row_in(topic, partition), assignment) for partition, assignment in found.items())
+        written = {i: assignment for i, assignment in known if i is not None}
+        self.reassigning.update(written)
+        for i in written:
+            self._forget_reassigned(i)
+        return list(written)
+
+    def _forget_reassigned(self, i: int) -> None:
+        assignment = self.reassigning.get(i)
+        if assignment is not None and not assignment.moving and assignment == self.rows[i].assignment:
+            del self.reassigning[i]
 
     def observe_topic_gone(self, name: str) -> list[int]:
         """A topic znode vanished: its rows end; returns them."""
@@ -198,6 +185,7 @@ class Cluster:
         for i in rows:
             row = self.rows[i]
             self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
+            self.reassigning.pop(i, None)
             for broker in row.assignment.replicas if self.replica_states else ():
                 self.replica_states.pop((i, broker), None)
         self.leaderless.difference_update(rows)
@@ -265,10 +253,17 @@ class Cluster:
             if rows[i] is not change.before:
                 raise StaleChange(f"{self.name(i)} changed between decision and commit")
             rows[i] = change.after
+            if change.after.assignment is not change.before.assignment:
+                self._moved(i, change)
             if change.after.state is _ONLINE or change.after.state is _NON_EXISTENT:
                 leaderless.discard(i)
             else:
                 leaderless.add(i)
+
+    def _moved(self, i: int, change: Change) -> None:
+        assignment = self._hosting.move(i, change.before.assignment, change.after.assignment)
+        self.rows[i] = replace(change.after, assignment=assignment)
+        self._forget_reassigned(i)
 
     def apply_replicas(self, moves: Iterable[ReplicaMove]) -> None:
         """Enters replica moves; a state that is implied anyway is not kept, and Online always is implied."""
@@ -291,10 +286,3 @@ class Cluster:
         if len(self._isrs) > 2 * self._isrs_needed + ISRS_SPARE:
             self._isrs = {row.isr: row.isr for row in self.rows}
             self._isrs_needed = len(self._isrs)
-
-    def _interned(self, assignment: Assignment) -> _Placed:
-        """One object per distinct assignment, so that equal ones are identical and memory is shared; and its rows."""
-        if assignment.adding or assignment.removing:
-            return self._moving.get(assignment) or self._moving.setdefault(assignment, (assignment, array("I")))
-        replicas = assignment.replicas
-        return self._plain.get(replicas) or self._plain.setdefault(replicas, (assignment, array("I")))

@@ -44,7 +44,7 @@ class ReplicaMove(Struct, frozen=True, gc=False):
     """A replica's transition.
 
     ``stop``: its broker is told StopReplica (with ``delete`` or without). ``order``: its broker is told the present
-    leadership by LeaderAndIsr (as new where the state is New), and every broker the metadata.
+    leadership by LeaderAndIsr (``is_new``: as of a replica that may have no log yet), every broker the metadata.
     """
 
     entity: int
@@ -54,6 +54,7 @@ class ReplicaMove(Struct, frozen=True, gc=False):
     stop: bool = False
     delete: bool = False
     order: bool = False
+    is_new: bool = False
 
 
 class TopicChange(Struct, frozen=True, gc=False):

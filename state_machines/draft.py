@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from state_machines.decision import Change, Decision, Refusal, ReplicaMove, Transition
 from state_machines.types import (
     INITIAL_LEADER_EPOCH,
     INITIAL_PARTITION_EPOCH,
+    Assignment,
     PartitionRow,
     PartitionState,
     ReplicaState,
@@ -108,6 +111,13 @@ class Draft:
         )
         self._why[i] = why
 
+    def assign(self, i: int, assignment: Assignment, why: str) -> None:
+        """Draws another assignment; what makes that safe is in the topic znode already."""
+        row = self.row(i)
+        if self.covers(i) and row.assignment != assignment:
+            self._drawn[i] = replace(row, assignment=assignment)
+            self._why.setdefault(i, why)
+
     def move(self, i: int, state: PartitionState, why: str) -> None:
         """Draws a state that needs no write."""
         row = self.row(i)
@@ -139,8 +149,13 @@ class Draft:
         key = (move.entity, move.broker)
         earlier = self._replicas.get(key)
         if earlier is not None and (earlier.stop or earlier.order):
-            stop, delete, order = earlier.stop or move.stop, earlier.delete or move.delete, earlier.order or move.order
-            move = ReplicaMove(move.entity, move.broker, move.state, move.why, stop, delete, order)
+            move = replace(
+                move,
+                stop=earlier.stop or move.stop,
+                delete=earlier.delete or move.delete,
+                order=earlier.order or move.order,
+                is_new=earlier.is_new or move.is_new,
+            )
         self._replicas[key] = move
 
     def tell_metadata(self, rows: Iterable[int]) -> None:

@@ -55,7 +55,8 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
             if row.has_leadership and row.leader == broker:
                 self.draft.refuse(i, "NEW", LEADS)
             else:
-                self.draft.move_replica(ReplicaMove(i, broker, NEW, why, order=row.has_leadership))
+                told = row.has_leadership
+                self.draft.move_replica(ReplicaMove(i, broker, NEW, why, order=told, is_new=told))
 
     def bring_online(self, replicas: Iterable[Replica], why: str) -> None:
         """New, Online, Offline, Ineligible -> Online: from New nothing is told (S4-32), else the leadership (S4-33)."""

@@ -76,6 +76,28 @@ class Assignment(Struct, frozen=True, gc=False):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
+    @property
+    def moving(self) -> bool:
+        """Whether it is the assignment of a reassignment that is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once the reassignment is complete."""
+        return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas that were there before, in the present order: the one before is not kept."""
+        return tuple(r for r in self.replicas if r not in self.adding) if self.adding else self.replicas
+
+    def reassigned_to(self, target: tuple[int, ...]) -> Assignment:
+        """The assignment while the origin is replaced by ``target`` (Kafka ``ReplicaAssignment.reassignTo``)."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        adding, removing = (tuple(r for r in replicas if r not in known) for known in (origin, target))
+        return Assignment(replicas, adding, removing)
+
 
 class TopicAssignment(Struct, frozen=True, gc=False):
     """Content of ``/brokers/topics/T``.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from state_machines.cluster import Cluster, leadership_of
-from state_machines.decision import Change, Decision
+from state_machines.decision import Change, Decision, TopicChange
 from state_machines.draft import Decide, Draft
 from state_machines.types import (
     NO_LEADER,
@@ -110,10 +111,11 @@ def writes_of(decision: Decision) -> dict[int, tuple[int, tuple[int, ...], int, 
 
 
 class NaiveZooKeeper:
-    """State znodes as a dict, with nothing but the check of the version: what ZooKeeper would hold."""
+    """State and topic znodes as dicts, with nothing but the check of the version: what ZooKeeper would hold."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], Leadership] = {}
+        self.topics: dict[str, TopicAssignment] = {}
 
     def load(self, cluster: Cluster) -> None:
         """Holds what the model holds."""
@@ -132,6 +134,15 @@ class NaiveZooKeeper:
         assert written is not None
         assert written.version == change.before.version + 1, "ZooKeeper adds one to the version of a written znode"
         self.states[name] = written
+        return True
+
+    def rewrite(self, change: TopicChange) -> bool:
+        """One conditional rewrite of a topic znode; False where the version is not what was decided on."""
+        held = self.topics[change.topic]
+        if held.version != change.version:
+            return False
+        partitions = {**held.partitions, **change.partitions}
+        self.topics[change.topic] = replace(held, partitions=partitions, version=held.version + 1)
         return True
 
     def set_isr(self, name: tuple[str, int], isr: tuple[int, ...]) -> None:

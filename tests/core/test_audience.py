@@ -360,7 +360,7 @@ def test_pruning_keeps_what_the_slowest_broker_has_not_read() -> None:
 def test_a_replica_that_is_ordered_to_follow_hears_the_present_leadership(state: ReplicaState, is_new: bool) -> None:
     cluster = make_cluster(P((1, 2), 1), brokers=(1, 2))
     audience = audience_of(cluster)
-    audience.tell((), [ReplicaMove(0, 2, state, "added", order=True)])
+    audience.tell((), [ReplicaMove(0, 2, state, "added", order=True, is_new=is_new)])
     assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {}, 2: {0: is_new}}
     assert audience.feed.since(0, MANY, MANY)[0] == [0]
 

@@ -26,7 +26,7 @@ from brokers.simulated.values import (
 from brokers.wire.versions import Api
 from state_machines.audience import ClusterView, is_told, replicas_hear
 from state_machines.decision import Change, ReplicaMove
-from state_machines.types import Broker, ReplicaState
+from state_machines.types import Broker
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -112,7 +112,7 @@ class Witness(Channels):
             if move.stop:
                 self._stop(move)
             if move.order:
-                self._lead(move.broker, move.entity, is_new=move.state is ReplicaState.NEW)
+                self._lead(move.broker, move.entity, is_new=move.is_new)
                 self._to_all(move.entity)
 
     def metadata_changed(self, rows: Iterable[int]) -> None:

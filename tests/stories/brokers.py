@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from state_machines.types import NO_LEADER, Leadership
+from state_machines.types import NO_LEADER, Assignment, Leadership
 
 LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA = "LeaderAndIsr", "UpdateMetadata", "StopReplica"
 
@@ -23,20 +23,38 @@ class Entry(Struct, frozen=True):
     epoch: int = 0
     isr: tuple[int, ...] = ()
     replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
     recovering: bool = False
     is_new: bool = False
     delete: bool = False
 
     @staticmethod
-    def of(held: Leadership, replicas: tuple[int, ...], *, is_new: bool = False) -> Entry:
+    def of(held: Leadership, assigned: Assignment, *, is_new: bool = False) -> Entry:
         """As LeaderAndIsr names it."""
-        return Entry(held.leader, held.leader_epoch, held.isr, replicas, (), held.recovering, is_new)
+        return Entry(
+            held.leader,
+            held.leader_epoch,
+            held.isr,
+            assigned.replicas,
+            assigned.adding,
+            assigned.removing,
+            recovering=held.recovering,
+            is_new=is_new,
+        )
+
+    @staticmethod
+    def told(held: Leadership, assigned: Assignment, offline: tuple[int, ...]) -> Entry:
+        """As UpdateMetadata names it."""
+        return Entry(held.leader, held.leader_epoch, held.isr, assigned.replicas, offline=offline)
 
     def __str__(self) -> str:
         leader = "none" if self.leader == NO_LEADER else str(self.leader)
         marks = [word for word in ("recovering", "is_new") if getattr(self, word)]
         text = f"leader {leader} epoch {self.epoch} isr {ids(self.isr)}{''.join(' ' + m for m in marks)}"
+        if self.adding or self.removing:
+            text += f" replicas {shown(Assignment(self.replicas, self.adding, self.removing))}"
         return text.replace("is_new", "new") + (f" offline {ids(self.offline)}" if self.offline else "")
 
 
@@ -109,6 +127,18 @@ def _say(told: tuple[str, Entry] | Entry | None) -> str:
 def ids(brokers: Iterable[int]) -> str:
     """Broker ids as the stories write them."""
     return ",".join(map(str, brokers)) or "-"
+
+
+def shown(assigned: Assignment) -> str:
+    """An assignment as the stories write it."""
+    changes = (("adding", assigned.adding), ("removing", assigned.removing))
+    return " ".join([ids(assigned.replicas), *(f"{word} {ids(who)}" for word, who in changes if who)])
+
+
+def read(words: list[str]) -> Assignment:
+    """The inverse of :func:`shown`."""
+    said = dict(zip(words[1::2], map(parsed, words[2::2]), strict=True))
+    return Assignment(parsed(words[0]), said.get("adding", ()), said.get("removing", ()))
 
 
 def parsed(text: str) -> tuple[int, ...]:

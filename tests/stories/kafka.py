@@ -5,7 +5,9 @@
 ``L 2,3 [new] t-0 t-1``                                one LeaderAndIsr to each of brokers 2 and 3, from the znodes
 ``U 2,3 t-0`` / ``U 2,3`` / ``U 1 all``                one UpdateMetadata to each; without partitions; with all
 ``L 1 all``                                            one LeaderAndIsr with all that the broker hosts
-``S 1 t-1``                                            one StopReplica without deletion
+``S 1 t-1`` / ``S 1 delete t-1``                       one StopReplica without, or with, deletion
+``T t-0 2,3,1 adding 3 removing 1``                    the topic znode has this assignment, and so has the memory
+``A t-0 2,3``                                          the memory alone has this assignment
 ``live 2,3``                                           from here on these are live (during a bounce)
 ====================================================== ======================================================
 """
@@ -15,18 +17,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from state_machines.types import NO_LEADER, Leadership
-from tests.stories.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Entry, NaiveBroker, Request, parsed
+from state_machines.types import NO_LEADER, Assignment, Leadership
+from tests.stories.brokers import (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    Entry,
+    NaiveBroker,
+    Request,
+    parsed,
+    read,
+)
 
 
 class KafkaSide:
-    """Znodes and brokers under Kafka's controller. ``replicas`` gives the assignment of a partition by name."""
+    """Znodes and brokers under Kafka's controller. ``created`` gives the assignment that a partition was created with.
 
-    def __init__(self, replicas: Callable[[str], tuple[int, ...]]) -> None:
+    ``assigned`` is what topic znodes say of partitions that were reassigned.
+    """
+
+    def __init__(self, created: Callable[[str], Assignment]) -> None:
         self.states: dict[str, Leadership] = {}
+        self.assigned: dict[str, Assignment] = {}
         self.brokers: dict[int, NaiveBroker] = {}
         self.sent: dict[int, Counter[bool]] = {}
-        self._replicas = replicas
+        self._created = created
+        self._memory: dict[str, Assignment] = {}
         self._registered: tuple[int, ...] = ()
         self._live: frozenset[int] = frozenset()
 
@@ -40,6 +56,10 @@ class KafkaSide:
         verb, who, *rest = line
         if verb == "W":
             self._write(who, rest)
+        elif verb in ("T", "A"):
+            self._memory[who] = read(rest)
+            if verb == "T":
+                self.assigned[who] = self._memory[who]
         elif verb == "live":
             self._live = frozenset(parsed(who))
         else:
@@ -54,22 +74,24 @@ class KafkaSide:
         self.states[name] = Leadership(leader, int(values["epoch"]), parsed(values["isr"]), 0, 0, recovering)
 
     def _request(self, kind: str, broker: int, rest: list[str]) -> Request:
-        is_new = rest[:1] == ["new"]
-        names = rest[1:] if is_new else rest
+        mark = rest[0] if rest[:1] in (["new"], ["delete"]) else ""
+        names = rest[1:] if mark else rest
         if names == ["all"]:
             hosted = kind == LEADER_AND_ISR
-            names = [n for n in self.states if not hosted or broker in self._replicas(n)]
-        entries = {name: self._entry(kind, name, is_new) for name in names}
+            names = [n for n in self.states if not hosted or broker in self._assignment(n).replicas]
+        entries = {name: self._entry(kind, name, mark) for name in names}
         return Request(kind, entries, self._registered if kind == UPDATE_METADATA else ())
 
-    def _entry(self, kind: str, name: str, is_new: bool) -> Entry:
-        held, replicas = self.states[name], self._replicas(name)
+    def _entry(self, kind: str, name: str, mark: str) -> Entry:
+        held, assigned = self.states[name], self._assignment(name)
         if kind == STOP_REPLICA:
-            return Entry(epoch=held.leader_epoch)
+            return Entry(epoch=held.leader_epoch, delete=mark == "delete")
         if kind == LEADER_AND_ISR:
-            return Entry.of(held, replicas, is_new=is_new)
-        offline = tuple(r for r in replicas if r not in self._live)
-        return Entry(held.leader, held.leader_epoch, held.isr, replicas, offline)
+            return Entry.of(held, assigned, is_new=mark == "new")
+        return Entry.told(held, assigned, tuple(r for r in assigned.replicas if r not in self._live))
+
+    def _assignment(self, name: str) -> Assignment:
+        return self._memory.get(name) or self._created(name)
 
     def _send(self, broker: int, request: Request) -> None:
         self.sent[broker][request.live_list_only] += 1

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from state_machines.audience import Audience
 from state_machines.cluster import Cluster, leadership_of
-from state_machines.decision import Change, Decision, Refusal, Transition
+from state_machines.decision import Change, Decision, Refusal, TopicChange, Transition
 from state_machines.draft import Decide, Draft
-from state_machines.types import Broker, Leadership, TopicAssignment
+from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
 from tests.core.model import NaiveZooKeeper
-from tests.stories.brokers import Entry, NaiveBroker, parsed
+from tests.stories.brokers import Entry, NaiveBroker, parsed, shown
 from tests.stories.post import lines, post
 
 ROUNDS_MAX = 3
@@ -44,10 +46,10 @@ class Office:
         self._zxid += 1
         return self._zxid
 
-    def replicas(self, name: str) -> tuple[int, ...]:
-        """Assignment of a partition."""
+    def assignment(self, name: str) -> Assignment:
+        """What the topic znode says of a partition."""
         topic, partition = split(name)
-        return self.assigned[topic].partitions[partition].replicas
+        return self.assigned[topic].partitions[partition]
 
     def allows_unclean(self, topic: int) -> bool:
         """Whether the topic with that index allows unclean elections."""
@@ -99,6 +101,17 @@ class Office:
             for i in sorted(only):
                 self.reread(i)
         raise AssertionError("the conflicts of a story come to an end")
+
+    def rewrite(self, changes: Iterable[TopicChange]) -> None:
+        """Topic znodes are rewritten, and observed as they are then."""
+        for change in changes:
+            known = self.assigned[change.topic]
+            assert known.version == change.version, "nobody else rewrites the topic znodes of a story"
+            partitions = {**known.partitions, **change.partitions}
+            self.assigned[change.topic] = replace(known, partitions=partitions, version=known.version + 1)
+            said = "; ".join(f"{change.topic}-{p} {shown(a)}" for p, a in change.partitions.items())
+            self.out.append(f"topic {said} ({change.why})")
+            self.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
 
     def _commit(self, decision: Decision) -> set[int]:
         """Returns the rows whose outcome is a conflict or unknown."""
@@ -180,4 +193,4 @@ def split(name: str) -> tuple[str, int]:
 
 
 def _shown(held: Leadership) -> str:
-    return f"{Entry.of(held, ())} version {held.version}"
+    return f"{Entry.of(held, Assignment(()))} version {held.version}"

@@ -77,8 +77,9 @@ def _metadata(audience: Audience, outbox: Outbox, rows: Iterable[int]) -> Reques
     entries = {}
     for i in rows:
         row = audience.view.rows[i]
-        offline = audience.view.offline_replicas(i)
-        entries[_name(audience, i)] = Entry(row.leader, row.leader_epoch, row.isr, row.assignment.replicas, offline)
+        held = leadership_of(row)
+        assert held is not None, "a partition without a leadership is told to nobody"
+        entries[_name(audience, i)] = Entry.told(held, row.assignment, audience.view.offline_replicas(i))
     return Request(UPDATE_METADATA, entries, tuple(sorted(audience.view.brokers)))
 
 
@@ -86,7 +87,7 @@ def _order(audience: Audience, i: int, is_new: bool) -> Entry:
     row: PartitionRow = audience.view.rows[i]
     held = leadership_of(row)
     assert held is not None, "a partition without a leadership is told to nobody"
-    return Entry.of(held, row.assignment.replicas, is_new=is_new)
+    return Entry.of(held, row.assignment, is_new=is_new)
 
 
 def _name(audience: Audience, i: int) -> str:

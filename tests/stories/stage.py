@@ -18,13 +18,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from state_machines.alter_partition import IsrRequest, alter_partitions, judge
 from state_machines.broker_change import broker_death, broker_return
 from state_machines.controlled_shutdown import controlled_shutdown, remaining
 from state_machines.failover import failover
+from state_machines.reassignment import Asked, NotReassigned, due, final_rewrites, reassign, rewrites, waiting_for
+from state_machines.reassignment import judge as judge_reassignment
 from state_machines.topic_change import new_partitions
 from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import broker, check_model
@@ -34,6 +36,10 @@ from tests.stories.office import Office, split
 
 class Stage(Office):
     """Plays the commands of one story; ``out`` holds the lines of the present step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead_before = ""
 
     def play(self, command: str) -> None:
         """One command; what it leads to is committed, applied and told before the next."""
@@ -48,6 +54,10 @@ class Stage(Office):
             "topic": self.topic,
             "expand": self.expand,
             "shutdown": self.shutdown,
+            "reassign": self.reassign,
+            "reassign-by-znode": self.reassign_by_znode,
+            "cancel": self.cancel,
+            "dies-before": self.dies_before,
             "alter": self.alter,
             "leader-writes": self.leader_writes,
             "notify": self.notify,
@@ -104,6 +114,8 @@ class Stage(Office):
         """A new term: everything is read, decided, and told to everybody."""
         self.load(self.cluster.epoch + 1)
         self.carry_out(partial(failover, unclean=self.allows_unclean))
+        self.dead_before = ""
+        self.go_on(sorted(self.cluster.reassigning), again=True)
         self.tell_brokers()
         self.snapshot(self.registered)
 
@@ -134,6 +146,7 @@ class Stage(Office):
         if back or bounced:
             self.snapshot((*back, *bounced))
             self.carry_out(partial(broker_return, returned=(*back, *bounced), unclean=self.allows_unclean))
+            self.go_on(waiting_for(self.cluster, (*back, *bounced)), again=True)
 
     def topic(self, topic: str, *replicas: str) -> None:
         """A topic znode appeared."""
@@ -169,11 +182,51 @@ class Stage(Office):
         answer = judge(self.cluster, asked)
         assert answer is not None, "what was to be written is written by now"
         self.out.append(f"answer: {answer.name}")
+        self.go_on(due(self.cluster, [self.row(name)]))
 
     def notify(self, *names: str) -> None:
         """ISR change notifications name these partitions."""
         for name in names:
             self.reread(self.row(name))
+        self.go_on(due(self.cluster, map(self.row, names)))
+
+    # -- reassignment
+
+    def reassign(self, *words: str) -> None:
+        """AlterPartitionReassignments: partitions, each with its target."""
+        self._reassign({name: parsed(target) for name, target in zip(words[::2], words[1::2], strict=True)})
+
+    def reassign_by_znode(self, *words: str) -> None:
+        """The same by /admin/reassign_partitions."""
+        targets = {name: parsed(target) for name, target in zip(words[::2], words[1::2], strict=True)}
+        self._reassign(targets, live_only=False)
+
+    def cancel(self, *names: str) -> None:
+        """AlterPartitionReassignments without targets."""
+        self._reassign(dict.fromkeys(names))
+
+    def _reassign(self, targets: Mapping[str, tuple[int, ...] | None], *, live_only: bool = True) -> None:
+        wanted: dict[int, Assignment] = {}
+        for name, target in targets.items():
+            row = self.cluster.find(*split(name))
+            found = judge_reassignment(self.cluster, Asked(row, target), live_only=live_only)
+            if isinstance(found, NotReassigned):
+                self.out.append(f"answer {name}: {found.error.name}, {found.why}")
+            else:
+                wanted[self.row(name)] = found
+        self.rewrite(rewrites(self.cluster, wanted))
+        self.go_on(list(wanted), again=True)
+
+    def go_on(self, rows: list[int], *, again: bool = False) -> None:
+        """Reassignments go on: states, what is to be told of them, and the topic znodes of those that are complete."""
+        if rows and self.dead_before != "states":
+            self.carry_out(partial(reassign, rows=rows, again=again))
+        if rows and not self.dead_before:
+            self.rewrite(final_rewrites(self.cluster, rows))
+
+    def dies_before(self, step: str) -> None:
+        """The controller dies in the next reassignment, before it writes ``states`` or the ``final`` topic znode."""
+        self.dead_before = step
 
     def next_write(self, name: str, *trouble: str) -> None:
         """What befalls the next write to a state znode."""

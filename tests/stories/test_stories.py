@@ -1,10 +1,10 @@
 """Golden stories: what this controller does, to the letter, and that it comes to what Kafka's controller does.
 
-The rule, after every step: the state znodes have the same content (not the same versions: several writes of Kafka's
-are one here); each broker was last told, and heeded, the same about each partition and the live list; and no broker
-got more requests with partitions than from Kafka's controller. A live list alone, which Kafka sends with every
-UpdateMetadata, goes to a broker at most once more per step; and a broker that just joined may hear once more of what
-was decided for it at once, because the full state that it gets names it again.
+The rule, after every step: the topic znodes have the same content, and so have the state znodes (not the same
+versions: several writes of Kafka's are one here); each broker was last told, and heeded, the same about each partition
+and the live list; and no broker got more requests with partitions than from Kafka's controller. A live list alone,
+which Kafka sends with every UpdateMetadata, goes to a broker at most once more per step; and a broker that just joined
+may hear once more of what was decided for it at once, because the full state that it gets names it again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from state_machines.types import Broker, Leadership
-from tests.stories.brokers import LEADER_AND_ISR, UPDATE_METADATA, Entry, NaiveBroker, Request, differences
+from state_machines.types import Assignment, Broker, Leadership
+from tests.stories.brokers import LEADER_AND_ISR, UPDATE_METADATA, Entry, NaiveBroker, Request, differences, shown
 from tests.stories.kafka import KafkaSide
 from tests.stories.script import Story
 from tests.stories.stage import Stage
@@ -29,13 +29,17 @@ class Play:
 
     def __init__(self) -> None:
         self.stage = Stage()
-        self.kafka = KafkaSide(self.stage.replicas)
+        self.kafka = KafkaSide(self._created)
         self._lives: dict[int, Broker] = {}
+        self._first: dict[str, Assignment] = {}
 
     def step(self, commands: list[str], kafka: list[list[str]]) -> list[str]:
         """Plays one step and returns its output; fails where the rule is broken."""
         self.stage.begin()
         self._lives = dict(self.stage.registered)
+        for topic, found in self.stage.assigned.items():
+            for partition, assignment in found.partitions.items():
+                self._first.setdefault(f"{topic}-{partition}", assignment)
         for command in commands:
             self.stage.play(command)
         if "running" in commands:
@@ -46,6 +50,9 @@ class Play:
         broken = self.compare()
         assert not broken, "\n".join([f"after {commands}:", *broken, *self.stage.out])
         return self.stage.out
+
+    def _created(self, name: str) -> Assignment:
+        return self._first.setdefault(name, self.stage.assignment(name))
 
     def _same_start(self) -> None:
         """Kafka's side begins with what the cluster holds and its brokers know."""
@@ -67,6 +74,10 @@ class Play:
         ours = {f"{t}-{p}": content(held) for (t, p), held in self.stage.zookeeper.states.items()}
         kafkas = {name: content(held) for name, held in self.kafka.states.items() if name in ours}
         broken = [f"znode of {n}: {ours[n]}, under Kafka {kafkas.get(n)}" for n in ours if ours[n] != kafkas.get(n)]
+        for name, first in self._first.items():
+            written, kafkas_own = self.stage.assignment(name), self.kafka.assigned.get(name, first)
+            if written != kafkas_own:
+                broken.append(f"topic znode of {name}: {shown(written)}, under Kafka {shown(kafkas_own)}")
         for broker_id, broker in self.stage.brokers.items():
             broken += differences(broker, self.kafka.brokers[broker_id])
             sent, allowed = self.stage.sent[broker_id], self.kafka.sent[broker_id]

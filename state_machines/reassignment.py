@@ -1,0 +1,273 @@
+"""Reassignment of partitions (S4-50..S4-64, S4-69, S4-84; KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
+
+The topic znode is the only truth of a reassignment: it holds origin and target together until everything else is done.
+Each step is over all partitions at once; between two of them ZooKeeper has what the next relies on:
+
+1. :func:`judge` what is asked for, :func:`rewrites`: one conditional rewrite per topic (adding and removing replicas).
+2. :meth:`Cluster.observe_assignments`: the rewrites that were applied, or what was read back instead.
+3. :func:`reassign`: rows whose target is in sync are completed, the others begin. Of those that began already, again
+   with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with all
+   of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
+4. Once replicas were told to stop: :func:`final_rewrites` of the rows that are complete, observed as in 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.decision import ReplicaMove, TopicChange
+from state_machines.draft import Draft
+from state_machines.partition import PartitionStateMachine
+from state_machines.replica import ReplicaStateMachine
+from state_machines.selectors import NoLeader
+from state_machines.types import Assignment, PartitionState, ReplicaState
+
+ASKED: Final = "reassignment asked for"
+BEGUN: Final = "reassignment begins: added replicas follow the leader"
+COMPLETED: Final = "reassignment complete: the target replicas are in sync"
+REMOVED: Final = "reassignment: it is no replica any more"
+FINISHED: Final = "reassignment finished"
+
+EMPTY: Final = "the list of replicas is empty"
+TWICE: Final = "a replica is named twice"
+NEGATIVE: Final = "a broker id is negative"
+NOT_LIVE: Final = "an added replica's broker is not live: start it first"
+A_DAEMON: Final = "an added replica is a controller daemon, which hosts no replica"
+UNKNOWN: Final = "the partition does not exist, or its topic is being deleted"
+NOT_REASSIGNED: Final = "no reassignment of the partition is in progress"
+LAST_IN_SYNC: Final = "no replica that stays is in sync: wait until one has caught up"
+WAITS: Final = "REASSIGNED"
+"""Target of refusals of what waits for a live leader among the replicas that stay."""
+
+
+class ReassignError(IntEnum):
+    """Kafka error codes that a partition of an AlterPartitionReassignments request can get."""
+
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_REPLICA_ASSIGNMENT = 39
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+
+
+class Asked(Struct, frozen=True, gc=False):
+    """A target for one partition; None cancels. ``row`` is None where the partition is unknown."""
+
+    row: int | None
+    target: tuple[int, ...] | None
+
+
+class NotReassigned(Struct, frozen=True, gc=False):
+    """Why a partition is not reassigned."""
+
+    error: ReassignError
+    why: str
+
+
+def judge(
+    cluster: Cluster, asked: Asked, daemons: Collection[int] = (), *, live_only: bool = True
+) -> Assignment | NotReassigned:
+    """The assignment that the topic znode gets, or the error, in Kafka's order of checks.
+
+    ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later.
+    What would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good copy).
+    """
+    current = None if asked.row is None else standing(cluster, asked.row)
+    if (target := asked.target) is not None:
+        added = (current or Assignment(())).reassigned_to(target).adding
+        if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
+            return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, why)
+    elif current is None or not current.moving:
+        return NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
+    if current is None or asked.row is None:
+        return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    wanted = current.reassigned_to(current.origin if target is None else target)
+    if not _in_sync(cluster.rows[asked.row].isr, wanted):
+        return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, LAST_IN_SYNC)
+    return wanted
+
+
+def _unsound(
+    cluster: Cluster, target: tuple[int, ...], added: tuple[int, ...], daemons: Collection[int], *, live_only: bool
+) -> str | None:
+    if not target:
+        return EMPTY
+    if len(set(target)) != len(target):
+        return TWICE
+    if min(target) < 0:
+        return NEGATIVE
+    if any(broker in daemons for broker in added):
+        return A_DAEMON
+    return NOT_LIVE if live_only and any(broker not in cluster.live for broker in added) else None
+
+
+def standing(cluster: Cluster, i: int) -> Assignment | None:
+    """The assignment that a request is about: what the topic znode says, or the target once only that is behind.
+
+    None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
+    """
+    row = cluster.rows[i]
+    if row.state is PartitionState.NON_EXISTENT:
+        return None
+    return row.assignment if is_complete(cluster, i) else cluster.reassigning.get(i, row.assignment)
+
+
+def is_complete(cluster: Cluster, i: int) -> bool:
+    """Whether nothing is missing but the final rewrite of the topic znode."""
+    written = cluster.reassigning.get(i)
+    return written is not None and written.moving and cluster.rows[i].assignment == Assignment(written.target)
+
+
+def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKED) -> list[TopicChange]:
+    """Step 1: one rewrite for each topic whose znode says otherwise so far. ``wanted`` by row."""
+    partitions: dict[int, dict[int, Assignment]] = {}
+    for i, assignment in wanted.items():
+        row = cluster.rows[i]
+        if cluster.reassigning.get(i, row.assignment) != assignment:
+            partitions.setdefault(row.topic, {})[row.partition] = assignment
+    topics = cluster.topics
+    return [TopicChange(topics[t].name, topics[t].version, found, None, why) for t, found in partitions.items()]
+
+
+def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:
+    """Step 4: those of ``rows`` that are complete (S4-60)."""
+    wanted = {i: cluster.rows[i].assignment for i in rows if is_complete(cluster, i)}
+    return rewrites(cluster, wanted, FINISHED)
+
+
+def due(cluster: Cluster, rows: Iterable[int]) -> list[int]:
+    """Those of ``rows`` that :func:`reassign` would do something about by now."""
+    return [i for i in rows if i in cluster.reassigning and not is_complete(cluster, i) and _is_due(cluster, i)]
+
+
+def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
+    """Rows whose reassignment goes on when ``brokers`` return: they are in the target (S4-50)."""
+    return [i for i, written in cluster.reassigning.items() if not set(brokers).isdisjoint(written.target)]
+
+
+def in_progress(cluster: Cluster) -> dict[int, Assignment]:
+    """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
+    return {i: written for i, written in cluster.reassigning.items() if written.moving}
+
+
+def _is_due(cluster: Cluster, i: int) -> bool:
+    row, written = cluster.rows[i], cluster.reassigning[i]
+    return row.assignment != written or set(written.target) <= set(row.isr)
+
+
+def _in_sync(isr: tuple[int, ...], wanted: Assignment) -> bool:
+    return not isr or any(r in wanted.replicas for r in isr)
+
+
+class _Steps:
+    """What one decision does to rows, by kind: drawn for all of them together."""
+
+    def __init__(self) -> None:
+        self.unstarted: list[int] = []
+        self.elected: list[int] = []
+        self.renewed: list[int] = []
+        self.caught_up: list[tuple[int, int]] = []
+        self.added: list[tuple[int, int]] = []
+        self.told_again: list[tuple[int, int]] = []
+        self.removed: dict[int, list[int]] = {}
+
+
+def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
+    """Step 3. Rows for which it is too early to complete or to begin are left as they are.
+
+    All drawings of a row are one write: its leader epoch moves as often as with Kafka's controller.
+    """
+    cluster, begun, completed = draft.cluster, _Steps(), _Steps()
+    for i in rows:
+        written = cluster.reassigning.get(i)
+        if written is None or not draft.covers(i) or is_complete(cluster, i):
+            continue
+        if not written.moving or set(written.target) <= set(draft.row(i).isr):
+            _complete(draft, i, written, completed)
+        elif again or draft.row(i).assignment != written:
+            _begin(draft, i, written, begun)
+    _draw(draft, begun, BEGUN)
+    _draw(draft, completed, COMPLETED)
+
+
+def _begin(draft: Draft, i: int, written: Assignment, steps: _Steps) -> None:
+    """A: origin and target hear the new assignment, the added replicas as new ones (S4-51..S4-53)."""
+    if not _settle_leader(draft, i, written, steps):
+        return
+    for broker in written.adding:
+        known = draft.replica(i, broker)
+        if known is ReplicaState.NON_EXISTENT:
+            steps.added.append((i, broker))
+        elif known is not ReplicaState.OFFLINE:
+            steps.told_again.append((i, broker))
+    _reassigned(draft, i, written, BEGUN, steps)
+
+
+def _complete(draft: Draft, i: int, written: Assignment, steps: _Steps) -> None:
+    """B: the target alone, led by one of it; the others are stopped and deleted (S4-55..S4-59)."""
+    target = Assignment(written.target)
+    if not _settle_leader(draft, i, target, steps):
+        return
+    steps.caught_up += [(i, b) for b in written.adding if draft.replica(i, b) is ReplicaState.NEW]
+    _reassigned(draft, i, target, COMPLETED, steps)
+
+
+def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> bool:
+    """Who leads once ``wanted`` is the assignment; False where that has to wait for a replica that stays.
+
+    What was cancelled waits only where a leader that lives would have to go.
+    """
+    row, cluster = draft.row(i), draft.cluster
+    if not row.has_leadership:
+        steps.unstarted.append(i)
+        return True
+    if not _in_sync(row.isr, wanted):
+        draft.refuse(i, WAITS, LAST_IN_SYNC)
+        return False
+    stays = row.leader in wanted.replicas
+    if (stays and row.leader in draft.live) or (wanted.moving and (stays or row.leader not in cluster.brokers)):
+        steps.renewed.append(i)
+        return True
+    found = selectors.reassigned(wanted.replicas, row.isr, live=draft.live)
+    if not isinstance(found, NoLeader):
+        steps.elected.append(i)
+    elif cluster.reassigning[i].moving or (row.leader in cluster.brokers and not stays):
+        draft.refuse(i, WAITS, found.why)
+        return False
+    else:
+        steps.renewed.append(i)
+    return True
+
+
+def _reassigned(draft: Draft, i: int, wanted: Assignment, why: str, steps: _Steps) -> None:
+    for broker in draft.row(i).assignment.replicas:
+        if broker not in wanted.replicas:
+            steps.removed.setdefault(broker, []).append(i)
+    draft.assign(i, wanted, why)
+
+
+def _draw(draft: Draft, steps: _Steps, why: str) -> None:
+    """In Kafka's order: leader epoch or leader, then the replicas that go, then those that come."""
+    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
+    replicas.bring_online(steps.caught_up, why)
+    for i in steps.renewed:
+        row = draft.row(i)
+        draft.lead(i, row.leader, row.isr, why, state=row.state)
+    partitions.elect(steps.elected, partial(selectors.reassigned, live=draft.live))
+    for broker, rows in sorted(steps.removed.items()):
+        replicas.take_offline(broker, rows, REMOVED)
+    gone = [(i, broker) for broker, rows in sorted(steps.removed.items()) for i in rows]
+    replicas.start_deletion(gone, REMOVED)
+    replicas.complete_deletion(gone, REMOVED)
+    replicas.forget(gone, REMOVED)
+    replicas.create(steps.added, why)
+    for i, broker in steps.told_again:
+        if draft.row(i).has_leadership:
+            draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=True))
+    partitions.elect_leaderless(steps.unstarted)
