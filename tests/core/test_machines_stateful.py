@@ -13,7 +13,6 @@ from functools import partial
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
-
 from msgspec.structs import replace
 
 from state_machines import selectors
