@@ -15,6 +15,7 @@ from brokers.wire.answers import Failure, TopicKey
 from brokers.wire.partitions import (
     NO_TOPIC,
     PartitionEncoder,
+    forgotten_head,
     grouped_body,
     head,
     metadata_tail,
@@ -22,7 +23,7 @@ from brokers.wire.partitions import (
 )
 from brokers.wire.primitives import compact_string
 from brokers.wire.versions import Ibp
-from state_machines.audience import Audience, is_told
+from state_machines.audience import Audience, is_forgotten, is_told
 from state_machines.types import PartitionRow
 
 REQUEST_ROWS_MAX: Final = 20_000
@@ -84,7 +85,7 @@ class Sealer:
     def _metadata(self, changed: Iterable[int]) -> bytes | None:
         groups: dict[int, list[bytes]] = {}
         group, topic, offline_replicas = [], NO_TOPIC, self._view.offline_replicas
-        for i, row, fields in self._told(changed):
+        for i, row, fields in self._told(changed, forgotten=True):
             if row.topic != topic:
                 group, topic = groups.setdefault(row.topic, []), row.topic
             group.append(fields + metadata_tail(offline_replicas(i)))
@@ -109,8 +110,8 @@ class Sealer:
             found += [(i, wanted[key, row.partition]) for key in keys if (key, row.partition) in wanted]
         return found
 
-    def _told(self, wanted: Iterable[int]) -> Iterator[tuple[int, PartitionRow, bytes]]:
-        """Those of the rows that brokers hear of, each with its head."""
+    def _told(self, wanted: Iterable[int], *, forgotten: bool = False) -> Iterator[tuple[int, PartitionRow, bytes]]:
+        """Those of the rows that brokers hear of, each with its head; and those that they are to forget."""
         rows, heads = self._view.rows, self._heads
         if len(heads) >= HEADS_MAX:
             heads.clear()
@@ -123,6 +124,8 @@ class Sealer:
                 fields = head(row)
                 heads[i] = row, fields
                 yield i, row, fields
+            elif forgotten and is_forgotten(row):
+                yield i, row, forgotten_head(row)
 
     def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:
         topics, encode = self._view.topics, self._encoder.topic

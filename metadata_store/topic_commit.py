@@ -68,4 +68,6 @@ def _writes(
 
 def _data(topic: TopicAssignment, change: TopicChange) -> bytes:
     topic_id = change.topic_id if change.topic_id is not None else topic.topic_id
-    return encode_topic({**topic.partitions, **change.partitions}, topic_id, topic.unknown)
+    partitions = {**topic.partitions, **change.partitions}
+    kept = {p: a for p, a in partitions.items() if p not in change.dropped} if change.dropped else partitions
+    return encode_topic(kept, topic_id, topic.unknown)

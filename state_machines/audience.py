@@ -63,6 +63,11 @@ def is_told(row: PartitionRow) -> bool:
     return row.version != NO_VERSION and row.state is not _NON_EXISTENT
 
 
+def is_forgotten(row: PartitionRow) -> bool:
+    """Whether brokers hear of a row that they are to forget it: its topic is being deleted, or was."""
+    return row.version != NO_VERSION and row.state is _NON_EXISTENT
+
+
 def replicas_hear(change: Change) -> bool:
     """Whether replicas must hear LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
 
@@ -193,6 +198,8 @@ class Audience:
                 told.append(change.entity)
                 if replicas_hear(change):
                     self._lead(change, stopped)
+            elif is_forgotten(change.after):
+                told.append(change.entity)
         self.feed.changed(told)
         for move in moves:
             if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine, Unclean, never_unclean
 from state_machines.replica import ReplicaStateMachine
-from state_machines.types import Broker
+from state_machines.types import Broker, PartitionState
 
 LEADER_DIED = "the leader's broker died"
 REPLICA_DIED = "its broker died"
@@ -49,7 +49,8 @@ def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_u
     Led is asked of every row: a znode written by hand may name a leader outside of the assignment.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
-    led = [i for i, row in enumerate(draft.rows) if row.leader in dead and row.has_leadership]
+    gone = PartitionState.NON_EXISTENT
+    led = [i for i, row in enumerate(draft.rows) if row.leader in dead and row.has_leadership and row.state is not gone]
     partitions.take_offline(led, LEADER_DIED)
     waiting = draft.cluster.leaderless.difference(led) if retry else ()
     partitions.elect_leaderless(led + sorted(waiting), unclean)

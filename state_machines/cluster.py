@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from state_machines.decision import Change, ReplicaMove
 from state_machines.directory import Directory
 from state_machines.hosting import Hosting
+from state_machines.interning import Isrs
 from state_machines.types import (
     Assignment,
     Broker,
@@ -29,9 +30,9 @@ from state_machines.types import (
 
 _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 
+_DELETED = ReplicaState.DELETION_SUCCESSFUL
+
 READ = "read from ZooKeeper"
-ISRS_SPARE: Final = 10_000
-"""Distinct ISRs that may be kept without a row, beside as many as rows have."""
 OFFLINE_SETS_MAX: Final = 65_536
 """Distinct replica sets whose offline members are remembered."""
 
@@ -62,9 +63,10 @@ class Cluster(Directory):
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.reassigning: dict[int, Assignment] = {}
         """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
+        self.deletions: set[int] = set()
+        """Topics queued for deletion; once that started their rows are NonExistent."""
         self._hosting = Hosting()
-        self._isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._isrs_needed = 0
+        self._isrs = Isrs()
         self.ended = 0
         """Rows of topics that vanished: they stay until the term ends."""
 
@@ -90,9 +92,12 @@ class Cluster(Directory):
         if self.replica_states and (state := self.replica_states.get((i, broker))) is not None:
             return state
         row = self.rows[i]
-        if row.state is _NON_EXISTENT or broker not in row.assignment.replicas:
+        deleted = row.state is _NON_EXISTENT
+        if broker not in row.assignment.replicas or (deleted and row.topic not in self.deletions):
             return ReplicaState.NON_EXISTENT
-        return ReplicaState.ONLINE if broker in self.brokers else ReplicaState.OFFLINE
+        if broker in self.brokers:
+            return ReplicaState.ONLINE
+        return ReplicaState.DELETION_INELIGIBLE if deleted else ReplicaState.OFFLINE
 
     @property
     def any_stopped(self) -> bool:
@@ -110,9 +115,9 @@ class Cluster(Directory):
         fresh = {b for b, known in self.brokers.items() if b not in brokers or brokers[b].epoch != known.epoch}
         self.brokers = dict(brokers)
         if fresh:
-            self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh}
+            self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh or s is _DELETED}
         self._set_live(self.shutting_down - fresh)
-        self._forget_isrs()
+        self._isrs.forget(self.rows)
 
     def observe_shutting_down(self, broker: int) -> None:
         """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
@@ -175,8 +180,21 @@ class Cluster(Directory):
         if assignment is not None and not assignment.moving and assignment == self.rows[i].assignment:
             del self.reassigning[i]
 
+    def observe_deletions(self, names: Iterable[str]) -> list[int]:
+        """Topics have a marker: they are queued for deletion, and stay so; returns the indexes of new ones."""
+        found = [index for name in names if (index := self.topic_index.get(name)) is not None]
+        fresh = [index for index in found if index not in self.deletions]
+        self.deletions.update(fresh)
+        return fresh
+
+    def _is_deleted(self, row: PartitionRow) -> bool:
+        return row.state is _NON_EXISTENT and row.topic in self.deletions
+
     def observe_topic_gone(self, name: str) -> list[int]:
-        """A topic znode vanished: its rows end; returns them."""
+        """A topic znode vanished: its rows end; returns them.
+
+        Rows of a topic that was being deleted keep their leadership: brokers may not have heard yet that it is gone.
+        """
         index = self.topic_index.pop(name, None)
         if index is None:
             return []
@@ -184,10 +202,12 @@ class Cluster(Directory):
         rows = list(self.topics[index].rows)
         for i in rows:
             row = self.rows[i]
-            self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
+            if not self._is_deleted(row):
+                self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
             self.reassigning.pop(i, None)
             for broker in row.assignment.replicas if self.replica_states else ():
                 self.replica_states.pop((i, broker), None)
+        self.deletions.discard(index)
         self.leaderless.difference_update(rows)
         self.ended += len(rows)
         return rows
@@ -206,7 +226,7 @@ class Cluster(Directory):
         A first state znode is told as new: it may be our own, its write applied while the reply was lost.
         """
         before = self.rows[i]
-        if found == leadership_of(before):
+        if found == leadership_of(before) or self._is_deleted(before):
             return None
         self._place(i, found)
         return Change(i, before, self.rows[i], READ, is_new=not before.has_leadership)
@@ -220,7 +240,7 @@ class Cluster(Directory):
         """
         for i in rows:
             topic = self.topics[self.rows[i].topic]
-            if self.topic_index.get(topic.name) == topic.index:
+            if self.topic_index.get(topic.name) == topic.index and not self._is_deleted(self.rows[i]):
                 self._place(i, leadership_of(self.rows[i]))
 
     def _place(self, i: int, found: Leadership | None) -> None:
@@ -237,7 +257,7 @@ class Cluster(Directory):
             _ONLINE if found.leader in self.brokers else PartitionState.OFFLINE,
             found.leader,
             found.leader_epoch,
-            self._isrs.setdefault(found.isr, found.isr),
+            self._isrs.one(found.isr),
             found.controller_epoch,
             found.version,
             found.recovering,
@@ -275,14 +295,6 @@ class Cluster(Directory):
             if self.replica_state(*key) is not move.state:
                 self.replica_states[key] = move.state
 
-    # -- interning
-
     def intern_isr(self, isr: tuple[int, ...]) -> tuple[int, ...]:
         """One tuple per distinct ISR."""
-        return self._isrs.setdefault(isr, isr)
-
-    def _forget_isrs(self) -> None:
-        """ISRs that no row has any more go once there are many: every order in which replicas came back is one."""
-        if len(self._isrs) > 2 * self._isrs_needed + ISRS_SPARE:
-            self._isrs = {row.isr: row.isr for row in self.rows}
-            self._isrs_needed = len(self._isrs)
+        return self._isrs.one(isr)

@@ -58,13 +58,17 @@ class ReplicaMove(Struct, frozen=True, gc=False):
 
 
 class TopicChange(Struct, frozen=True, gc=False):
-    """A conditional rewrite of a topic znode: new assignments by partition number and, if given, a topic id."""
+    """A conditional rewrite of a topic znode: new assignments by partition number and, if given, a topic id.
+
+    ``dropped``: partitions that are taken out.
+    """
 
     topic: str
     version: int
     partitions: dict[int, Assignment]
     topic_id: bytes | None
     why: str
+    dropped: tuple[int, ...] = ()
 
 
 class Transition(NamedTuple):

@@ -85,14 +85,15 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
     def elect_leaderless(self, entities: Iterable[int], unclean: Unclean = never_unclean) -> list[int]:
         """triggerOnline (S4-45, S4-49, S4-68): New by the initial rule, Offline by the offline selector.
 
-        Those that are Online have what they need and are passed over.
+        Those that are Online have what they need and are passed over, and so are those of topics to be deleted.
         """
         new: list[int] = []
         clean: list[int] = []
         dirty: list[int] = []
+        deletions = self.draft.cluster.deletions
         for i in entities:
             row = self.draft.row(i)
-            if row.state is not ONLINE:
+            if row.state is not ONLINE and row.topic not in deletions:
                 (new if row.state is NEW else dirty if unclean(row.topic) else clean).append(i)
         live = self.draft.live
         failed = self.elect(new, partial(selectors.initial, live=live))

@@ -113,7 +113,7 @@ def standing(cluster: Cluster, i: int) -> Assignment | None:
     None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
     """
     row = cluster.rows[i]
-    if row.state is PartitionState.NON_EXISTENT:
+    if row.state is PartitionState.NON_EXISTENT or row.topic in cluster.deletions:
         return None
     return row.assignment if is_complete(cluster, i) else cluster.reassigning.get(i, row.assignment)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from state_machines.decision import ReplicaMove, Transition
 from state_machines.table import StateMachine
-from state_machines.types import NO_LEADER, ReplicaState
+from state_machines.types import NO_LEADER, PartitionState, ReplicaState
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -78,6 +78,8 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
             row = draft.row(i)
             if registered:
                 draft.move_replica(ReplicaMove(i, broker, OFFLINE, why, stop=True))
+            if row.state is PartitionState.NON_EXISTENT:  # its topic is being deleted, with its state znode
+                continue
             told.append(i)
             isr = row.isr
             if not row.has_leadership or broker not in isr:

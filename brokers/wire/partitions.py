@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, ZERO_ID, compact_string, varint
 from brokers.wire.versions import Ibp
-from state_machines.types import PartitionRow, PartitionState, Topic
+from state_machines.types import LEADER_DURING_DELETE, PartitionRow, PartitionState, Topic
 
 NO_EPOCH: Final = -1
 """Leader epoch in StopReplica that skips the check (``LeaderAndIsr.NoEpoch``)."""
@@ -67,6 +67,12 @@ def head(row: PartitionRow) -> bytes:
     """Partition, controller epoch, leader, leader epoch, ISR, partition epoch, replicas."""
     pack, isr, replicas = _shapes[row.isr, row.assignment.replicas]
     return pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
+
+
+def forgotten_head(row: PartitionRow) -> bytes:
+    """The head in UpdateMetadata of a partition that brokers are to forget; Kafka keeps the ISR in it."""
+    pack, isr, replicas = _shapes[row.isr, row.assignment.replicas]
+    return pack(row.partition, row.controller_epoch, LEADER_DURING_DELETE, 0, isr, 0, replicas)
 
 
 def id_array(ids: Iterable[int]) -> bytes:

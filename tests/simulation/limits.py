@@ -92,7 +92,7 @@ def _targets(limits: Limits) -> dict[str, Any]:
         "brokers.sealing.REQUEST_ROWS_MAX": limits.rows,
         "brokers.channel.REQUEST_ROWS_MAX": limits.rows,
         "brokers.sealing.HEADS_MAX": limits.heads,
-        "state_machines.cluster.ISRS_SPARE": limits.ended,
+        "state_machines.interning.ISRS_SPARE": limits.ended,
         "brokers.delivery.Snapshots": partial(_snapshots, limits),
         "controller.handlers.failover.FIRST_TOPICS": limits.first,
         "controller.handlers.failover.TURN_ROWS": limits.loaded,

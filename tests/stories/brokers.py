@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from state_machines.types import NO_LEADER, Assignment, Leadership
+from state_machines.types import LEADER_DURING_DELETE, NO_LEADER, Assignment, Leadership
 
 LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA = "LeaderAndIsr", "UpdateMetadata", "StopReplica"
 
@@ -45,11 +45,18 @@ class Entry(Struct, frozen=True):
         )
 
     @staticmethod
+    def forgotten() -> Entry:
+        """As UpdateMetadata names what is being deleted."""
+        return Entry(LEADER_DURING_DELETE)
+
+    @staticmethod
     def told(held: Leadership, assigned: Assignment, offline: tuple[int, ...]) -> Entry:
         """As UpdateMetadata names it."""
         return Entry(held.leader, held.leader_epoch, held.isr, assigned.replicas, offline=offline)
 
     def __str__(self) -> str:
+        if self.leader == LEADER_DURING_DELETE:
+            return "forgotten"
         leader = "none" if self.leader == NO_LEADER else str(self.leader)
         marks = [word for word in ("recovering", "is_new") if getattr(self, word)]
         text = f"leader {leader} epoch {self.epoch} isr {ids(self.isr)}{''.join(' ' + m for m in marks)}"
@@ -93,10 +100,12 @@ class NaiveBroker:
         if request.kind == UPDATE_METADATA:
             self.live = request.live
             self.metadata.update(request.entries)
+            for name in [name for name, entry in request.entries.items() if entry.leader == LEADER_DURING_DELETE]:
+                del self.metadata[name]
         for name, entry in request.entries.items():
             if request.kind == LEADER_AND_ISR:
                 self._order(name, entry)
-            elif request.kind == STOP_REPLICA and entry.epoch >= self._epochs.get(name, 0):
+            elif request.kind == STOP_REPLICA and (entry.epoch < 0 or entry.epoch >= self._epochs.get(name, 0)):
                 self.orders[name] = STOP_REPLICA, Entry(delete=entry.delete)
 
     def _order(self, name: str, entry: Entry) -> None:

@@ -7,6 +7,8 @@
 ``L 1 all``                                            one LeaderAndIsr with all that the broker hosts
 ``S 1 t-1`` / ``S 1 delete t-1``                       one StopReplica without, or with, deletion
 ``T t-0 2,3,1 adding 3 removing 1``                    the topic znode has this assignment, and so has the memory
+``U 1,2 forget t-0``                                   one UpdateMetadata that has them forget the partition
+``D t``                                                the znodes of the topic are deleted
 ``A t-0 2,3``                                          the memory alone has this assignment
 ``live 2,3``                                           from here on these are live (during a bounce)
 ====================================================== ======================================================
@@ -39,6 +41,7 @@ class KafkaSide:
     def __init__(self, created: Callable[[str], Assignment]) -> None:
         self.states: dict[str, Leadership] = {}
         self.assigned: dict[str, Assignment] = {}
+        self.deleted: set[str] = set()
         self.brokers: dict[int, NaiveBroker] = {}
         self.sent: dict[int, Counter[bool]] = {}
         self._created = created
@@ -60,6 +63,9 @@ class KafkaSide:
             self._memory[who] = read(rest)
             if verb == "T":
                 self.assigned[who] = self._memory[who]
+        elif verb == "D":
+            self.states = {name: held for name, held in self.states.items() if name.rpartition("-")[0] != who}
+            self.deleted.add(who)
         elif verb == "live":
             self._live = frozenset(parsed(who))
         else:
@@ -74,7 +80,7 @@ class KafkaSide:
         self.states[name] = Leadership(leader, int(values["epoch"]), parsed(values["isr"]), 0, 0, recovering)
 
     def _request(self, kind: str, broker: int, rest: list[str]) -> Request:
-        mark = rest[0] if rest[:1] in (["new"], ["delete"]) else ""
+        mark = rest[0] if rest[:1] in (["new"], ["delete"], ["forget"]) else ""
         names = rest[1:] if mark else rest
         if names == ["all"]:
             hosted = kind == LEADER_AND_ISR
@@ -83,6 +89,8 @@ class KafkaSide:
         return Request(kind, entries, self._registered if kind == UPDATE_METADATA else ())
 
     def _entry(self, kind: str, name: str, mark: str) -> Entry:
+        if mark == "forget":
+            return Entry.forgotten()
         held, assigned = self.states[name], self._assignment(name)
         if kind == STOP_REPLICA:
             return Entry(epoch=held.leader_epoch, delete=mark == "delete")

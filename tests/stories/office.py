@@ -13,7 +13,7 @@ from state_machines.decision import Change, Decision, Refusal, TopicChange, Tran
 from state_machines.draft import Decide, Draft
 from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
 from tests.core.model import NaiveZooKeeper
-from tests.stories.brokers import Entry, NaiveBroker, parsed, shown
+from tests.stories.brokers import STOP_REPLICA, Entry, NaiveBroker, parsed, shown
 from tests.stories.post import lines, post
 
 ROUNDS_MAX = 3
@@ -34,6 +34,8 @@ class Office:
         self.unclean: set[str] = set()
         self.unobserved: set[tuple[str, int]] = set()
         self.trouble: dict[str, tuple[str, ...]] = {}
+        self.markers: set[str] = set()
+        self.asked_to_delete: dict[int, list[str]] = {}
         self._zxid = 100
 
     def begin(self) -> None:
@@ -165,6 +167,9 @@ class Office:
         sent = list(post(self.audience))
         for _, broker_id, request in sent:
             self.brokers[broker_id].take(request)
+            if request.kind == STOP_REPLICA:
+                deleted = [name for name, entry in request.entries.items() if entry.delete]
+                self.asked_to_delete.setdefault(broker_id, []).extend(deleted)
             self.sent.setdefault(broker_id, Counter())[request.live_list_only] += 1
         self.out += lines(sent)
 

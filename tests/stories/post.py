@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from state_machines.audience import Audience, Outbox, is_told
+from state_machines.audience import Audience, Outbox, is_forgotten, is_told
 from state_machines.cluster import leadership_of
 from state_machines.types import PartitionRow
 from tests.stories.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Entry, Request, ids
 
 EVERYTHING = sys.maxsize
+EPOCH_DURING_DELETE = -2
 RANKS = ["live list", LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA]
 
 
@@ -44,14 +45,15 @@ def _seal(audience: Audience, outbox: Outbox) -> Iterator[Request]:
     if leads:
         yield Request(LEADER_AND_ISR, {_name(audience, i): _order(audience, i, leads[i]) for i in leads})
     rows, reached = audience.feed.since(outbox.position, audience.feed.number, EVERYTHING)
-    told = [i for i in rows if is_told(audience.view.rows[i])]
+    told = [i for i in rows if is_told(audience.view.rows[i]) or is_forgotten(audience.view.rows[i])]
     if told:
         yield _metadata(audience, outbox, told)
     else:
         yield from _live_list(audience, outbox)
     outbox.position = reached
     if stops:
-        epochs = {i: audience.view.rows[i].leader_epoch for i in stops}
+        held = {i: audience.view.rows[i] for i in stops}
+        epochs = {i: EPOCH_DURING_DELETE if is_forgotten(row) else row.leader_epoch for i, row in held.items()}
         yield Request(STOP_REPLICA, {_name(audience, i): Entry(epoch=epochs[i], delete=stops[i]) for i in stops})
 
 
@@ -79,7 +81,8 @@ def _metadata(audience: Audience, outbox: Outbox, rows: Iterable[int]) -> Reques
         row = audience.view.rows[i]
         held = leadership_of(row)
         assert held is not None, "a partition without a leadership is told to nobody"
-        entries[_name(audience, i)] = Entry.told(held, row.assignment, audience.view.offline_replicas(i))
+        told = Entry.told(held, row.assignment, audience.view.offline_replicas(i))
+        entries[_name(audience, i)] = Entry.forgotten() if is_forgotten(row) else told
     return Request(UPDATE_METADATA, entries, tuple(sorted(audience.view.brokers)))
 
 

@@ -21,16 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from state_machines.alter_partition import IsrRequest, alter_partitions, judge
 from state_machines.broker_change import broker_death, broker_return
 from state_machines.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.deletion import advance, answered, finished, restored, sort_markers
 from state_machines.failover import failover
 from state_machines.reassignment import Asked, NotReassigned, due, final_rewrites, reassign, rewrites, waiting_for
 from state_machines.reassignment import judge as judge_reassignment
 from state_machines.topic_change import new_partitions
 from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import broker, check_model
-from tests.stories.brokers import NaiveBroker, parsed
+from tests.stories.brokers import NaiveBroker, ids, parsed
 from tests.stories.office import Office, split
 
 
@@ -58,6 +61,10 @@ class Stage(Office):
             "reassign-by-znode": self.reassign_by_znode,
             "cancel": self.cancel,
             "dies-before": self.dies_before,
+            "delete": self.delete,
+            "deleted": self.deleted,
+            "not-deleted": self.not_deleted,
+            "expand-deleted": self.expand_deleted,
             "alter": self.alter,
             "leader-writes": self.leader_writes,
             "notify": self.notify,
@@ -116,6 +123,7 @@ class Stage(Office):
         self.carry_out(partial(failover, unclean=self.allows_unclean))
         self.dead_before = ""
         self.go_on(sorted(self.cluster.reassigning), again=True)
+        self.delete_queued(retry=True)
         self.tell_brokers()
         self.snapshot(self.registered)
 
@@ -147,6 +155,7 @@ class Stage(Office):
             self.snapshot((*back, *bounced))
             self.carry_out(partial(broker_return, returned=(*back, *bounced), unclean=self.allows_unclean))
             self.go_on(waiting_for(self.cluster, (*back, *bounced)), again=True)
+            self.delete_queued(retry=True)
 
     def topic(self, topic: str, *replicas: str) -> None:
         """A topic znode appeared."""
@@ -223,6 +232,8 @@ class Stage(Office):
             self.carry_out(partial(reassign, rows=rows, again=again))
         if rows and not self.dead_before:
             self.rewrite(final_rewrites(self.cluster, rows))
+        if rows:
+            self.delete_queued(retry=True)
 
     def dies_before(self, step: str) -> None:
         """The controller dies in the next reassignment, before it writes ``states`` or the ``final`` topic znode."""
@@ -235,3 +246,49 @@ class Stage(Office):
     def allow_unclean(self, topic: str) -> None:
         """The topic's configuration allows unclean elections."""
         self.unclean.add(topic)
+
+    # -- deletion
+
+    def delete(self, *topics: str) -> None:
+        """Markers of topics appeared."""
+        self.markers.update(topics)
+        self.delete_queued()
+
+    def delete_queued(self, *, retry: bool = False) -> None:
+        """What has a marker is queued, and started where it may be; markers of unknown topics go."""
+        found = sort_markers(self.cluster, self.markers, enabled=True)
+        self.markers.difference_update(found.removed)
+        self.out += [f"marker of {topic} removed" for topic in found.removed]
+        self.cluster.observe_deletions(found.queued)
+        if self.cluster.deletions:
+            self.carry_out(partial(advance, topics=sorted(self.cluster.deletions), retry=retry))
+
+    def deleted(self, *brokers: str) -> None:
+        """Brokers answer that they deleted what they were asked to delete."""
+        for broker_id in map(int, brokers):
+            self._answered(broker_id, [])
+
+    def not_deleted(self, broker_id: str, *names: str) -> None:
+        """A broker answers with an error for these partitions; without names it refuses the request as a whole."""
+        self._answered(int(broker_id), list(names) or self.asked_to_delete[int(broker_id)])
+
+    def _answered(self, broker_id: int, failed: list[str]) -> None:
+        asked = [self.row(name) for name in self.asked_to_delete.pop(broker_id)]
+        self.carry_out(partial(answered, broker=broker_id, deleted=asked, failed=list(map(self.row, failed))))
+        for index in finished(self.cluster, sorted(self.cluster.deletions)):
+            topic = self.cluster.topics[index].name
+            self.zookeeper.states = {key: held for key, held in self.zookeeper.states.items() if key[0] != topic}
+            del self.assigned[topic]
+            self.markers.discard(topic)
+            self.cluster.observe_topic_gone(topic)
+            self.out.append(f"znodes of {topic} deleted")
+
+    def expand_deleted(self, topic: str, *replicas: str) -> None:
+        """Somebody adds partitions to a topic that is being deleted."""
+        known = self.assigned[topic]
+        first = len(known.partitions)
+        self.assign(topic, {first + n: parsed(r) for n, r in enumerate(replicas)})
+        change = restored(self.cluster, self.assigned[topic])
+        assert change is not None
+        self.assigned[topic] = replace(known, version=change.version + 1)
+        self.out.append(f"topic {topic} without {ids(change.dropped)} ({change.why})")
