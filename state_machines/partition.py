@@ -85,15 +85,16 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
     def elect_leaderless(self, entities: Iterable[int], unclean: Unclean = never_unclean) -> list[int]:
         """triggerOnline (S4-45, S4-49, S4-68): New by the initial rule, Offline by the offline selector.
 
-        Those that are Online have what they need and are passed over, and so are those of topics to be deleted.
+        Those that are Online have what they need and are passed over; so are those of topics to be deleted, unless a
+        reassignment must come to its end before that.
         """
         new: list[int] = []
         clean: list[int] = []
         dirty: list[int] = []
-        deletions = self.draft.cluster.deletions
+        deletions, reassigning = self.draft.cluster.deletions, self.draft.cluster.reassigning
         for i in entities:
             row = self.draft.row(i)
-            if row.state is not ONLINE and row.topic not in deletions:
+            if row.state is not ONLINE and (row.topic not in deletions or i in reassigning):
                 (new if row.state is NEW else dirty if unclean(row.topic) else clean).append(i)
         live = self.draft.live
         failed = self.elect(new, partial(selectors.initial, live=live))

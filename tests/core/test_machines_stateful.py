@@ -21,6 +21,7 @@ from state_machines.broker_change import broker_death, broker_return, compare
 from state_machines.cluster import Cluster
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import Change, TopicChange
+from state_machines.deletion import advance, answered, finished, ineligible, sort_markers
 from state_machines.draft import Decide, Draft
 from state_machines.failover import failover
 from state_machines.reassignment import Asked, due, final_rewrites, reassign, rewrites, waiting_for
@@ -53,6 +54,8 @@ class ClusterHistory(RuleBasedStateMachine):
         self.given_up: set[int] = set()
         self.told: dict[tuple[int, str, int], dict[int, int]] = {}
         self.fates: list[str] = []
+        self.markers: set[str] = set()
+        self.asked_to_delete: set[tuple[int, int]] = set()
         self.take_over(1)
 
     # -- the controller
@@ -66,7 +69,21 @@ class ClusterHistory(RuleBasedStateMachine):
         self.unobserved.clear()
         self.given_up.clear()
         self.carry_out(partial(failover, unclean=self.allows))
+        self.asked_to_delete.clear()
         self.go_on(sorted(self.cluster.reassigning), again=True)
+        self.delete_queued(retry=True)
+
+    def delete_queued(self, *, retry: bool = False) -> None:
+        """Topics with a marker are queued, and deleted as far as may be; brokers answer later."""
+        assert sort_markers(self.cluster, self.markers, enabled=True).queued == tuple(sorted(self.markers))
+        self.cluster.observe_deletions(self.markers)
+        draft = Draft(self.cluster)
+        advance(draft, sorted(self.cluster.deletions), retry=retry)
+        decision = draft.finish()
+        assert not decision.writes
+        self.cluster.apply(decision.moves)
+        self.cluster.apply_replicas(decision.replica_moves)
+        self.asked_to_delete |= {(m.broker, m.entity) for m in decision.replica_moves if m.delete}
 
     def go_on(self, rows: list[int], *, again: bool = False, dies_before: str = "") -> None:
         """Reassignments go on; a controller that dies leaves the rest to the next."""
@@ -74,6 +91,7 @@ class ClusterHistory(RuleBasedStateMachine):
             self.carry_out(partial(reassign, rows=rows, again=again))
         if not dies_before:
             self.rewrite(final_rewrites(self.cluster, rows))
+            self.delete_queued(retry=True)
         else:
             self.take_over(self.cluster.epoch + 1)
 
@@ -157,6 +175,8 @@ class ClusterHistory(RuleBasedStateMachine):
         """I5, after a broker event."""
         for i in self.cluster.leaderless - self.given_up:
             row = self.cluster.rows[i]
+            if row.topic in self.cluster.deletions and i not in self.cluster.reassigning:
+                continue
             candidates = row.isr if row.has_leadership else row.assignment.replicas
             able = [b for b in candidates if b in self.cluster.live and b in row.assignment.replicas]
             assert not able, f"{self.cluster.name(i)} waits although {able} could lead"
@@ -179,7 +199,7 @@ class ClusterHistory(RuleBasedStateMachine):
 
     @rule(name=topics, replicas=assignment)
     def expand_topic(self, name: str, replicas: tuple[int, ...]) -> None:
-        if name in self.assigned:
+        if name in self.assigned and name not in self.markers:
             known = self.assigned[name]
             partitions = {**known.partitions, len(known.partitions): Assignment(replicas)}
             self.assigned[name] = TopicAssignment(name, None, partitions, known.version + 1, known.czxid)
@@ -188,10 +208,43 @@ class ClusterHistory(RuleBasedStateMachine):
     @rule(name=consumes(topics))
     def topic_vanishes(self, name: str) -> None:
         if self.assigned.pop(name, None) is not None:
-            for key in [key for key in self.zookeeper.states if key[0] == name]:
-                del self.zookeeper.states[key]
-                self.unobserved.discard(key)
-            self.cluster.observe_topic_gone(name)
+            self.gone(name)
+
+    def gone(self, name: str) -> None:
+        """Its znodes are deleted, by us or by somebody else."""
+        self.assigned.pop(name, None)
+        self.markers.discard(name)
+        for key in [key for key in self.zookeeper.states if key[0] == name]:
+            del self.zookeeper.states[key]
+            self.unobserved.discard(key)
+        self.cluster.observe_topic_gone(name)
+
+    @rule(name=topics)
+    def topic_is_marked(self, name: str) -> None:
+        if name in self.assigned:
+            self.markers.add(name)
+            self.delete_queued()
+
+    @precondition(lambda self: self.asked_to_delete)
+    @rule(data=st.data())
+    def a_broker_answers_the_deletion(self, data: st.DataObject) -> None:
+        """With errors for some; a topic is deleted exactly when every replica of it was."""
+        broker_id = data.draw(st.sampled_from(sorted({b for b, _ in self.asked_to_delete})))
+        rows = sorted(i for b, i in self.asked_to_delete if b == broker_id)
+        failed = data.draw(st.sets(st.sampled_from(rows)))
+        self.asked_to_delete -= {(broker_id, i) for i in rows}
+        self.carry_out(partial(answered, broker=broker_id, deleted=rows, failed=failed))
+        for index in finished(self.cluster, sorted(self.cluster.deletions)):
+            self.gone(self.cluster.topics[index].name)
+
+    @invariant()
+    def deletions_wait_for_something(self) -> None:
+        """For an answer, for a broker, or for the end of a reassignment: never for nothing."""
+        assert {self.cluster.topics[index].name for index in self.cluster.deletions} == self.markers
+        stuck = ineligible(self.cluster)
+        for index in self.cluster.deletions - stuck.keys():
+            rows = self.cluster.topics[index].rows
+            assert any((b, i) in self.asked_to_delete for i in rows for b in self.cluster.rows[i].assignment.replicas)
 
     @rule(gone=brokers, bounced=brokers, back=brokers)
     def brokers_change(self, gone: set[int], bounced: set[int], back: set[int]) -> None:
@@ -201,6 +254,8 @@ class ClusterHistory(RuleBasedStateMachine):
         found |= {b: broker(b, self.zxid) for b in (bounced & set(found)) | (back - set(found))}
         delta = compare(self.registered, found)
         self.registered = found
+        lost = {*delta.dead, *delta.bounced}
+        self.asked_to_delete = {(b, i) for b, i in self.asked_to_delete if b not in lost}
         dead, returned = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
         self.cluster.observe_brokers({b: found[b] for b in found if b not in delta.bounced})
         if dead:
@@ -211,6 +266,7 @@ class ClusterHistory(RuleBasedStateMachine):
             self.given_up.clear()
             self.carry_out(partial(broker_return, returned=returned, unclean=self.allows))
             self.go_on(waiting_for(self.cluster, returned), again=True)
+            self.delete_queued(retry=True)
         if dead or returned:
             self.nobody_waits()
 
@@ -266,6 +322,7 @@ class ClusterHistory(RuleBasedStateMachine):
         replica in the ISR, as Kafka's does: that is left out here.
         """
         names = data.draw(st.sets(st.sampled_from(sorted(self.zookeeper.states)), min_size=1, max_size=4))
+        names = {name for name in names if self.cluster.find(*name) is not None}
         wanted: dict[int, Assignment] = {}
         for name in sorted(names):
             row = self.cluster.find(*name)
@@ -320,7 +377,8 @@ class ClusterHistory(RuleBasedStateMachine):
     def every_row_is_of_a_state(self) -> None:
         for i, row in enumerate(self.cluster.rows):
             gone = self.cluster.topic_index.get(self.cluster.name(i).topic) != row.topic
-            assert (row.state is PartitionState.NON_EXISTENT) == gone
+            if row.topic not in self.cluster.deletions:
+                assert (row.state is PartitionState.NON_EXISTENT) == gone
 
 
 TestClusterHistory = ClusterHistory.TestCase
