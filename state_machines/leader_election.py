@@ -1,0 +1,150 @@
+"""Elections that somebody asks for (S4-70, S4-71, S4-82, S4-83; Kafka ``processReplicaLeaderElection``).
+
+Preferred ones by znode, by request, and by the automatic balance; unclean ones by request, and where a setting that
+allows them was switched on. All partitions of a request, or of a look of the balance, are one decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.draft import Draft
+from state_machines.partition import PartitionStateMachine, Unclean
+from state_machines.selectors import Election
+from state_machines.types import PartitionState
+
+UNKNOWN: Final = "the partition does not exist"
+TO_BE_DELETED: Final = "its topic is queued for deletion"
+LEADS_ALREADY: Final = "the preferred replica leads already"
+LEADER_LIVES: Final = "its leader is live"
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders asks for, with Kafka's numbers (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectionError(IntEnum):
+    """Kafka error codes that a partition of an ElectLeaders request can get."""
+
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_TOPIC_EXCEPTION = 17
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+
+
+FAILED: Final = {
+    ElectionType.PREFERRED: ElectionError.PREFERRED_LEADER_NOT_AVAILABLE,
+    ElectionType.UNCLEAN: ElectionError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+"""The error of an election that found nobody: the decision refuses it with the reason."""
+
+
+class NotElected(Struct, frozen=True, gc=False):
+    """Why there is no election."""
+
+    error: ElectionError
+    why: str
+
+
+def judge(cluster: Cluster, i: int | None, kind: ElectionType) -> NotElected | None:
+    """None where an election is to be held. The order of the checks is Kafka's."""
+    if i is None or (cluster.rows[i].state is PartitionState.NON_EXISTENT and not _queued(cluster, i)):
+        return NotElected(ElectionError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    if _queued(cluster, i):
+        return NotElected(ElectionError.INVALID_TOPIC_EXCEPTION, TO_BE_DELETED)
+    row = cluster.rows[i]
+    if kind is ElectionType.PREFERRED and row.has_leadership and row.leader == row.assignment.replicas[0]:
+        return NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADS_ALREADY)
+    if kind is ElectionType.UNCLEAN and row.has_leadership and row.leader in cluster.live:
+        return NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADER_LIVES)
+    return None
+
+
+def _queued(cluster: Cluster, i: int) -> bool:
+    topic = cluster.rows[i].topic
+    return topic in cluster.deletions
+
+
+def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
+    """Elects for rows that were judged; those for which nobody can lead are refused with the reason.
+
+    Decided again after a conflict, a row is passed over that needs no election by then.
+    """
+    wanted = [i for i in rows if draft.covers(i) and judge(draft.cluster, i, kind) is None]
+    partitions, live = PartitionStateMachine(draft), draft.live
+    started = [i for i in wanted if draft.row(i).has_leadership]
+    partitions.elect_leaderless(i for i in wanted if not draft.row(i).has_leadership)
+    if kind is ElectionType.PREFERRED:
+        partitions.elect(started, partial(selectors.preferred, live=live))
+    else:
+        partitions.elect(started, partial(selectors.offline, live=live, unclean=True))
+
+
+def allow_unclean(draft: Draft, unclean: Unclean, topics: Collection[int] | None = None) -> None:
+    """Unclean elections were allowed for ``topics`` (None: by default): what waits for a leader is tried again."""
+    rows = draft.rows
+    waiting = (i for i in sorted(draft.cluster.leaderless) if topics is None or rows[i].topic in topics)
+    PartitionStateMachine(draft).elect_leaderless(waiting, unclean)
+
+
+class Imbalance(Struct, gc=False):
+    """A broker's share: partitions that prefer it, and those of them that it does not lead."""
+
+    preferred: int = 0
+    not_led: list[int] = []
+
+    @property
+    def ratio(self) -> float:
+        """Between 0 and 1."""
+        return len(self.not_led) / self.preferred
+
+
+def imbalance(cluster: Cluster) -> dict[int, Imbalance]:
+    """By preferred broker, as Kafka counts it: partitions with a leadership, of topics that are not to be deleted."""
+    found: dict[int, Imbalance] = {}
+    deletions, gone = cluster.deletions, PartitionState.NON_EXISTENT
+    for i, row in enumerate(cluster.rows):
+        if row.state is gone or row.topic in deletions:
+            continue
+        first = row.assignment.replicas[0]
+        share = found.get(first)
+        if share is None:
+            share = found[first] = Imbalance(0, [])
+        share.preferred += 1
+        if row.leader != first and row.has_leadership:
+            share.not_led.append(i)
+    return found
+
+
+def to_balance(cluster: Cluster, percentage_max: int, moves_max: int) -> list[int]:
+    """What the automatic balance moves now: at most ``moves_max`` partitions, of the worst broker first (KAFKA-9866).
+
+    Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
+    they can lead at once; what is over the budget waits for the next look.
+    """
+    shares = [
+        (share.ratio, broker, share.not_led)
+        for broker, share in imbalance(cluster).items()
+        if broker in cluster.live and 100 * len(share.not_led) > percentage_max * share.preferred
+    ]
+    moves: list[int] = []
+    for _, _, not_led in sorted(shares, key=lambda share: (-share[0], share[1])):
+        moves += (i for i in not_led if _electable(cluster, i))
+    return moves[:moves_max]
+
+
+def _electable(cluster: Cluster, i: int) -> bool:
+    row = cluster.rows[i]
+    return isinstance(selectors.preferred(row.assignment.replicas, row.isr, live=cluster.live), Election)

@@ -1,0 +1,175 @@
+"""Elections by request, by znode, by a setting and by the automatic balance (S4-70, S4-71, S4-82, S4-83)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.decision import Refusal
+from state_machines.leader_election import (
+    FAILED,
+    LEADER_LIVES,
+    LEADS_ALREADY,
+    TO_BE_DELETED,
+    UNKNOWN,
+    ElectionError,
+    ElectionType,
+    NotElected,
+    allow_unclean,
+    elect,
+    imbalance,
+    judge,
+    to_balance,
+)
+from state_machines.types import NO_LEADER, Assignment
+from tests.core.model import P, carried_out, decided, die, make_cluster, topic, writes_of
+
+PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
+
+
+@pytest.mark.seed("S4-71", "S4-82")
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("kind", ElectionType)
+@pytest.mark.parametrize(
+    ("row", "preferred", "unclean"),
+    [
+        pytest.param(None, UNKNOWN, UNKNOWN, id="unknown"),
+        pytest.param(0, LEADS_ALREADY, LEADER_LIVES, id="the preferred one leads"),
+        pytest.param(1, None, LEADER_LIVES, id="another leads"),
+        pytest.param(2, LEADS_ALREADY, None, id="the preferred one led, and died"),
+        pytest.param(3, None, None, id="nobody leads"),
+        pytest.param(4, None, None, id="it never started"),
+        pytest.param(5, UNKNOWN, UNKNOWN, id="it is gone"),
+    ],
+)
+def test_judge(kind: ElectionType, row: int | None, preferred: str | None, unclean: str | None, queued: bool) -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 2), P((8, 2), 8), P((1, 2), NO_LEADER), P((8, 9)))
+    cluster.observe_topic(topic("gone", [(1, 2)], czxid=60))
+    cluster.observe_topic_gone("gone")
+    if queued:
+        cluster.observe_deletions(["t"])
+    why = preferred if kind is PREFERRED else unclean
+    found = judge(cluster, row, kind)
+    if row in (None, 5):
+        assert found == NotElected(ElectionError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    elif queued:
+        assert found == NotElected(ElectionError.INVALID_TOPIC_EXCEPTION, TO_BE_DELETED)
+    else:
+        assert found == (None if why is None else NotElected(ElectionError.ELECTION_NOT_NEEDED, why))
+
+
+@pytest.mark.seed("S4-71")
+def test_a_preferred_election_moves_what_it_can_in_one_decision() -> None:
+    cluster = make_cluster(P((1, 2), 2), P((2, 1), 2), P((3, 2), 2, (2,)), P((8, 2), 2), P((1, 3), 3, epoch=4))
+    decision = decided(cluster, partial(elect, rows=[0, 1, 2, 3, 4], kind=PREFERRED))
+    assert writes_of(decision) == {0: (1, (1, 2), 1, 1), 4: (1, (1, 3), 5, 1)}
+    assert decision.refusals == [
+        Refusal(2, "ONLINE", selectors.PREFERRED_BEHIND),
+        Refusal(3, "ONLINE", selectors.PREFERRED_DOWN),
+    ]
+    assert FAILED[PREFERRED] is ElectionError.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.seed("S4-71")
+def test_after_a_conflict_what_leads_by_then_is_left_alone() -> None:
+    cluster = make_cluster(P((1, 2), 2), P((1, 2), 2))
+    carried_out(cluster, partial(elect, rows=[0], kind=PREFERRED))
+    decision = decided(cluster, partial(elect, rows=[0, 1], kind=PREFERRED), only=[0, 1])
+    assert list(writes_of(decision)) == [1]
+    assert decision.refusals == []
+
+
+@pytest.mark.seed("S4-82")
+def test_an_unclean_election_by_request() -> None:
+    """Where nobody in sync is live the first live replica leads alone; where somebody is, the election is clean."""
+    cluster = make_cluster(P((1, 2), 1, (1,)), P((2, 1, 3), 1), P((1, 9), 1, (1,)), P((2, 3), 2))
+    die(cluster, 1)
+    decision = decided(cluster, partial(elect, rows=[0, 1, 2, 3], kind=UNCLEAN))
+    assert writes_of(decision) == {0: (2, (2,), 1, 1), 1: (2, (2, 3), 1, 1)}
+    assert {c.entity: c.after.recovering for c in decision.writes} == {0: True, 1: False}
+    assert decision.refusals == [Refusal(2, "ONLINE", selectors.NOTHING_LIVE)]
+    assert FAILED[UNCLEAN] is ElectionError.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+@pytest.mark.seed("S4-82")
+@pytest.mark.parametrize(("topics", "elected"), [(None, {0, 1}), ({0}, {0}), ({1}, {1}), (set(), set())])
+def test_a_setting_that_allows_unclean_elections_is_switched_on(topics: set[int] | None, elected: set[int]) -> None:
+    cluster = make_cluster(P((8, 2), NO_LEADER, (8,)))
+    rows = cluster.observe_topic(topic("uu", [(8, 3)], czxid=60))
+    cluster.load_leadership(rows, [P((8, 3), NO_LEADER, (8,)).leadership()])
+    decision = decided(cluster, partial(allow_unclean, unclean=lambda _: True, topics=topics))
+    assert set(writes_of(decision)) == elected
+
+
+# -- the automatic balance
+
+
+def unbalanced() -> Cluster:
+    """Broker 1 leads 8 of 10 that prefer it, broker 2 leads 1 of 4, broker 3 all; 9 is gone."""
+    return make_cluster(
+        *[P((1, 2), 1)] * 8,
+        *[P((1, 2), 2)] * 2,
+        P((2, 3), 2),
+        *[P((2, 3), 3)] * 3,
+        *[P((3, 1), 3)] * 5,
+        *[P((9, 1), 1)] * 3,
+    )
+
+
+@pytest.mark.seed("S4-83")
+@pytest.mark.parametrize(
+    ("percentage", "budget", "moved"),
+    [
+        (10, 100, [11, 12, 13, 8, 9]),
+        (20, 100, [11, 12, 13]),
+        (74, 100, [11, 12, 13]),
+        (75, 100, []),
+        (0, 100, [11, 12, 13, 8, 9]),
+        (10, 4, [11, 12, 13, 8]),
+        (10, 0, []),
+    ],
+)
+def test_balance(percentage: int, budget: int, moved: list[int]) -> None:
+    """Above the percentage, not at it; the worst broker first; never more than the budget."""
+    cluster = unbalanced()
+    assert to_balance(cluster, percentage, budget) == moved
+    assert sorted(writes_of(carried_out(cluster, partial(elect, rows=moved, kind=PREFERRED)))) == sorted(moved)
+
+
+@pytest.mark.seed("S4-83")
+def test_balance_ends() -> None:
+    """What is over the budget follows; then there is nothing more to do."""
+    cluster, looks = unbalanced(), 0
+    while moved := to_balance(cluster, 10, 2):
+        carried_out(cluster, partial(elect, rows=moved, kind=PREFERRED))
+        looks += 1
+        assert looks < 9
+    assert {b: len(share.not_led) for b, share in imbalance(cluster).items()} == {1: 1, 2: 0, 3: 0, 9: 3}
+
+
+@pytest.mark.seed("S4-83")
+def test_what_cannot_be_led_counts_but_is_not_asked_for() -> None:
+    """KAFKA-9866: an election that fails each time would only fill the log."""
+    cluster = make_cluster(P((1, 2), 2, (2,)), P((1, 2), 2))
+    assert imbalance(cluster)[1].ratio == 1
+    assert to_balance(cluster, 10, 100) == [1]
+
+
+@pytest.mark.seed("S4-83")
+def test_deleted_and_new_partitions_are_no_imbalance() -> None:
+    cluster = make_cluster(P((1, 2)), brokers=(3,))
+    assert (imbalance(cluster)[1].preferred, imbalance(cluster)[1].not_led) == (1, [])
+    cluster = make_cluster(P((1, 2), 2))
+    cluster.observe_deletions(["t"])
+    assert imbalance(cluster) == {}
+
+
+@pytest.mark.seed("S4-83")
+def test_a_reassignment_does_not_keep_it_from_being_balanced() -> None:
+    """Neither another one (KAFKA-10149) nor its own: the first replica leads as soon as it is in sync."""
+    cluster = make_cluster(P((1, 2), 2), P((1, 2), 2))
+    cluster.reassigning[0] = cluster.reassigning[1] = Assignment((1, 3, 2), (3,), (2,))
+    assert to_balance(cluster, 10, 100) == [0, 1]
