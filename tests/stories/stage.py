@@ -28,6 +28,8 @@ from state_machines.broker_change import broker_death, broker_return
 from state_machines.controlled_shutdown import controlled_shutdown, remaining
 from state_machines.deletion import advance, answered, finished, restored, sort_markers
 from state_machines.failover import failover
+from state_machines.leader_election import FAILED, ElectionType, elect, to_balance
+from state_machines.leader_election import judge as judge_election
 from state_machines.reassignment import Asked, NotReassigned, due, final_rewrites, reassign, rewrites, waiting_for
 from state_machines.reassignment import judge as judge_reassignment
 from state_machines.topic_change import new_partitions
@@ -61,6 +63,8 @@ class Stage(Office):
             "reassign-by-znode": self.reassign_by_znode,
             "cancel": self.cancel,
             "dies-before": self.dies_before,
+            "elect": self.elect,
+            "balance": self.balance,
             "delete": self.delete,
             "deleted": self.deleted,
             "not-deleted": self.not_deleted,
@@ -246,6 +250,27 @@ class Stage(Office):
     def allow_unclean(self, topic: str) -> None:
         """The topic's configuration allows unclean elections."""
         self.unclean.add(topic)
+
+    # -- elections
+
+    def elect(self, kind: str, *names: str) -> None:
+        """ElectLeaders, or the znode of preferred elections; the answer is by partition."""
+        asked, rows = ElectionType[kind.upper()], {name: self.cluster.find(*split(name)) for name in names}
+        judged = {name: judge_election(self.cluster, row, asked) for name, row in rows.items()}
+        self.carry_out(partial(elect, rows=[row for row in rows.values() if row is not None], kind=asked))
+        for name, row in rows.items():
+            found = judged[name]
+            if found is not None:
+                self.out.append(f"answer {name}: {found.error.name}, {found.why}")
+            elif judge_election(self.cluster, row, asked) is None:
+                self.out.append(f"answer {name}: {FAILED[asked].name}")
+            else:
+                self.out.append(f"answer {name}: NONE")
+
+    def balance(self, percentage: str, moves_max: str) -> None:
+        """A look of the automatic balance."""
+        rows = to_balance(self.cluster, int(percentage), int(moves_max))
+        self.carry_out(partial(elect, rows=rows, kind=ElectionType.PREFERRED))
 
     # -- deletion
 
