@@ -7,7 +7,7 @@ A metadata map per broker would cost partitions x brokers; the feed costs one en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from state_machines.decision import Change, ReplicaMove
@@ -255,6 +255,14 @@ class Audience:
             if hosted := {i for i in led if replica in rows[i].assignment.replicas}:
                 found[leader] = hosted
         return found
+
+    def stopping(self, rows: Collection[int]) -> frozenset[int]:
+        """Brokers that have still to be sent StopReplica for one of ``rows``.
+
+        A topic that is being deleted is gone, and may be recreated, only once there are none: their StopReplica would
+        come after LeaderAndIsr of the new incarnation, and it names partitions by their topic's name.
+        """
+        return frozenset(b for b, box in self.outboxes.items() if not box.stop.keys().isdisjoint(rows))
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
         """What is left of an earlier :meth:`leaders_waiting`."""

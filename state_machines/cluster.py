@@ -11,14 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
+from state_machines.assigned import Assigned
 from state_machines.decision import Change, ReplicaMove
-from state_machines.directory import Directory
-from state_machines.hosting import Hosting
 from state_machines.interning import Isrs
 from state_machines.types import (
-    Assignment,
     Broker,
     Leadership,
     PartitionRow,
@@ -48,7 +44,7 @@ class StaleChange(RuntimeError):
     """A change was applied to a row that is no longer what the decision saw: the model may be wrong, so resign."""
 
 
-class Cluster(Directory):
+class Cluster(Assigned):
     """Brokers, topics and partition rows of one controller term."""
 
     def __init__(self, epoch: int = 0, *, recovery_state: bool = True) -> None:
@@ -61,21 +57,13 @@ class Cluster(Directory):
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self.reassigning: dict[int, Assignment] = {}
-        """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
         self.deletions: set[int] = set()
         """Topics queued for deletion; once that started their rows are NonExistent."""
-        self._hosting = Hosting()
         self._isrs = Isrs()
         self.ended = 0
         """Rows of topics that vanished: they stay until the term ends."""
 
     # -- reading
-
-    def hosted(self, broker: int) -> list[int]:
-        """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
-        rows = self.rows
-        return sorted(i for i in self._hosting.rows_on(broker) if rows[i].state is not _NON_EXISTENT)
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
@@ -158,27 +146,6 @@ class Cluster(Directory):
         else:
             self.topics[index] = topic
         return list(fresh)
-
-    def observe_assignments(self, name: str, version: int, found: Mapping[int, Assignment]) -> list[int]:
-        """What a topic znode says of known partitions, as we wrote it or read it back; returns their rows.
-
-        The rows follow by a decision: until then :attr:`reassigning` has what the znode says.
-        """
-        topic = self.topic(name)
-        if topic is None:
-            return []
-        self.topics[topic.index] = replace(topic, version=version)
-        known = ((self.row_in(topic, partition), assignment) for partition, assignment in found.items())
-        written = {i: assignment for i, assignment in known if i is not None}
-        self.reassigning.update(written)
-        for i in written:
-            self._forget_reassigned(i)
-        return list(written)
-
-    def _forget_reassigned(self, i: int) -> None:
-        assignment = self.reassigning.get(i)
-        if assignment is not None and not assignment.moving and assignment == self.rows[i].assignment:
-            del self.reassigning[i]
 
     def observe_deletions(self, names: Iterable[str]) -> list[int]:
         """Topics have a marker: they are queued for deletion, and stay so; returns the indexes of new ones."""
@@ -274,16 +241,11 @@ class Cluster(Directory):
                 raise StaleChange(f"{self.name(i)} changed between decision and commit")
             rows[i] = change.after
             if change.after.assignment is not change.before.assignment:
-                self._moved(i, change)
+                self._assigned(i, change.before.assignment, change.after)
             if change.after.state is _ONLINE or change.after.state is _NON_EXISTENT:
                 leaderless.discard(i)
             else:
                 leaderless.add(i)
-
-    def _moved(self, i: int, change: Change) -> None:
-        assignment = self._hosting.move(i, change.before.assignment, change.after.assignment)
-        self.rows[i] = replace(change.after, assignment=assignment)
-        self._forget_reassigned(i)
 
     def apply_replicas(self, moves: Iterable[ReplicaMove]) -> None:
         """Enters replica moves; a state that is implied anyway is not kept, and Online always is implied."""

@@ -184,7 +184,7 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
     All drawings of a row are one write: its leader epoch moves as often as with Kafka's controller.
     """
     cluster, begun, completed = draft.cluster, _Steps(), _Steps()
-    for i in rows:
+    for i in dict.fromkeys(rows):
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
             continue

@@ -63,6 +63,7 @@ class ReassignmentWorld:
             self.audience.add(broker)
         rows = self.cluster.observe_topic(self.zookeeper.topics["t"])
         self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
+        self.cluster.observe_strays()
         self.carry_out(failover)
 
     def carry_out(self, decide: Decide) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
-from state_machines.audience import Audience, Outbox, is_told, replicas_hear
+from state_machines.audience import Audience, Outbox, is_forgotten, is_told, replicas_hear
 from state_machines.cluster import Cluster
 from state_machines.decision import Change, ReplicaMove
 from state_machines.feed import BLOCK_ROWS, Feed
@@ -293,6 +293,9 @@ def test_partitions_without_leadership_and_ended_ones_are_not_told() -> None:
     ended = PartitionRow(0, 0, Assignment((1,)), PartitionState.NON_EXISTENT, 1, 3, (1,), 1, 4)
     assert not is_told(NEW)
     assert not is_told(ended)
+    assert is_forgotten(ended)
+    assert not is_forgotten(NEW)
+    assert not is_forgotten(row(0, 0))
     assert is_told(row(0, 0))
     cluster = make_cluster(P((1,)), brokers=(1,))
     audience = audience_of(cluster)

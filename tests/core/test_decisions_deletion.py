@@ -262,3 +262,16 @@ def test_many_topics_are_one_decision() -> None:
     for broker in (1, 2):
         answer(cluster, broker, *range(1, 21))
     assert finished(cluster, indexes) == indexes
+
+
+@pytest.mark.seed("S4-78")
+def test_a_stop_that_was_not_sent_yet_holds_the_end_up() -> None:
+    """A broker that a reassignment took the replica from: it is not asked by the deletion, but by its name."""
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
+    audience = Audience(cluster)
+    for broker in (1, 2, 3):
+        audience.add(broker)
+    audience.outboxes[3].add_stop(0, delete=True)
+    assert (audience.stopping([0, 1]), audience.stopping([1]), audience.stopping([])) == ({3}, set(), set())
+    audience.outboxes[3].take_stop(99)
+    assert audience.stopping([0]) == set()

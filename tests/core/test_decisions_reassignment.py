@@ -488,3 +488,37 @@ def test_what_a_conflict_left_is_decided_again_and_nothing_else() -> None:
     part = decided(w.cluster, partial(reassign, rows=[0, 1, 2]), only=[1])
     assert writes_of(part) == {1: writes_of(whole)[1]}
     assert {move.entity for move in part.replica_moves} == {1}
+
+
+# -- a term that ends between a cancel and its states
+
+
+@pytest.mark.seed("S4-64", "S4-69", "S4-84")
+@pytest.mark.parametrize("target", [None, (2, 4)], ids=["cancelled", "overridden"])
+@pytest.mark.parametrize("leader", [1, 3])
+def test_what_was_to_be_dropped_when_the_controller_died_is_dropped_by_the_next(
+    target: tuple[int, ...] | None, leader: int
+) -> None:
+    """The topic znode does not name broker 3 any more, the ISR does: Kafka's controller would leave it there."""
+    w = ReassignmentWorld(P((1, 2), 1), brokers=(1, 2, 3, 4))
+    do(w.request({0: (2, 3)}))
+    held = w.zookeeper.states["t", 0]
+    w.zookeeper.states["t", 0] = Leadership(leader, held.leader_epoch, (1, 3), 7, held.version + 1)
+    w.cluster.observe_leadership(0, w.zookeeper.states["t", 0])
+    steps = w.request({0: target})
+    assert [next(steps), next(steps)] == ["topic", "states"]
+    w.take_office()
+    assert (w.row().isr, w.cluster.hosted(3), w.deleted) == ((1, 3), [0], set())
+    assert list(w.cluster.reassigning) == [0]
+    do(w.resume())
+    assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})
+    assert w.row().assignment == w.written[0]
+    assert (w.cluster.hosted(3), w.audience.outboxes[3].stop) == ([], {0: True})
+
+
+@pytest.mark.seed("S4-64")
+def test_a_healthy_model_has_no_strays() -> None:
+    w = ReassignmentWorld(P((1, 2), 1), P((2, 1, 3), 1, (3, 1)), P((1, 2)))
+    before = list(w.cluster.rows)
+    assert w.cluster.observe_strays() == []
+    assert all(a is b for a, b in zip(before, w.cluster.rows, strict=True))

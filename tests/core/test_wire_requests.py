@@ -213,3 +213,30 @@ def test_hundreds_of_replicas_fit(replicas: int) -> None:
     assert lead is not None
     check_update_metadata(IBPS[0], cluster, turn.metadata, {0}, [])
     check_leader_and_isr(IBPS[0], cluster, lead, {0: False})
+
+
+@pytest.mark.seed("S4-78")
+@pytest.mark.parametrize("ibp", IBPS, ids=str)
+def test_partitions_that_brokers_are_to_forget_go_ahead_of_a_new_incarnation(ibp: Ibp) -> None:
+    """Leader -2 with epochs of zero, as Kafka names what is being deleted; LeaderAndIsr names none of them."""
+    row = row_with(2)
+    gone = [PartitionRow(0, p, row.assignment, PartitionState.NON_EXISTENT, 1, 4, (2, 1), 2, 9) for p in (0, 1)]
+    never = PartitionRow(0, 2, row.assignment, PartitionState.NON_EXISTENT)
+    again = PartitionRow(1, 0, row.assignment, PartitionState.ONLINE, 1, 0, (1, 2), 2, 0)
+    topics = [Topic(0, "t", bytes(15) + b"a", (0, 1, 2), 0, 1), Topic(1, "t", bytes(15) + b"b", (3,), 0, 9)]
+    cluster = FakeCluster(topics, [*gone, never, again], {i: () for i in range(4)})
+    audience = Audience(cluster)
+    audience.metadata_changed([1, 0, 2, 3])
+    sealer = Sealer(audience, ibp)
+    body, _ = sealer.update_metadata(0, sealer.cut(0.0))
+    assert body is not None
+    _, entity = read_request(unframe(Requests(ibp, 1000001, 9).update_metadata(77, BROKER_EPOCH, body, live_list([]))))
+    found = [[(e.partition_index, e.leader, e.isr) for e in state.partition_states] for state in entity.topic_states]
+    assert found == [[(1, -2, (2, 1)), (0, -2, (2, 1))], [(0, 1, (1, 2))]]
+    assert {(e.leader_epoch, e.zk_version) for e in entity.topic_states[0].partition_states} == {(0, 0)}
+    if ibp.update_metadata_version >= 7:
+        assert [state.topic_id for state in entity.topic_states] == [to_uuid(topic.topic_id) for topic in topics]
+    leads = sealer.leader_and_isr(dict.fromkeys(range(4), False))
+    assert leads is not None
+    _, entity = read_request(unframe(Requests(ibp, 1000001, 9).leader_and_isr(77, BROKER_EPOCH, leads)))
+    assert [[e.partition_index for e in state.partition_states] for state in entity.topic_states] == [[0]]

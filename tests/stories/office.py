@@ -66,6 +66,7 @@ class Office:
         self.cluster.observe_brokers(self.registered)
         rows = [i for found in self.assigned.values() for i in self.cluster.observe_topic(found)]
         self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
+        self.cluster.observe_strays()
         self.unobserved.clear()
         for broker_id in self.registered:
             self.audience.add(broker_id)

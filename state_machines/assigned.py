@@ -1,0 +1,73 @@
+"""Rows and their assignments: what replicas were told, and what topic znodes say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from state_machines.directory import Directory
+from state_machines.hosting import Hosting
+from state_machines.types import Assignment, PartitionRow, PartitionState
+
+
+class Assigned(Directory):
+    """A row has the assignment that its replicas were told; the topic znode is ahead of it during a reassignment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reassigning: dict[int, Assignment] = {}
+        """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
+        self._hosting = Hosting()
+
+    def hosted(self, broker: int) -> list[int]:
+        """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
+        rows, gone = self.rows, PartitionState.NON_EXISTENT
+        return sorted(i for i in self._hosting.rows_on(broker) if rows[i].state is not gone)
+
+    def observe_assignments(self, name: str, version: int, found: Mapping[int, Assignment]) -> list[int]:
+        """What a topic znode says of known partitions, as we wrote it or read it back; returns their rows.
+
+        The rows follow by a decision: until then :attr:`reassigning` has what the znode says.
+        """
+        topic = self.topic(name)
+        if topic is None:
+            return []
+        self.topics[topic.index] = replace(topic, version=version)
+        known = ((self.row_in(topic, partition), assignment) for partition, assignment in found.items())
+        written = {i: assignment for i, assignment in known if i is not None}
+        self.reassigning.update(written)
+        for i in written:
+            self._forget_reassigned(i)
+        return list(written)
+
+    def observe_strays(self) -> list[int]:
+        """Rows whose ISR names brokers that the topic znode does not, at the begin of a term; returns them.
+
+        A controller died after it had written that a reassignment was cancelled or overridden, and before the replicas
+        that this drops left the ISR. They are replicas still, and the reassignment goes on from there.
+        """
+        outside: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
+        found: list[int] = []
+        for i, row in enumerate(self.rows):
+            key = row.isr, row.assignment.replicas
+            strays = outside.get(key)
+            if strays is None:
+                strays = outside[key] = tuple(b for b in key[0] if b not in key[1])
+            if strays and row.state is not PartitionState.NON_EXISTENT:
+                found.append(i)
+                self.reassigning[i] = row.assignment
+                told = replace(row.assignment, replicas=(*row.assignment.replicas, *strays))
+                self._assigned(i, row.assignment, replace(row, assignment=told))
+        return found
+
+    def _assigned(self, i: int, before: Assignment, row: PartitionRow) -> None:
+        """A row has another assignment than before: the one object of it."""
+        assignment = self._hosting.move(i, before, row.assignment)
+        self.rows[i] = row if row.assignment is assignment else replace(row, assignment=assignment)
+        self._forget_reassigned(i)
+
+    def _forget_reassigned(self, i: int) -> None:
+        assignment = self.reassigning.get(i)
+        if assignment is not None and not assignment.moving and assignment == self.rows[i].assignment:
+            del self.reassigning[i]
