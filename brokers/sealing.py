@@ -24,7 +24,7 @@ from brokers.wire.partitions import (
 from brokers.wire.primitives import compact_string
 from brokers.wire.versions import Ibp
 from state_machines.audience import Audience, is_forgotten, is_told
-from state_machines.types import PartitionRow
+from state_machines.types import PartitionRow, PartitionState
 
 REQUEST_ROWS_MAX: Final = 20_000
 """Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""
@@ -76,11 +76,27 @@ class Sealer:
         shared = self._shared.get(key)
         if shared is None:
             rows, reached = self._audience.feed.since(position, cut, REQUEST_ROWS_MAX)
+            rows, reached = self._one_incarnation(rows, reached)
             shared = self._metadata(rows), reached
             while len(self._shared) >= SHARED_BODIES_MAX:
                 del self._shared[next(iter(self._shared))]
             self._shared[key] = shared
         return shared
+
+    def _one_incarnation(self, rows: list[int], reached: int) -> tuple[list[int], int]:
+        """Rows up to where a topic comes back that is to be forgotten before, and the position there.
+
+        With the last partition of a topic a broker forgets its id, also the new one that the same request brought.
+        """
+        table, topics, forgotten = self._view.rows, self._view.topics, set[str]()
+        for at, i in enumerate(rows):
+            row = table[i]
+            if row.state is PartitionState.NON_EXISTENT:
+                if is_forgotten(row):
+                    forgotten.add(topics[row.topic].name)
+            elif forgotten and topics[row.topic].name in forgotten:
+                return rows[:at], self._audience.feed.number_of(rows[at - 1])
+        return rows, reached
 
     def _metadata(self, changed: Iterable[int]) -> bytes | None:
         groups: dict[int, list[bytes]] = {}

@@ -183,7 +183,7 @@ def encode_turn(
     It ends early before a topic that the turn holds already (partitions that were added later stand apart), because
     a request must not name a topic twice.
     """
-    rows, any_stopped = view.rows, view.any_stopped
+    rows, any_stopped, any_failed = view.rows, view.any_stopped, view.any_failed
     pieces = _Pieces(view, encoder, brokers)
     add_metadata, lead_tail, latest = pieces.metadata.append, encoder.leader_and_isr_tail, pieces.latest
     topic, start, last = NO_TOPIC, first, min(first + rows_max, len(rows))
@@ -203,9 +203,11 @@ def encode_turn(
         if plan is None or plan[0] is not row.assignment:
             plan = pieces.plan(i)
         _, pack, isr, replicas, tail, sinks, offline = plan
+        if any_failed:
+            tail = metadata_tail(view.offline_replicas(i))
         fields = pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
         add_metadata(fields + tail)
-        if any_stopped and (offline or row.state is not _ONLINE):
+        if any_failed or (any_stopped and (offline or row.state is not _ONLINE)):
             sinks = pieces.sinks_of_running(i)
         if sinks:
             entry = fields + lead_tail(row)

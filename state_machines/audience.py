@@ -23,7 +23,7 @@ _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 class ClusterView(Protocol):
     """What telling needs to know of the model (:class:`state_machines.cluster.Cluster`).
 
-    A replica is ``stopped`` only where its row is not Online or one of the row's replicas is not live: a snapshot
+    A replica is ``stopped`` only where its row is not Online or one of the row's replicas is not online: a snapshot
     does not ask for ordinary rows.
     """
 
@@ -48,7 +48,11 @@ class ClusterView(Protocol):
         """Registered and not shutting down."""
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
-        """Replicas of a row that are not live."""
+        """Replicas of a row that are not online."""
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether :meth:`offline_replicas` depends on more than the row's replicas."""
 
     @property
     def any_stopped(self) -> bool:
@@ -257,11 +261,7 @@ class Audience:
         return found
 
     def stopping(self, rows: Collection[int]) -> frozenset[int]:
-        """Brokers that have still to be sent StopReplica for one of ``rows``.
-
-        A topic that is being deleted is gone, and may be recreated, only once there are none: their StopReplica would
-        come after LeaderAndIsr of the new incarnation, and it names partitions by their topic's name.
-        """
+        """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
         return frozenset(b for b, box in self.outboxes.items() if not box.stop.keys().isdisjoint(rows))
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:

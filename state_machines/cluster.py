@@ -27,6 +27,7 @@ from state_machines.types import (
 _ONLINE, _NON_EXISTENT = PartitionState.ONLINE, PartitionState.NON_EXISTENT
 
 _DELETED = ReplicaState.DELETION_SUCCESSFUL
+_NONE: Final[frozenset[int]] = frozenset()
 
 READ = "read from ZooKeeper"
 OFFLINE_SETS_MAX: Final = 65_536
@@ -59,6 +60,8 @@ class Cluster(Assigned):
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.deletions: set[int] = set()
         """Topics queued for deletion; once that started their rows are NonExistent."""
+        self.failed_dirs: dict[int, frozenset[int]] = {}
+        """Brokers whose replica of a row is on a failed log directory."""
         self._isrs = Isrs()
         self.ended = 0
         """Rows of topics that vanished: they stay until the term ends."""
@@ -66,8 +69,10 @@ class Cluster(Assigned):
     # -- reading
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
-        """Replicas of a row that are not live (shutting down counts as not live), as UpdateMetadata lists them."""
+        """Replicas of a row that are not online (shutting down counts as not), as UpdateMetadata lists them."""
         replicas = self.rows[i].assignment.replicas
+        if failed := self.failed(i):
+            return tuple(r for r in replicas if r not in self.live or r in failed)
         offline = self._offline.get(replicas)
         if offline is None:
             if len(self._offline) >= OFFLINE_SETS_MAX:
@@ -84,17 +89,26 @@ class Cluster(Assigned):
         if broker not in row.assignment.replicas or (deleted and row.topic not in self.deletions):
             return ReplicaState.NON_EXISTENT
         if broker in self.brokers:
-            return ReplicaState.ONLINE
+            return ReplicaState.OFFLINE if broker in self.failed(i) else ReplicaState.ONLINE
         return ReplicaState.DELETION_INELIGIBLE if deleted else ReplicaState.OFFLINE
 
     @property
     def any_stopped(self) -> bool:
         """Whether there are exceptions at all."""
-        return bool(self.replica_states)
+        return bool(self.replica_states or self.failed_dirs)
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether a replica is on a failed log directory."""
+        return bool(self.failed_dirs)
+
+    def failed(self, i: int) -> frozenset[int]:
+        """Brokers whose replica of a row is on a failed log directory."""
+        return self.failed_dirs.get(i, _NONE) if self.failed_dirs else _NONE
 
     def stopped(self, i: int, broker: int) -> bool:
         """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
-        return self.replica_states.get((i, broker)) is ReplicaState.OFFLINE
+        return self.replica_states.get((i, broker)) is ReplicaState.OFFLINE or broker in self.failed(i)
 
     # -- facts
 
@@ -104,12 +118,19 @@ class Cluster(Assigned):
         self.brokers = dict(brokers)
         if fresh:
             self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh or s is _DELETED}
+            self.failed_dirs = {i: left for i, on in self.failed_dirs.items() if (left := on - fresh)}
         self._set_live(self.shutting_down - fresh)
         self._isrs.forget(self.rows)
 
     def observe_shutting_down(self, broker: int) -> None:
         """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
         self._set_live(self.shutting_down | {broker})
+
+    def observe_failed_dirs(self, broker: int, rows: Iterable[int]) -> list[int]:
+        """A broker answered that replicas are on a failed log directory, until it starts anew; returns new ones."""
+        fresh = [i for i in rows if broker in self.rows[i].assignment.replicas and broker not in self.failed(i)]
+        self.failed_dirs.update((i, self.failed(i) | {broker}) for i in fresh)
+        return fresh
 
     def _set_live(self, shutting_down: frozenset[int]) -> None:
         self.shutting_down = shutting_down
@@ -172,6 +193,7 @@ class Cluster(Assigned):
             if not self._is_deleted(row):
                 self.rows[i] = PartitionRow(row.topic, row.partition, row.assignment, _NON_EXISTENT)
             self.reassigning.pop(i, None)
+            self.failed_dirs.pop(i, None)
             for broker in row.assignment.replicas if self.replica_states else ():
                 self.replica_states.pop((i, broker), None)
         self.deletions.discard(index)
@@ -242,10 +264,17 @@ class Cluster(Assigned):
             rows[i] = change.after
             if change.after.assignment is not change.before.assignment:
                 self._assigned(i, change.before.assignment, change.after)
+                self._forget_failed(i)
             if change.after.state is _ONLINE or change.after.state is _NON_EXISTENT:
                 leaderless.discard(i)
             else:
                 leaderless.add(i)
+
+    def _forget_failed(self, i: int) -> None:
+        """A replica that was removed, and comes back, has another log."""
+        left = self.failed_dirs.pop(i, _NONE).intersection(self.rows[i].assignment.replicas)
+        if left:
+            self.failed_dirs[i] = left
 
     def apply_replicas(self, moves: Iterable[ReplicaMove]) -> None:
         """Enters replica moves; a state that is implied anyway is not kept, and Online always is implied."""

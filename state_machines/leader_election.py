@@ -146,5 +146,5 @@ def to_balance(cluster: Cluster, percentage_max: int, moves_max: int) -> list[in
 
 
 def _electable(cluster: Cluster, i: int) -> bool:
-    row = cluster.rows[i]
-    return isinstance(selectors.preferred(row.assignment.replicas, row.isr, live=cluster.live), Election)
+    row, failed = cluster.rows[i], cluster.failed(i)
+    return isinstance(selectors.preferred(row.assignment.replicas, row.isr, failed, live=cluster.live), Election)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from state_machines import selectors
-from state_machines.selectors import Election, NoLeader, Selector
+from state_machines.selectors import Election, NoLeader, Replicas, Selector
 from state_machines.table import StateMachine
 from state_machines.types import PartitionState
 
@@ -64,14 +64,14 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
     def elect(self, entities: Iterable[int], selector: Selector) -> list[int]:
         """New, Online, Offline -> Online with ``selector``; returns those that stay without a leader (S4-9).
 
-        The selector is asked once per distinct (replicas, ISR).
+        The selector is asked once per distinct (replicas, ISR, failed log directories).
         """
-        draft = self.draft
-        seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Election | NoLeader] = {}
+        draft, failed_on = self.draft, self.draft.cluster.failed
+        seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
         failed: list[int] = []
         for i in self.movable(entities, ONLINE):
             row = draft.row(i)
-            key = row.assignment.replicas, row.isr
+            key = row.assignment.replicas, row.isr, failed_on(i)
             found = seen.get(key)
             if found is None:
                 found = seen[key] = selector(*key)

@@ -8,7 +8,8 @@ Each step is over all partitions at once; between two of them ZooKeeper has what
 3. :func:`reassign`: rows whose target is in sync are completed, the others begin. Of those that began already, again
    with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with all
    of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
-4. Once replicas were told to stop: :func:`final_rewrites` of the rows that are complete, observed as in 2.
+4. Once replicas were told to stop: :func:`final_rewrites` of the rows that are complete, observed as in 2. What is left
+   of ``/admin/reassign_partitions`` then is what is :func:`unfinished`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
 from state_machines.selectors import NoLeader
-from state_machines.types import Assignment, PartitionState, ReplicaState
+from state_machines.types import Assignment, PartitionState, ReplicaState, TopicPartition
 
 ASKED: Final = "reassignment asked for"
 BEGUN: Final = "reassignment begins: added replicas follow the leader"
@@ -148,12 +149,24 @@ def due(cluster: Cluster, rows: Iterable[int]) -> list[int]:
 
 def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
     """Rows whose reassignment goes on when ``brokers`` return: they are in the target (S4-50)."""
-    return [i for i, written in cluster.reassigning.items() if not set(brokers).isdisjoint(written.target)]
+    wanted = frozenset(brokers)
+    return [i for i, written in cluster.reassigning.items() if not wanted.isdisjoint(written.target)]
 
 
 def in_progress(cluster: Cluster) -> dict[int, Assignment]:
     """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
     return {i: written for i, written in cluster.reassigning.items() if written.moving}
+
+
+def unfinished(
+    cluster: Cluster, targets: Mapping[TopicPartition, tuple[int, ...]]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """What stays of ``/admin/reassign_partitions`` (S4-61); where nothing does, the znode is deleted.
+
+    What is finished, refused, or was superseded by a request is not under way to the target that is named there.
+    """
+    moving = {cluster.name(i): written.target for i, written in in_progress(cluster).items()}
+    return {name: target for name, target in targets.items() if moving.get(name) == target}
 
 
 def _is_due(cluster: Cluster, i: int) -> bool:
@@ -230,11 +243,12 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
     if not _in_sync(row.isr, wanted):
         draft.refuse(i, WAITS, LAST_IN_SYNC)
         return False
-    stays = row.leader in wanted.replicas
-    if (stays and row.leader in draft.live) or (wanted.moving and (stays or row.leader not in cluster.brokers)):
+    stays, failed = row.leader in wanted.replicas, cluster.failed(i)
+    leads = stays and row.leader in draft.live and row.leader not in failed
+    if leads or (wanted.moving and (stays or row.leader not in cluster.brokers)):
         steps.renewed.append(i)
         return True
-    found = selectors.reassigned(wanted.replicas, row.isr, live=draft.live)
+    found = selectors.reassigned(wanted.replicas, row.isr, failed, live=draft.live)
     if not isinstance(found, NoLeader):
         steps.elected.append(i)
     elif cluster.reassigning[i].moving or (row.leader in cluster.brokers and not stays):

@@ -1,7 +1,8 @@
 """The leader selectors (S4-10..S4-21; Kafka ``PartitionLeaderElectionAlgorithms``): pure functions of values.
 
-Each takes the partition's replicas in assignment order and its ISR and returns an :class:`Election` or a
-:class:`NoLeader` that says what is missing. An ISR is never emptied.
+Each takes the partition's replicas in assignment order, its ISR and the replicas that are ``down`` although their
+brokers are live (on failed log directories), and returns an :class:`Election` or a :class:`NoLeader` that says what is
+missing. An ISR is never emptied.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class NoLeader(Struct, frozen=True, gc=False):
     why: str
 
 
-Selector = Callable[[Replicas, Replicas], Election | NoLeader]
+Selector = Callable[[Replicas, Replicas, Collection[int]], Election | NoLeader]
+"""Of replicas, ISR, and the replicas that are on failed log directories."""
 
 NEW_PARTITION = "new partition: first live replica leads, all live replicas are in sync"
 OFFLINE_IN_ISR = "leader lost: first live replica of the ISR leads"
@@ -46,51 +48,64 @@ NO_TARGET = "no target replica is live and in the ISR: wait until one has caught
 NO_OTHER_ISR = "no other ISR member can lead: wait until another replica has caught up"
 
 
-def initial(replicas: Replicas, _isr: Replicas, *, live: Collection[int]) -> Election | NoLeader:
+def initial(
+    replicas: Replicas, _isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
+) -> Election | NoLeader:
     """S4-6: the first live replica leads, all live replicas are the ISR."""
-    isr = tuple(r for r in replicas if r in live)
+    isr = tuple(r for r in replicas if r in live and r not in down)
     return Election(isr[0], isr, NEW_PARTITION) if isr else NoLeader(NO_LIVE_REPLICA)
 
 
-def offline(replicas: Replicas, isr: Replicas, *, live: Collection[int], unclean: bool = False) -> Election | NoLeader:
+def offline(
+    replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int], unclean: bool = False
+) -> Election | NoLeader:
     """S4-10, S4-11: the first live ISR member in assignment order; the ISR is cut to its live members.
 
     ``unclean`` is consulted only when no ISR member is live; then the first live replica leads alone.
     """
-    live_isr = tuple(r for r in isr if r in live)
+    live_isr = tuple(r for r in isr if r in live and r not in down)
     for replica in replicas:
         if replica in live_isr:
             return Election(replica, live_isr, OFFLINE_IN_ISR)
     if not unclean:
         return NoLeader(NO_LIVE_ISR)
     for replica in replicas:
-        if replica in live:
+        if replica in live and replica not in down:
             return Election(replica, (replica,), OFFLINE_UNCLEAN, unclean=True)
     return NoLeader(NOTHING_LIVE)
 
 
-def preferred(replicas: Replicas, isr: Replicas, *, live: Collection[int]) -> Election | NoLeader:
+def preferred(
+    replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
+) -> Election | NoLeader:
     """S4-16, S4-17: the first assigned replica, if it is live and in the ISR; the ISR is unchanged."""
     first = replicas[0] if replicas else None
-    if first is None or first not in live:
+    if first is None or first not in live or first in down:
         return NoLeader(PREFERRED_DOWN)
     return Election(first, isr, PREFERRED) if first in isr else NoLeader(PREFERRED_BEHIND)
 
 
-def reassigned(targets: Replicas, isr: Replicas, *, live: Collection[int]) -> Election | NoLeader:
+def reassigned(
+    targets: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
+) -> Election | NoLeader:
     """S4-13, S4-14: the first target replica that is live and in the ISR; the ISR is unchanged."""
     for replica in targets:
-        if replica in live and replica in isr:
+        if replica in live and replica in isr and replica not in down:
             return Election(replica, isr, REASSIGNED)
     return NoLeader(NO_TARGET)
 
 
 def controlled_shutdown(
-    replicas: Replicas, isr: Replicas, *, registered: Collection[int], shutting_down: Collection[int]
+    replicas: Replicas,
+    isr: Replicas,
+    down: Collection[int] = (),
+    *,
+    registered: Collection[int],
+    shutting_down: Collection[int],
 ) -> Election | NoLeader:
     """S4-19, S4-20: an ISR member that is not shutting down; all that are shutting down leave the ISR."""
     remaining = tuple(r for r in isr if r not in shutting_down)
     for replica in replicas:
-        if replica in remaining and replica in registered:
+        if replica in remaining and replica in registered and replica not in down:
             return Election(replica, remaining, SHUTDOWN)
     return NoLeader(NO_OTHER_ISR)

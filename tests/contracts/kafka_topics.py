@@ -40,6 +40,16 @@ class TopicCommitContract:
             assert found.partitions == {0: Assignment((2, 3, 1), (3,), (1,)), 1: ASSIGNMENT}
             assert (found.topic_id, found.unknown, found.version) == (TOPIC_ID, {"vendor": {"a": [1]}}, 1)
 
+    @pytest.mark.seed("S4-78")
+    async def test_partitions_can_be_taken_out(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            await k.zk.create(paths.topic("t"), encode_topic(dict.fromkeys(range(4), ASSIGNMENT), TOPIC_ID))
+            change = TopicChange("t", 0, {0: Assignment((2, 1))}, None, "restored", dropped=(2, 3, 9))
+            assert (await k.store.commit_topics([change], k.fence)).applied == [change]
+            [found] = await k.store.load_topics(["t"])
+            assert isinstance(found, TopicAssignment)
+            assert (found.partitions, found.topic_id) == ({0: Assignment((2, 1)), 1: ASSIGNMENT}, TOPIC_ID)
+
     @pytest.mark.seed("S4-85")
     async def test_a_missing_topic_id_is_written(self, backend: Backend) -> None:
         async with kafka(backend) as k:

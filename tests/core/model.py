@@ -162,10 +162,10 @@ def check_model(cluster: Cluster, zookeeper: NaiveZooKeeper, unobserved: Collect
     held: Mapping[tuple[str, int], Leadership] = zookeeper.states
     for name, i in present.items():
         row = cluster.rows[i]
-        assert name in unobserved or leadership_of(row) == held.get(name), f"{name}: memory and ZooKeeper differ"
         if row.topic in cluster.deletions and row.state is PartitionState.NON_EXISTENT:
             assert i not in cluster.leaderless, f"{name}: waits for a leader although it is being deleted"
             continue
+        assert name in unobserved or leadership_of(row) == held.get(name), f"{name}: memory and ZooKeeper differ"
         online = row.has_leadership and row.leader in cluster.brokers
         assert (row.state is PartitionState.ONLINE) == online, f"{name}: {row.state.name} under leader {row.leader}"
         assert (i in cluster.leaderless) == (not online), f"{name}: leaderless is not kept"

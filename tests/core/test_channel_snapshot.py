@@ -180,6 +180,20 @@ async def test_replicas_that_were_stopped_are_left_out_of_a_snapshot() -> None:
         assert w.brokers[2].of(LEADER_AND_ISR)[0].partitions() == [("t", 0), ("t", 1)]
 
 
+@pytest.mark.seed("S4-81")
+async def test_replicas_on_failed_log_directories_are_offline_in_a_snapshot() -> None:
+    """Of partitions with the same replicas and ISR only those that are on the failed one."""
+    async with world(1, 2) as w:
+        rows = w.add_topic("t", [(2, 1)] * 3)
+        w.cluster.observe_failed_dirs(1, [rows[1]])
+        w.channels.snapshot()
+        await settled(w)
+        assert w.brokers[1].of(LEADER_AND_ISR)[0].partitions() == [("t", 0), ("t", 2)]
+        knows_the_model(w, w.brokers[2])
+        told = w.brokers[2].of(UPDATE_METADATA)[-1].entity.topic_states[0].partition_states
+        assert [p.offline_replicas for p in told] == [(), (1,), ()]
+
+
 def audience_with(topics: int, partitions: int) -> Audience:
     cluster = Cluster(EPOCH)
     cluster.observe_brokers(registered((1, 2)))

@@ -34,9 +34,10 @@ from state_machines.reassignment import (
     judge,
     reassign,
     rewrites,
+    unfinished,
     waiting_for,
 )
-from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState
+from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicPartition
 from tests.core.model import P, decided, writes_of
 from tests.core.reassignment_world import ReassignmentWorld, do
 
@@ -522,3 +523,18 @@ def test_a_healthy_model_has_no_strays() -> None:
     before = list(w.cluster.rows)
     assert w.cluster.observe_strays() == []
     assert all(a is b for a, b in zip(before, w.cluster.rows, strict=True))
+
+
+@pytest.mark.seed("S4-61", "S4-84")
+def test_what_stays_in_the_znode_of_reassignments() -> None:
+    """What is under way to the target named there; not what is unknown, finished, or superseded by a request."""
+    w = ReassignmentWorld(*[P((1, 2), 1)] * 4, brokers=(1, 2, 3, 4))
+    asked = {TopicPartition("t", p): (2, 3) for p in range(5)}
+    assert unfinished(w.cluster, asked) == {}
+    do(w.request(dict.fromkeys(range(3), (2, 3)), live_only=False))
+    assert list(unfinished(w.cluster, asked)) == [("t", 0), ("t", 1), ("t", 2)]
+    do(w.request({0: (2, 4)}))
+    do(w.isr({1: (1, 2, 3)}))
+    assert unfinished(w.cluster, asked) == {("t", 2): (2, 3)}
+    do(w.request({2: None}))
+    assert unfinished(w.cluster, asked) == {}

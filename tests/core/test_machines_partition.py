@@ -228,7 +228,9 @@ def test_the_selector_is_asked_once_per_assignment_and_isr() -> None:
     cluster = make_cluster(*[P((1, 2), 1)] * 50, *[P((2, 1), 1)] * 50, *[P((1, 2), 1, (1,))] * 50)
     asked: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
-    def selector(replicas: tuple[int, ...], isr: tuple[int, ...]) -> selectors.Election | selectors.NoLeader:
+    def selector(
+        replicas: tuple[int, ...], isr: tuple[int, ...], _down: object
+    ) -> selectors.Election | selectors.NoLeader:
         asked.append((replicas, isr))
         return selectors.offline(replicas, isr, live=frozenset({1, 2}))
 

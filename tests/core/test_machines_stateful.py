@@ -24,6 +24,7 @@ from state_machines.decision import Change, TopicChange
 from state_machines.deletion import advance, answered, finished, ineligible, sort_markers
 from state_machines.draft import Decide, Draft
 from state_machines.failover import failover
+from state_machines.log_directories import log_directories_failed
 from state_machines.reassignment import Asked, due, final_rewrites, reassign, rewrites, waiting_for
 from state_machines.reassignment import judge as judge_reassignment
 from state_machines.topic_change import new_partitions
@@ -179,7 +180,8 @@ class ClusterHistory(RuleBasedStateMachine):
             if row.topic in self.cluster.deletions and i not in self.cluster.reassigning:
                 continue
             candidates = row.isr if row.has_leadership else row.assignment.replicas
-            able = [b for b in candidates if b in self.cluster.live and b in row.assignment.replicas]
+            live = self.cluster.live - self.cluster.failed(i)
+            able = [b for b in candidates if b in live and b in row.assignment.replicas]
             assert not able, f"{self.cluster.name(i)} waits although {able} could lead"
 
     # -- what happens
@@ -276,6 +278,16 @@ class ClusterHistory(RuleBasedStateMachine):
         if leaving in self.cluster.brokers:
             self.cluster.observe_shutting_down(leaving)
             self.carry_out(partial(controlled_shutdown, broker=leaving))
+
+    @rule(data=st.data(), broker_id=st.sampled_from(IDS))
+    def log_directory_fails(self, data: st.DataObject, broker_id: int) -> None:
+        hosted = self.cluster.hosted(broker_id) if broker_id in self.registered else []
+        if hosted:
+            rows = data.draw(st.sets(st.sampled_from(hosted), min_size=1))
+            fresh = self.cluster.observe_failed_dirs(broker_id, sorted(rows))
+            self.carry_out(partial(log_directories_failed, failed={broker_id: fresh}, unclean=self.allows))
+            if not self.given_up:
+                assert all(self.cluster.rows[i].leader != broker_id for i in fresh)
 
     @precondition(lambda self: self.zookeeper.states)
     @rule(data=st.data(), told=st.booleans())

@@ -121,6 +121,7 @@ class FakeCluster:
         return self.offline.get(i, ())
 
     any_stopped = False
+    any_failed = False
 
     def stopped(self, i: int, broker: int) -> bool:
         return False

@@ -147,7 +147,7 @@ def elect_outside_of_the_isr(stack: ExitStack) -> None:
     """The first live replica leads, in sync or not."""
 
     def offline(
-        replicas: tuple[int, ...], isr: tuple[int, ...], *, live: Collection[int], unclean: bool = False
+        replicas: tuple[int, ...], isr: tuple[int, ...], _down: object, *, live: Collection[int], unclean: bool = False
     ) -> selectors.Election | selectors.NoLeader:
         for replica in replicas:
             if replica in live:

@@ -10,6 +10,7 @@
 ``U 1,2 forget t-0``                                   one UpdateMetadata that has them forget the partition
 ``D t``                                                the znodes of the topic are deleted
 ``A t-0 2,3``                                          the memory alone has this assignment
+``down 1 t-0`` / ``down 1``                            replicas on failed log directories; none any more
 ``live 2,3``                                           from here on these are live (during a bounce)
 ====================================================== ======================================================
 """
@@ -48,6 +49,7 @@ class KafkaSide:
         self._memory: dict[str, Assignment] = {}
         self._registered: tuple[int, ...] = ()
         self._live: frozenset[int] = frozenset()
+        self._down: set[tuple[str, int]] = set()
 
     def begin(self, registered: tuple[int, ...], live: frozenset[int]) -> None:
         """A step begins with these brokers registered and live."""
@@ -68,6 +70,8 @@ class KafkaSide:
             self.deleted.add(who)
         elif verb == "live":
             self._live = frozenset(parsed(who))
+        elif verb == "down":
+            self._down = {(name, int(who)) for name in rest}
         else:
             kind = {"L": LEADER_AND_ISR, "U": UPDATE_METADATA, "S": STOP_REPLICA}[verb]
             for broker in parsed(who):
@@ -96,7 +100,8 @@ class KafkaSide:
             return Entry(epoch=held.leader_epoch, delete=mark == "delete")
         if kind == LEADER_AND_ISR:
             return Entry.of(held, assigned, is_new=mark == "new")
-        return Entry.told(held, assigned, tuple(r for r in assigned.replicas if r not in self._live))
+        offline = tuple(r for r in assigned.replicas if r not in self._live or (name, r) in self._down)
+        return Entry.told(held, assigned, offline)
 
     def _assignment(self, name: str) -> Assignment:
         return self._memory.get(name) or self._created(name)

@@ -30,6 +30,7 @@ from state_machines.deletion import advance, answered, finished, restored, sort_
 from state_machines.failover import failover
 from state_machines.leader_election import FAILED, ElectionType, elect, to_balance
 from state_machines.leader_election import judge as judge_election
+from state_machines.log_directories import log_directories_failed
 from state_machines.reassignment import Asked, NotReassigned, due, final_rewrites, reassign, rewrites, waiting_for
 from state_machines.reassignment import judge as judge_reassignment
 from state_machines.topic_change import new_partitions
@@ -64,6 +65,7 @@ class Stage(Office):
             "cancel": self.cancel,
             "dies-before": self.dies_before,
             "elect": self.elect,
+            "log-directory-fails": self.log_directory_fails,
             "balance": self.balance,
             "delete": self.delete,
             "deleted": self.deleted,
@@ -250,6 +252,15 @@ class Stage(Office):
     def allow_unclean(self, topic: str) -> None:
         """The topic's configuration allows unclean elections."""
         self.unclean.add(topic)
+
+    # -- log directories
+
+    def log_directory_fails(self, broker_id: str, *names: str) -> None:
+        """A broker names itself in a notification: asked by LeaderAndIsr it answers with an error for these."""
+        self.audience.leader_and_isr_to(int(broker_id), self.cluster.hosted(int(broker_id)))
+        self.tell_brokers()
+        rows = self.cluster.observe_failed_dirs(int(broker_id), map(self.row, names))
+        self.carry_out(partial(log_directories_failed, failed={int(broker_id): rows}, unclean=self.allows_unclean))
 
     # -- elections
 

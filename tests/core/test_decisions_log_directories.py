@@ -1,0 +1,120 @@
+"""Replicas on failed log directories: offline although their broker lives (S4-29, S4-81)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from state_machines import selectors
+from state_machines.audience import Audience
+from state_machines.broker_change import broker_death
+from state_machines.cluster import Cluster
+from state_machines.controlled_shutdown import controlled_shutdown
+from state_machines.decision import Decision, Refusal
+from state_machines.leader_election import ElectionType, elect, to_balance
+from state_machines.log_directories import log_directories_failed
+from state_machines.types import NO_LEADER, PartitionState, ReplicaState
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
+
+
+def fail(cluster: Cluster, broker: int, *rows: int, unclean: bool = False) -> Decision:
+    """The broker answers that these rows are on a failed log directory."""
+    assert cluster.observe_failed_dirs(broker, rows) == list(rows)
+    decide = partial(log_directories_failed, failed={broker: rows}, unclean=lambda _: unclean)
+    return carried_out(cluster, decide)
+
+
+@pytest.mark.seed("S4-29", "S4-81")
+def test_leaders_move_and_replicas_leave_the_isr() -> None:
+    cluster = make_cluster(P((1, 2, 3), 1), P((2, 1, 3), 2), P((1, 2), 1), P((1, 2), 1))
+    decision = fail(cluster, 1, 0, 1, 3)
+    assert writes_of(decision) == {0: (2, (2, 3), 1, 1), 1: (2, (2, 3), 1, 1), 3: (2, (2,), 1, 1)}
+    assert [(m.entity, m.broker, m.stop, m.delete) for m in decision.replica_moves] == [
+        (i, 1, True, False) for i in (0, 1, 3)
+    ]
+    assert (cluster.rows[2].leader, cluster.replica_states) == (1, {}), "what is on a good directory goes on"
+    assert [cluster.replica_state(i, 1) for i in range(4)] == [
+        ReplicaState.ONLINE if i == 2 else ReplicaState.OFFLINE for i in range(4)
+    ]
+    assert [cluster.offline_replicas(i) for i in range(4)] == [(1,), (1,), (), (1,)]
+
+
+@pytest.mark.seed("S4-81")
+def test_it_is_told_to_the_others_only() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2))
+    audience = Audience(cluster)
+    for broker in (1, 2, 3):
+        audience.add(broker)
+    decision = fail(cluster, 1, 0, 1)
+    audience.tell((*decision.moves, *decision.writes), decision.replica_moves)
+    boxes = audience.outboxes
+    assert {b: box.lead for b, box in boxes.items()} == {1: {}, 2: {0: False, 1: False}, 3: {}}
+    assert {b: box.stop for b, box in boxes.items()} == {1: {0: False, 1: False}, 2: {}, 3: {}}
+
+
+@pytest.mark.seed("S4-81")
+def test_a_partition_without_another_replica_in_sync_waits_for_its_broker() -> None:
+    cluster = make_cluster(P((1,), 1, epoch=3), P((1, 2), 1, (1,), epoch=3))
+    decision = fail(cluster, 1, 0, 1)
+    assert writes_of(decision) == {0: (NO_LEADER, (1,), 4, 1), 1: (NO_LEADER, (1,), 4, 1)}
+    assert decision.refusals == [Refusal(i, "ONLINE", selectors.NO_LIVE_ISR) for i in (0, 1)]
+    assert cluster.leaderless == {0, 1}
+    die(cluster, 1)
+    come_back(cluster, 1)
+    assert cluster.failed_dirs == {}
+    assert cluster.offline_replicas(0) == ()
+
+
+@pytest.mark.seed("S4-81", "S4-82")
+def test_an_unclean_election_takes_no_failed_replica() -> None:
+    cluster = make_cluster(P((1, 2, 3), 1, (1,)))
+    fail(cluster, 2, 0)
+    assert writes_of(fail(cluster, 1, 0, unclean=True)) == {0: (3, (3,), 1, 1)}
+
+
+@pytest.mark.seed("S4-81")
+def test_what_was_reported_once_is_not_reported_again() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 3), 2))
+    fail(cluster, 1, 0)
+    assert cluster.observe_failed_dirs(1, [0]) == []
+    assert cluster.observe_failed_dirs(1, [1]) == [], "it has no replica there"
+    assert cluster.observe_failed_dirs(2, [0, 1]) == [0, 1]
+    assert cluster.failed(0) == {1, 2}
+    die(cluster, 2)
+    assert cluster.failed_dirs == {0: {1}}
+
+
+@pytest.mark.seed("S4-81")
+def test_no_election_takes_it_until_its_broker_starts_anew() -> None:
+    cluster = make_cluster(P((1, 2, 3), 2, (2, 1)), P((1, 2, 3), 2, (2, 1)))
+    cluster.observe_failed_dirs(1, [0])
+    assert to_balance(cluster, 10, 100) == [1]
+    assert list(writes_of(decided(cluster, partial(elect, rows=[0, 1], kind=ElectionType.PREFERRED)))) == [1]
+    cluster.observe_shutting_down(2)
+    shutdown = decided(cluster, partial(controlled_shutdown, broker=2))
+    assert list(writes_of(shutdown)) == [1]
+    assert shutdown.refusals == [Refusal(0, "ONLINE", selectors.NO_OTHER_ISR)]
+    die(cluster, 2)
+    death = carried_out(cluster, partial(broker_death, dead=[2]))
+    assert {i: w[0] for i, w in writes_of(death).items()} == {0: NO_LEADER, 1: 1}
+    assert cluster.rows[0].state is PartitionState.OFFLINE
+
+
+@pytest.mark.seed("S4-81")
+def test_new_partitions_do_without_it() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    [row] = cluster.observe_topic(topic("u", [(1, 2)], czxid=60))
+    cluster.load_leadership([row], [None])
+    cluster.observe_failed_dirs(1, [row])
+    decision = carried_out(cluster, partial(log_directories_failed, failed={}))
+    assert writes_of(decision) == {row: (2, (2,), 0, 0)}
+
+
+@pytest.mark.seed("S4-81")
+def test_a_topic_that_is_gone_or_being_deleted_is_left_alone() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    cluster.observe_failed_dirs(1, [0])
+    cluster.observe_topic_gone("t")
+    assert cluster.failed_dirs == {}
+    assert carried_out(cluster, partial(log_directories_failed, failed={1: [0]})).empty
