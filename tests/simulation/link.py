@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.memory import MemoryZooKeeper
-from metadata_store.port import ConnectionState, WatchEvent, Write, WriteHooks
+from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
 from tests.simulation import faults
 from tests.simulation.ensemble import Ensemble, Member, Session
 from tests.simulation.loop import Process
@@ -128,8 +128,8 @@ class SimLink(MemoryZooKeeper):
 
     @property
     def writes_in_flight(self) -> int:
-        """Writes that somebody waits for: not those of a term that ended meanwhile."""
-        return sum(request.ops is not None and not request.future.done() for request in self._pending)
+        """Fenced writes that somebody waits for: not those of a term that ended meanwhile, nor an operator's."""
+        return sum(r.ops is not None and isinstance(r.ops[0], Check) and not r.future.done() for r in self._pending)
 
     def _attach(self, member: Member) -> None:
         assert self.session is not None
