@@ -41,7 +41,7 @@ verify: venv jars ## the long tests
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks
 
-bench-full: venv jars ## all sizes up to a million partitions, 45 minutes; docs/performance.md from it
+bench-full: venv jars ## all sizes up to a million partitions, 35 minutes; docs/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts

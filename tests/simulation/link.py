@@ -208,15 +208,6 @@ class SimLink(MemoryZooKeeper):
             self._attach(member)
             self._enter(ConnectionState.CONNECTED)
 
-    def _enter(self, state: ConnectionState) -> None:
-        self._link = state
-        if state is not ConnectionState.CONNECTED:
-            self._told = state
-            if self.on_state_thread is not None:
-                self.on_state_thread(state)
-        session = self.session_id
-        self._hand_over(lambda: self._state_changed(session, state))
-
     # -- what comes back
 
     def _hand_over(self, item: Callable[[], None]) -> None:
