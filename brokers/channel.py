@@ -258,6 +258,7 @@ class Channel:
         self._in_flight = len(entries)
         body = self._shared.sealer.stop_replica(entries)
         errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
+        self.outbox.stopping = {}
         self._answered(errors, Api.STOP_REPLICA, entries)
 
     def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from brokers.channel import Channel, Propagation
@@ -18,7 +18,7 @@ log = logging.getLogger("regent.brokers")
 
 
 class Channels:
-    """All channels of one term. Only :meth:`leaders_told`, :meth:`quiesced` and :meth:`close` wait.
+    """All channels of one term. Only :meth:`leaders_told`, :meth:`stopped`, :meth:`quiesced` and :meth:`close` wait.
 
     ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
     The model must be changed before its change is told, without an await between the two.
@@ -139,6 +139,17 @@ class Channels:
                     self._shared.progress.clear()
                     await self._shared.progress.wait()
                     waiting = self._audience.still_waiting(waiting)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stopped(self, rows: Collection[int], timeout_s: float) -> bool:
+        """Waits until brokers acknowledged StopReplica of rows; False where time was too short."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._audience.unstopped(rows):
+                    self._shared.progress.clear()
+                    await self._shared.progress.wait()
         except TimeoutError:
             return False
         return True

@@ -121,7 +121,8 @@ class _Plan(NamedTuple):
 class Pieces:
     """Collects entries of the present topic and, topic by topic, the pieces of every body of a turn.
 
-    Plans outlive the turn, as long as the same brokers want turns and the same brokers are live.
+    Plans outlive the turn, as long as the same brokers want turns, the same are live, and no log directory failed or was
+    mended.
     """
 
     def __init__(self, view: ClusterView, encoder: PartitionEncoder, brokers: Collection[int]) -> None:
@@ -129,7 +130,7 @@ class Pieces:
         self.encoder = encoder
         self.metadata: list[bytes] = []
         self._metadata_pieces: list[bytes] = []
-        self._live = view.live
+        self._live, self._failed = view.live, view.any_failed
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_parts: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_topics = dict.fromkeys(brokers, 0)
@@ -139,7 +140,8 @@ class Pieces:
 
     def serves(self, brokers: Collection[int]) -> bool:
         """Whether turns for ``brokers`` may be collected here."""
-        return list(brokers) == list(self._leads) and self._live == self.view.live
+        same = self._live == self.view.live and self._failed == self.view.any_failed
+        return same and list(brokers) == list(self._leads)
 
     def begin(self) -> None:
         """A new turn."""

@@ -31,6 +31,16 @@ class PendingCall:
             self.reply.set_exception(NotController())
 
 
+async def ask(queue: EventQueue, kind: str, call: object) -> Any:
+    """Posts a call as an event of ``kind`` and waits for its reply; raises ``NotController`` where there is none."""
+    pending = PendingCall(call)
+    try:
+        queue.post(Event(kind, pending, preempt=pending.refuse))
+    except QueueFull as full:
+        raise NotController from full
+    return await pending.reply
+
+
 class Calls:
     """Implements :class:`brokers.controller_listener.CallHandlers` for one term."""
 
@@ -53,9 +63,4 @@ class Calls:
         return reply
 
     async def _ask(self, kind: str, call: object) -> Any:
-        pending = PendingCall(call)
-        try:
-            self._queue.post(Event(kind, pending, preempt=pending.refuse))
-        except QueueFull as full:
-            raise NotController from full
-        return await pending.reply
+        return await ask(self._queue, kind, call)

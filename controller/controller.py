@@ -17,6 +17,7 @@ from brokers.channels import Channels
 from brokers.wire.versions import Ibp
 from controller.counters import Counters
 from controller.event_queue import EventQueue
+from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
@@ -74,6 +75,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
+        self.reassignments = Reassignments()
         self.waiting_topics: set[str] = set()
         self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()

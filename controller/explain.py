@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from state_machines import selectors
 from state_machines.cluster import Cluster
+from state_machines.reassignment import is_complete
 from state_machines.selectors import Election, NoLeader
 from state_machines.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
 
@@ -40,9 +41,8 @@ def explain(cluster: Cluster, i: int, *, unclean: bool, last: str | None = None)
     row = cluster.rows[i]
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
-    return Explained(
-        state, _leader(cluster, row, unclean, last), _isr(cluster, i, row), list(_would_change(cluster, row, unclean))
-    )
+    would_change = [*_would_change(cluster, row, unclean), *_would_end(cluster, i, row)]
+    return Explained(state, _leader(cluster, row, unclean, last), _isr(cluster, i, row), would_change)
 
 
 def _leader(cluster: Cluster, row: PartitionRow, unclean: bool, last: str | None) -> str:
@@ -142,6 +142,24 @@ def _would_elect(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable
         found = _elected(cluster, row, cluster.live, unclean=True)
         if isinstance(found, Election) and found.unclean:
             yield f"if an unclean election is allowed, {_outcome(found)}; what only {_ids(row.isr)} hold is lost"
+
+
+def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
+    """What a reassignment waits for."""
+    written = cluster.reassigning.get(i)
+    if written is None:
+        return
+    behind = [b for b in written.target if b not in row.isr]
+    away = [b for b in behind if b not in cluster.live]
+    said = f"it is being reassigned to {_ids(written.target)}"
+    if is_complete(cluster, i):
+        yield f"{said}, and all but done: the removed replicas stop, then its topic znode is written"
+    elif away:
+        yield f"{said}, which waits for broker {_ids(away)}: start it, or cancel the reassignment"
+    elif behind:
+        yield f"{said}, which ends once {_ids(behind)} is in sync"
+    else:
+        yield f"{said}, which ends once one of them that is in sync can lead"
 
 
 def _elected(cluster: Cluster, row: PartitionRow, live: Collection[int], unclean: bool) -> Election | NoLeader:

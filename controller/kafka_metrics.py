@@ -38,6 +38,13 @@ STATES: Final[Mapping[str, KafkaState]] = {
     "controlled_shutdown": KafkaState(8, "ControlledShutdown"),
     "isr_notification": KafkaState(9, "IsrChange"),
     "alter_partition": KafkaState(9, "IsrChange"),
+    "reassign_partitions": KafkaState(5, "PartitionReassignment"),
+    "resume_reassignments": KafkaState(5, "PartitionReassignment"),
+    "advance_reassignments": KafkaState(5, "PartitionReassignment"),
+    "finish_reassignments": KafkaState(5, "PartitionReassignment"),
+    "reassigned_states": KafkaState(5, "PartitionReassignment"),
+    "alter_reassignments": KafkaState(5, "PartitionReassignment"),
+    "list_reassignments": KafkaState(15, "ListPartitionReassignment"),
 }
 """By the kind of event in the daemon's queue. Kinds that Kafka does not have are 0 (Idle) and have no Kafka timer."""
 

@@ -25,6 +25,7 @@ from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
 from controller.event_queue import Event, EventQueue, settled
+from controller.handlers import reassignment
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
@@ -49,6 +50,8 @@ log = logging.getLogger("regent.role")
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
 _PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
+REREAD: Final = ("broker_change", "topic_change", "isr_notification", "reassign_partitions", "reassigned_states")
+"""Events that read what changed while there was no connection, and watch it again."""
 
 
 def pending(event: Event) -> PendingCall:
@@ -211,10 +214,14 @@ class Reign:
             self.queue.signal("topic_change")
         elif path == paths.ISR_CHANGES:
             self.queue.signal("isr_notification")
+        elif path == paths.REASSIGN_PARTITIONS:
+            self.queue.signal("reassign_partitions")
         elif path.startswith(paths.BROKER_IDS):
             self.queue.signal("broker_change")
         elif mended and paths.partition_of_state(path) is not None:
             self.queue.signal("mended_state", path)
+        elif paths.partition_of_state(path) is not None:
+            self.queue.signal("reassigned_states")
         elif path.startswith(f"{paths.TOPICS}/"):
             name = path.rpartition("/")[2]
             if kind is WatchKind.DELETED:
@@ -248,7 +255,7 @@ class Reign:
         )
         if suspensions == self._suspensions:
             self._unread_since = None
-        for kind in ("broker_change", "topic_change", "isr_notification"):
+        for kind in REREAD:
             self.queue.signal(kind)
 
     # -- what brokers say
@@ -277,5 +284,12 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "alter_partition": lambda reign, e: alter_partition(reign.controller, pending(e)),
     "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
     "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
+    "reassign_partitions": lambda reign, _: reassignment.reassign_partitions(reign.controller),
+    "resume_reassignments": lambda reign, _: reassignment.resume_reassignments(reign.controller),
+    "advance_reassignments": lambda reign, _: reassignment.advance_reassignments(reign.controller),
+    "finish_reassignments": lambda reign, _: reassignment.finish_reassignments(reign.controller),
+    "reassigned_states": lambda reign, _: reassignment.reassigned_states(reign.controller),
+    "alter_reassignments": lambda reign, e: reassignment.alter_reassignments(reign.controller, pending(e)),
+    "list_reassignments": lambda reign, e: reassignment.list_reassignments(reign.controller, pending(e)),
     "settled": lambda _, e: settled(e),
 }

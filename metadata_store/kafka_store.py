@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import overload
 
-from metadata_store import cluster_nodes, reads
+from metadata_store import cluster_nodes, reads, reassignment_node
 from metadata_store.cluster_nodes import Contended, Exhausted, Found
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.cluster import ProducerIdBlock
@@ -20,6 +20,7 @@ from metadata_store.fenced import WRITES_MAX
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.port import ZooKeeper
 from metadata_store.reads import Brokers
+from metadata_store.reassignment_node import Request
 from metadata_store.state_commit import Names, StateOutcome, commit_states
 from metadata_store.topic_commit import TopicOutcome, commit_topics
 from state_machines.decision import Change, TopicChange
@@ -36,6 +37,7 @@ __all__ = [
     "Malformed",
     "MultiOutcome",
     "Names",
+    "Request",
     "StateOutcome",
     "TopicOutcome",
 ]
@@ -100,9 +102,11 @@ class KafkaStore:
         """
         return commit_states(self.zk, changes, names, fence, writes_max)
 
-    async def commit_topics(self, changes: Sequence[TopicChange], fence: Fence) -> TopicOutcome:
+    async def commit_topics(
+        self, changes: Sequence[TopicChange], fence: Fence, *, writes_max: int = WRITES_MAX
+    ) -> TopicOutcome:
         """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
-        return await commit_topics(self.zk, changes, fence)
+        return await commit_topics(self.zk, changes, fence, writes_max)
 
     # -- role
 
@@ -147,6 +151,14 @@ class KafkaStore:
     async def delete_children(self, children: Sequence[str], fence: Fence) -> None:
         """Deletes notifications that were processed."""
         await cluster_nodes.delete_children(self.zk, children, fence)
+
+    async def read_reassignments(self) -> Request | Malformed | None:
+        """``/admin/reassign_partitions``."""
+        return await reassignment_node.read_reassignments(self.zk)
+
+    async def write_reassignments(self, left: Request, fence: Fence) -> bool:
+        """What is left of ``/admin/reassign_partitions``."""
+        return await reassignment_node.write_reassignments(self.zk, left, fence)
 
     async def create_topic(
         self,

@@ -13,7 +13,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, NotConnected
-from metadata_store.fenced import Batch, Write, batches, write
+from metadata_store.fenced import WRITES_MAX, Batch, Write, batches, write
 from metadata_store.outcome import Fence, MultiOutcome
 from metadata_store.port import IN_FLIGHT_MAX, SetData, ZooKeeper
 from metadata_store.reads import read_topics
@@ -24,13 +24,15 @@ from state_machines.types import TopicAssignment
 TopicOutcome = MultiOutcome[TopicChange, str]
 
 
-async def commit_topics(zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence) -> TopicOutcome:
+async def commit_topics(
+    zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, writes_max: int = WRITES_MAX
+) -> TopicOutcome:
     """Rewrites topic znodes; what was not sent because the connection went away counts as a conflict."""
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
     writes = list(_writes(changes, found, total))
     waiting = {change.topic for _, change, _ in writes}
-    jobs = _jobs(zk, fence, writes, total)
+    jobs = _jobs(zk, fence, writes, total, writes_max)
     try:
         async for outcome in in_flight(jobs, IN_FLIGHT_MAX):
             total.add(outcome)
@@ -41,9 +43,9 @@ async def commit_topics(zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fe
 
 
 def _jobs(
-    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome
+    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome, writes_max: int
 ) -> Iterator[Job[TopicOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max):
         yield partial(_write, zk, fence, batch)
 
 
@@ -56,7 +58,7 @@ def _writes(
 ) -> Iterator[Write[str, TopicChange]]:
     """The writes of what is as it was decided on; the rest goes into ``total``."""
     for change, topic in zip(changes, found, strict=True):
-        if topic is None:
+        if topic is None or (isinstance(topic, TopicAssignment) and change.czxid not in (None, topic.czxid)):
             total.gone.append(change.topic)
         elif isinstance(topic, Malformed):
             total.refused.append((change.topic, Code.DATA_INCONSISTENCY))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -41,15 +41,16 @@ class Assigned(Directory):
             self._forget_reassigned(i)
         return list(written)
 
-    def observe_strays(self) -> list[int]:
-        """Rows whose ISR names brokers that the topic znode does not, at the begin of a term; returns them.
+    def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
+        """Those of ``rows`` (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.
 
         A controller died after it had written that a reassignment was cancelled or overridden, and before the replicas
         that this drops left the ISR. They are replicas still, and the reassignment goes on from there.
         """
         outside: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         found: list[int] = []
-        for i, row in enumerate(self.rows):
+        for i in range(len(self.rows)) if rows is None else rows:
+            row = self.rows[i]
             key = row.isr, row.assignment.replicas
             strays = outside.get(key)
             if strays is None:

@@ -86,17 +86,19 @@ class Outbox:
 
     ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
     sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
-    waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way.
+    waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way,
+    ``stopping`` the StopReplica entries of the seal under way.
     ``position`` and ``live_version`` are what the broker was sent of the feed and of the live list; ``turn`` and
     ``turn_end`` are the rows of the snapshot that are still to come.
     """
 
-    __slots__ = ("after", "lead", "live_version", "position", "stop", "telling", "turn", "turn_end")
+    __slots__ = ("after", "lead", "live_version", "position", "stop", "stopping", "telling", "turn", "turn_end")
 
     def __init__(self, position: int) -> None:
         self.lead: dict[int, bool] = {}
         self.telling: dict[int, bool] = {}
         self.stop: dict[int, bool] = {}
+        self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
         self.position = position
         self.live_version = 0
@@ -135,6 +137,7 @@ class Outbox:
     def take_stop(self, limit: int) -> dict[int, bool]:
         """Removes and returns the first ``limit`` StopReplica entries; what waited for them may go out next."""
         taken, self.stop = _split(self.stop, limit)
+        self.stopping = taken
         if self.after:
             freed = [i for i in self.after if i in taken]
             self.lead.update((i, self.after.pop(i)) for i in freed)
@@ -261,6 +264,13 @@ class Audience:
     def stopping(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
         return frozenset(b for b, box in self.outboxes.items() if not box.stop.keys().isdisjoint(rows))
+
+    def unstopped(self, rows: Collection[int]) -> set[int]:
+        """Those of ``rows`` of which a broker has still to acknowledge StopReplica."""
+        wanted, found = frozenset(rows), set[int]()
+        for box in self.outboxes.values():
+            found |= (box.stop.keys() & wanted) | (box.stopping.keys() & wanted)
+        return found
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
         """What is left of an earlier :meth:`leaders_waiting`."""

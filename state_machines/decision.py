@@ -60,7 +60,8 @@ class ReplicaMove(Struct, frozen=True, gc=False):
 class TopicChange(Struct, frozen=True, gc=False):
     """A conditional rewrite of a topic znode: new assignments by partition number and, if given, a topic id.
 
-    ``dropped``: partitions that are taken out.
+    ``dropped``: partitions that are taken out. ``czxid``: of the incarnation that it is about, where it is known: the
+    next one of the same name may have the same version.
     """
 
     topic: str
@@ -69,6 +70,7 @@ class TopicChange(Struct, frozen=True, gc=False):
     topic_id: bytes | None
     why: str
     dropped: tuple[int, ...] = ()
+    czxid: int | None = None
 
 
 class Transition(NamedTuple):

@@ -51,6 +51,7 @@ WAITS: Final = "REASSIGNED"
 class ReassignError(IntEnum):
     """Kafka error codes that a partition of an AlterPartitionReassignments request can get."""
 
+    UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     INVALID_REPLICA_ASSIGNMENT = 39
@@ -132,8 +133,8 @@ def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKE
         row = cluster.rows[i]
         if cluster.reassigning.get(i, row.assignment) != assignment:
             partitions.setdefault(row.topic, {})[row.partition] = assignment
-    topics = cluster.topics
-    return [TopicChange(topics[t].name, topics[t].version, found, None, why) for t, found in partitions.items()]
+    topics = [(cluster.topics[t], found) for t, found in partitions.items()]
+    return [TopicChange(t.name, t.version, found, None, why, czxid=t.czxid) for t, found in topics]
 
 
 def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:

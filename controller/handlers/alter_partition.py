@@ -9,6 +9,7 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.calls import PendingCall
 from controller.controller import Controller
+from controller.handlers.reassignment import isrs_changed
 from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.types import PartitionState
 
@@ -54,6 +55,7 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
     wanted = [asked for _, items in accepted for _, asked, verdict in items if verdict is None]
     if wanted:
         await c.carry_out(partial(alter_partitions, asked=wanted), "ISR changes of leaders")
+        isrs_changed(c, [asked.row for asked in wanted if asked.row is not None])
     for one, items in accepted:
         replies = [reply(c, proposal, asked, verdict) for proposal, asked, verdict in items]
         one.answer(AlterPartitionReply(Error.NONE, replies))

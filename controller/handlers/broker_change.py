@@ -10,6 +10,7 @@ import logging
 from functools import partial
 
 from controller.controller import Controller
+from controller.handlers.reassignment import brokers_returned
 from metadata_store import paths
 from state_machines.broker_change import broker_death, broker_return, compare
 
@@ -50,6 +51,7 @@ async def broker_change(c: Controller) -> None:
     if back:
         c.channels.snapshot(back)
         await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")
+        await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):
             c.queue.signal("partition_modifications", name)
     c.brokers_joined(back)

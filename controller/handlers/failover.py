@@ -1,4 +1,4 @@
-"""A term begins (S4-65..S4-68; Kafka ``onControllerFailover``).
+"""A term begins (S4-65..S4-69; Kafka ``onControllerFailover``).
 
 Everything is read on the claim's own session. Elections are committed and told ahead of the full snapshot, which
 then goes to every live broker: the controller before us may have committed without telling.
@@ -49,6 +49,7 @@ async def take_office(c: Controller) -> None:
         c.channels.add(broker)
     report = await c.carry_out(failover, "failover")
     c.channels.snapshot(None)
+    c.queue.signal("resume_reassignments")
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
@@ -144,4 +145,6 @@ async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
     rows, found = await bring_in(c, topics)
     for at in range(0, len(rows), TURN_ROWS):
         await asyncio.sleep(0)
-        load(c, rows[at : at + TURN_ROWS], found[at : at + TURN_ROWS])
+        some = rows[at : at + TURN_ROWS]
+        load(c, some, found[at : at + TURN_ROWS])
+        c.cluster.observe_strays(some)

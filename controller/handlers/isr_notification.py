@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from controller.controller import Controller
+from controller.handlers.reassignment import isrs_changed
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
 
@@ -30,6 +31,7 @@ async def isr_notification(c: Controller) -> None:
                 named[row] = None
     if named:
         await c.reread(list(named))
+        isrs_changed(c, named)
     await discard(c, [f"{paths.ISR_CHANGES}/{name}" for name in names])
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("regent.controller")
 MEND_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
-RUNNING = "a running partition names a daemon among its replicas: reassign it while brokers hold the role"
+RUNNING = "a running partition names a daemon among its replicas: reassign it"
 
 State = Leadership | Malformed | None
 States = dict[str, dict[int, State]]
@@ -150,7 +150,7 @@ def warn_of_running(c: Controller, topics: Sequence[TopicAssignment], states: St
                 c.counters.failures[RUNNING] += len(running)
                 log.warning(
                     "topic %s: %d running partitions name a daemon among their replicas (they were started while a "
-                    "broker held the role), so they have one replica less: reassign them while brokers hold the role",
+                    "broker held the role), so they have one replica less: reassign them",
                     topic.name,
                     len(running),
                 )

@@ -12,9 +12,10 @@ from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
 from metadata_store.codecs.features import FeatureRange, Features, encode_features
 from metadata_store.codecs.notifications import encode_partitions
+from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
-from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed
+from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed, Request
 from metadata_store.port import ANY_VERSION
 from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 from tests.contracts.kafka_support import ASSIGNMENT, NthWrite, data_of, kafka
@@ -97,6 +98,35 @@ class LoadContract:
             listed = await k.zk.children(paths.ISR_CHANGES)
             assert listed is not None
             assert listed[0] == []
+
+    @pytest.mark.seed("S4-61")
+    async def test_the_znode_of_reassignments_is_read_and_shrinks(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            path, asked = paths.REASSIGN_PARTITIONS, {TopicPartition("t", p): (p + 1, p + 2) for p in range(3)}
+            assert await k.store.read_reassignments() is None
+            await k.zk.create(path, encode_reassignments(asked, {"vendor": 1}))
+            found = await k.store.read_reassignments()
+            assert found == Request(asked, {"vendor": 1}, 0)
+            left = Request(dict(list(asked.items())[:1]), {"vendor": 1}, 0)
+            assert not await k.store.write_reassignments(left._replace(version=7), k.fence), "somebody else wrote it"
+            assert await k.store.write_reassignments(left, k.fence)
+            assert await k.store.read_reassignments() == left._replace(version=1)
+            assert await k.store.write_reassignments(Request({}, {}, 1), k.fence)
+            assert await k.zk.exists(path) is None
+            assert not await k.store.write_reassignments(Request({}, {}, 1), k.fence)
+            await k.zk.create(path, b"{")
+            assert isinstance(await k.store.read_reassignments(), Malformed)
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.write_reassignments(Request({}, {}, 0), k.fence)
+
+    async def test_a_znode_of_reassignments_that_may_not_be_read(self, backend: Backend) -> None:
+        async with kafka(backend, credentials="me:secret") as k, session(backend) as stranger:
+            await k.zk.create(paths.REASSIGN_PARTITIONS, encode_reassignments({}))
+            await k.zk.set_acls(paths.REASSIGN_PARTITIONS, [digest_acl("me", "secret")], 0)
+            found = await KafkaStore(stranger.zk).read_reassignments()
+            assert isinstance(found, Malformed)
+            assert "NO_AUTH" in found.why
 
     async def test_topic_configurations(self, backend: Backend) -> None:
         async with kafka(backend) as k:

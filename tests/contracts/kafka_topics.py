@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from metadata_store import paths
 from metadata_store.codecs.topic import decode_topic, encode_topic
@@ -17,7 +18,7 @@ from tests.contracts.kafka_support import (
     data_of,
     kafka,
 )
-from tests.contracts.support import Backend
+from tests.contracts.support import Backend, session
 
 TOPIC_ID = bytes(range(16))
 
@@ -83,6 +84,23 @@ class TopicCommitContract:
             assert len(outcome.applied) == 4
             assert hooks.count > 1
             assert all(sum(len(getattr(op, "data", b"")) for op in ops) < WRITE_BYTES_MAX for ops in hooks.writes)
+
+    async def test_the_next_topic_of_that_name_is_another_one(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            found = await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
+            former = replace(moved("t", 0), czxid=found.stat.czxid - 1)
+            assert (await k.store.commit_topics([former], k.fence)).gone == ["t"]
+            present = replace(moved("t", 0), czxid=found.stat.czxid)
+            assert (await k.store.commit_topics([present], k.fence)).applied == [present]
+
+    async def test_sent_singly_a_contended_topic_holds_nobody_up(self, backend: Backend) -> None:
+        async with kafka(backend) as k, session(backend) as other:
+            data = encode_topic({0: ASSIGNMENT}, None)
+            for name in ("busy", "fine"):
+                await k.zk.create(paths.topic(name), data)
+            k.zk.hooks = NthWrite(at=0, before=lambda: other.zk.set(paths.topic("busy"), data, 0))
+            outcome = await k.store.commit_topics([moved("busy", 0), moved("fine", 0)], k.fence, writes_max=1)
+            assert ([change.topic for change in outcome.applied], outcome.conflicts) == (["fine"], ["busy"])
 
     @pytest.mark.seed("S4-86")
     async def test_a_stale_epoch_is_fenced(self, backend: Backend) -> None:

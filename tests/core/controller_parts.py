@@ -30,12 +30,12 @@ class Script:
 
     def __init__(self) -> None:
         self.writes: list[list[str]] = []
-        self._planned: list[tuple[str, str, Callable[[], Any]]] = []
+        self._planned: list[tuple[str, str, Callable[[], Any], bool]] = []
         self._kill: tuple[int, str] | None = None
 
-    def at(self, path: str, act: Callable[[], Any], *, when: str = "before") -> None:
-        """Once, before (or after) the next write of a path that contains ``path``."""
-        self._planned.append((path, when, act))
+    def at(self, path: str, act: Callable[[], Any], *, when: str = "before", exact: bool = False) -> None:
+        """Once, before (or after) the next write of a path that contains ``path``, or is it."""
+        self._planned.append((path, when, act, exact))
 
     def kill_at(self, number: int, when: str) -> None:
         """The process dies before or after its ``number``-th write from now on."""
@@ -53,8 +53,8 @@ class Script:
         if self._kill == (len(self.writes), when):
             raise Kill
         for planned in list(self._planned):
-            path, moment, act = planned
-            if moment == when and any(path in op.path for op in ops):
+            path, moment, act, exact = planned
+            if moment == when and any(path == op.path if exact else path in op.path for op in ops):
                 self._planned.remove(planned)
                 done = act()
                 if asyncio.iscoroutine(done):

@@ -402,3 +402,18 @@ def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_ar
     assert audience.held(2) == set()
     assert audience.still_waiting(waiting) == audience.leaders_waiting([0, 1]) == {2: {1}}
     assert two.take_lead(1, audience.held(2)) == {0: False}
+
+
+@pytest.mark.seed("S4-59", "S4-60")
+def test_a_replica_has_stopped_once_its_stop_was_acknowledged() -> None:
+    audience = audience_of(make_cluster(P((1, 2), 1), P((1, 2), 1)))
+    outbox = audience.outboxes[2]
+    outbox.add_stop(0, delete=True)
+    outbox.add_stop(1, delete=False)
+    assert [audience.unstopped(rows) for rows in ([0, 1, 5], [1], [5], [])] == [{0, 1}, {1}, set(), set()]
+    assert outbox.take_stop(1) == {0: True}
+    assert audience.unstopped([0, 1]) == {0, 1}, "one is on its way, one waits"
+    outbox.stopping = {}
+    assert audience.unstopped([0, 1]) == {1}
+    audience.remove(2)
+    assert audience.unstopped([0, 1]) == set(), "nobody stops what is gone"

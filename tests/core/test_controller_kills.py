@@ -23,6 +23,7 @@ from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 Act = Callable[[World], Awaitable[None]]
+REASSIGNMENTS = ("reassign_partitions", "advance_reassignments", "finish_reassignments", "reassigned_states")
 
 
 async def nothing(_: World) -> None: ...
@@ -188,7 +189,7 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
 async def once_more(w: World) -> None:
     """Every level-triggered event again: nothing is written."""
     zxid = w.server.tree.zxid
-    for kind in ("broker_change", "topic_change", "isr_notification", "reconnected"):
+    for kind in ("broker_change", "topic_change", "isr_notification", "reconnected", *REASSIGNMENTS):
         w.reign.queue.signal(kind)
     for name in w.assignments():
         w.reign.queue.signal("partition_modifications", name)

@@ -12,9 +12,10 @@ from state_machines.broker_change import broker_death
 from state_machines.cluster import Cluster
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import Change
+from state_machines.reassignment import reassign
 from state_machines.selectors import OFFLINE_IN_ISR
-from state_machines.types import NO_LEADER
-from tests.core.model import P, carried_out, decided, die, make_cluster
+from state_machines.types import NO_LEADER, Assignment, Leadership
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster
 
 
 def said(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:
@@ -165,3 +166,24 @@ def test_what_is_remembered_is_bounded(size: int) -> None:
         recent.add([Change(i, cluster.rows[i], cluster.rows[i], f"{i}") for i in rows])
         assert sum(recent.why(i) is not None for i in range(8)) <= 3
     assert recent.why(7) == "7"
+
+
+def test_a_reassignment_and_what_it_waits_for() -> None:
+    cluster = make_cluster(P((1, 2), leader=1), brokers=(1, 2, 3))
+    moved = cluster.rows[0].assignment.reassigned_to((2, 3))
+    cluster.observe_assignments("t", 1, {0: moved})
+    carried_out(cluster, partial(reassign, rows=[0]))
+    assert "it is being reassigned to 2, 3, which ends once 3 is in sync" in said(cluster)
+    die(cluster, 3)
+    assert "it is being reassigned to 2, 3, which waits for broker 3: start it, or cancel" in said(cluster)
+    come_back(cluster, 3)
+    row = cluster.rows[0]
+    cluster.observe_leadership(0, Leadership(1, row.leader_epoch, (1, 2, 3), 7, row.version + 1))
+    die(cluster, 2, 3)
+    assert "which waits for" not in said(cluster)
+    assert "which ends once one of them that is in sync can lead" in said(cluster)
+    come_back(cluster, 2, 3)
+    carried_out(cluster, partial(reassign, rows=[0]))
+    assert "all but done: the removed replicas stop, then its topic znode is written" in said(cluster)
+    cluster.observe_assignments("t", 2, {0: Assignment((2, 3))})
+    assert "reassigned" not in said(cluster)

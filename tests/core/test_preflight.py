@@ -218,8 +218,6 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
     (generated_ids_near, "controller.id", "near the ids"),
-    (reassignment, "running reassignments", "moving-0"),
-    (requested_reassignment, "requested reassignments", "/admin/reassign_partitions"),
     (requested_election, "requested elections", "/admin/preferred_replica_election"),
     (deletion, "topic deletions", "leaving"),
     (offline_directory, "log directories", "/data2 of broker 2"),
@@ -237,6 +235,15 @@ async def test_what_stands_in_the_way_is_refused_and_named(
         assert found.level is Level.REFUSED
         assert culprit in found.what
         assert found.remedy
+
+
+async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await reassignment(cluster)
+        await requested_reassignment(cluster)
+        running, requested = [await cluster.finding(f"{kind} reassignments") for kind in ("running", "requested")]
+        assert (running.level, running.what) == (Level.OK, "moving-0: carried on")
+        assert (requested.level, requested.what) == (Level.OK, "/admin/reassign_partitions exists: carried out")
 
 
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:

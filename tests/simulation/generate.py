@@ -25,6 +25,7 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
         "recreate-topic": 0.8,
         "producer-ids": 1.5,
     },
+    "moves": {"reassign": 3.0, "reassign-by-znode": 1.0},
     "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0, "move-broker": 0.7},
     "slow": {"freeze-broker": 1.0, "lag-broker": 3.0, "slow-broker": 1.5},
     "wire": {
@@ -72,6 +73,8 @@ NO_FAULTS: Final = frozenset(
         "delete-topic",
         "recreate-topic",
         "producer-ids",
+        "reassign",
+        "reassign-by-znode",
         "lag-broker",
         "give-role",
         "stop-broker",
@@ -99,6 +102,7 @@ class Generator:
         self.daemons = self.r.choice((2, 2, 3))
         self.servers = self.r.choice((1, 2, 3))
         self.topics: list[str] = []
+        self.moved: list[str] = []
         self.partitions = 0
         self.actions: list[Action] = []
         self.at_s = BEGIN_S
@@ -186,6 +190,8 @@ class Generator:
             "expand": self._expand,
             "delete-topic": lambda: (self.r.choice(self.topics),),
             "recreate-topic": self._recreated,
+            "reassign": self._reassigned,
+            "reassign-by-znode": lambda: tuple(self._target() for _ in range(self.r.randint(1, 4))),
             "step-clock": lambda: (self.r.choice((-3_600.0, 86_400.0)),),
             "give-role": lambda: ("brokers",),
             "hand-back": lambda: (self.r.uniform(1.0, 15.0),),
@@ -275,6 +281,22 @@ class Generator:
         r = self.r
         name, gap_s = r.choice(self.topics), r.choice((0.0, r.uniform(0.0, 0.5), r.uniform(0.0, 5.0)))
         return name, gap_s, *self._replicas(r.choice((1, 2, 6)), r.randint(1, min(3, len(self.brokers))), 0)
+
+
+    def _reassigned(self) -> tuple[Word, ...]:
+        """Often what was asked for before: overridden, or cancelled."""
+        r = self.r
+        if self.moved and r.random() < 0.35:
+            name = r.choice(self.moved[-4:])
+            return (f"{name}/-" if r.random() < 0.6 else f"{name}/{self._target_replicas()}",)
+        return tuple(self._target() for _ in range(r.randint(1, 6)))
+
+    def _target(self) -> str:
+        self.moved.append(f"{self.r.choice(self.topics)}/{self.r.choice((0, 0, 1, 2, 5))}")
+        return f"{self.moved[-1]}/{self._target_replicas()}"
+
+    def _target_replicas(self) -> str:
+        return ",".join(map(str, self.r.sample(self.brokers, self.r.randint(1, min(3, len(self.brokers))))))
 
 
 _TIMED: Final = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from metadata_store import paths
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.types import Assignment, Leadership, TopicAssignment, TopicPartition
 
 Key = tuple[str, int]
 
@@ -26,13 +27,22 @@ def topic_of(path: str) -> str | None:
     return name if parent == paths.TOPICS else None
 
 
+class Dropped(NamedTuple):
+    """A replica that an assignment names no more: the broker's epoch and the controller's then, and how that came."""
+
+    broker_epoch: int | None
+    controller_epoch: int
+    was_added: bool
+
+
 class History:
     """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
 
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended, ``hosts`` who was a replica in them. ``spoilt``: begun with what belongs to the former
     incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
-    topic's znodes, told apart by their czxid, held last.
+    topic's znodes, told apart by their czxid, held last. ``dropped``: replicas that reassignments removed, of present
+    incarnations. ``request``: what the znode of reassignments names.
     """
 
     def __init__(self) -> None:
@@ -42,6 +52,8 @@ class History:
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[int, TopicAssignment] = {}
+        self.dropped: dict[Key, dict[int, Dropped]] = {}
+        self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0
@@ -92,8 +104,42 @@ class History:
         """A topic znode was written."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
+        self._dropped(self.incarnations.get(czxid), found)
         self.topics[name] = self.incarnations[czxid] = found
         return found
+
+    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment) -> None:
+        if before is None:
+            for key in [key for key in self.dropped if key[0] == found.name]:
+                del self.dropped[key]
+            return
+        for partition, old in before.partitions.items():
+            new = found.partitions.get(partition)
+            if new is None or new == old:
+                continue
+            dropped = self.dropped.setdefault((found.name, partition), {})
+            for broker in new.replicas:
+                dropped.pop(broker, None)
+            for broker in set(old.replicas) - set(new.replicas):
+                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, broker in old.adding)
+
+    def strays(self, broker: int) -> set[Key]:
+        """Partitions of which a broker may still have a replica that was dropped.
+
+        It was away when that was to be stopped; or what was added was dropped by a cancel, and the controller died
+        before it said so: then nobody knows of it any more.
+        """
+        epoch = self.registered.get(broker)
+        return {
+            key
+            for key, gone in self.dropped.items()
+            if (found := gone.get(broker)) is not None
+            and (found.broker_epoch != epoch or (found.was_added and found.controller_epoch != self.epoch))
+        }
+
+    def moving(self) -> dict[Key, Assignment]:
+        """What is being reassigned."""
+        return {(t.name, p): a for t in self.topics.values() for p, a in t.partitions.items() if a.moving}
 
     def spoil(self, key: Key, czxid: int) -> None:
         """The state znode was created for the incarnation that is gone: its replicas hear of it."""

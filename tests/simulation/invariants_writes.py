@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from metadata_store import paths
+from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.port import (
     ANY_VERSION,
     IN_FLIGHT_MAX,
@@ -18,7 +19,7 @@ from metadata_store.port import (
     Stat,
     Write,
 )
-from state_machines.types import NO_LEADER, Leadership
+from state_machines.types import NO_LEADER, Assignment, Leadership
 from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
@@ -93,6 +94,9 @@ class WriteInvariants(Checking):
             self._epoch_written(session, int(data or b"0"), stat.version)
         elif (topic := topic_of(path)) is not None:
             self._topic_written(topic, data, stat)
+        elif path == paths.REASSIGN_PARTITIONS:
+            asked = decode_reassignments(path, data)
+            self.history.request = asked.targets if isinstance(asked, Reassignments) else {}
         elif path.startswith(paths.BROKER_IDS + "/"):
             broker = int(path.rpartition("/")[2])
             self.history.registered[broker] = stat.czxid
@@ -108,9 +112,16 @@ class WriteInvariants(Checking):
             self.world.happened(faults.DAEMON_TWO)
 
     def _topic_written(self, topic: str, data: bytes | None, stat: Stat) -> None:
-        """I10: no replica twice in an assignment."""
+        """I10: no replica twice in an assignment, none added and removed."""
+        before = self.history.incarnations.get(stat.czxid)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid)
         for partition, assignment in found.partitions.items():
+            moved = [*assignment.adding, *assignment.removing]
+            if len(set(moved)) != len(moved) or not set(moved) <= set(assignment.replicas):
+                self._fail("I10", f"{topic}-{partition} is assigned to {assignment}")
+            old = before.partitions.get(partition) if before is not None else None
+            if old is not None and old.moving and assignment == Assignment(old.target):
+                self.world.happened(faults.OPERATOR_MOVED)
             if len(set(assignment.replicas)) != len(assignment.replicas):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
 
@@ -134,8 +145,11 @@ class WriteInvariants(Checking):
             self.history.spoil(key, known)
 
     def _sound(self, key: Key, new: Leadership) -> None:
-        """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once."""
-        assigned = self.history.assignment(key)
+        """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once.
+
+        A replica that a cancel or an override drops leaves the assignment before it leaves the ISR.
+        """
+        assigned = (*self.history.assignment(key), *self.history.dropped.get(key, ()))
         if key in self.history.spoilt:
             return
         if new.leader not in (NO_LEADER, *new.isr) or not new.isr or not set(new.isr) <= set(assigned):
@@ -168,6 +182,8 @@ class WriteInvariants(Checking):
             self.history.ended(key)
         elif topic is not None:
             self.history.topics.pop(topic, None)
+        elif path == paths.REASSIGN_PARTITIONS:
+            self.history.request = {}
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""

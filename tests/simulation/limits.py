@@ -96,6 +96,7 @@ def _targets(limits: Limits) -> dict[str, Any]:
         "brokers.delivery.Snapshots": partial(_snapshots, limits),
         "controller.handlers.failover.FIRST_TOPICS": limits.first,
         "controller.handlers.failover.TURN_ROWS": limits.loaded,
+        "controller.handlers.topic_rewrites.WRITES_MAX": limits.writes,
         "controller.handlers.topic_change.PARTITIONS_MAX": limits.loaded,
         "controller.handlers.topic_change.TOPICS_MAX": limits.topics,
         "controller.handlers.topic_change.ENDED_ROWS_MAX": limits.ended,

@@ -9,7 +9,7 @@ from brokers.simulated.digest import Truth, View, differences, expected_view, vi
 from controller import own_znodes as own
 from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
-from state_machines.types import NO_LEADER
+from state_machines.types import NO_LEADER, Assignment
 from tests.simulation.checking import Violation
 from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
@@ -114,7 +114,7 @@ class Quiescence:
             former = history.former.keys() | history.spoilt
             leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
-                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless, former)
+                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless, former | history.strays(broker))
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
         self.w.loop.halt()
@@ -123,7 +123,7 @@ class Quiescence:
 
     def wrong(self) -> list[str]:
         """What keeps the cluster from being quiet and right; the cheapest checks first."""
-        return self._role() or self._leaders() or self._brokers()
+        return self._role() or self._leaders() or self._reassigned() or self._brokers()
 
     def _role(self) -> list[str]:
         if self.w.removing:
@@ -164,6 +164,27 @@ class Quiescence:
                     found.append(f"{key} has no live leader: {state}")
         return found
 
+    def _reassigned(self) -> list[str]:
+        """I5: what can be reassigned is, no ISR has a member that was dropped, and the znode names nothing else."""
+        history, moving = self.w.invariants.history, self.w.invariants.history.moving()
+        found = [f"{key} is still reassigned: {moved}" for key, moved in moving.items() if self._can_end(key, moved)]
+        for key, states in history.states.items():
+            strays = set(states[-1].isr) - set(history.assignment(key))
+            if strays and key not in history.spoilt:
+                found.append(f"{key} has {strays} in the ISR, which are not assigned")
+        for name, target in history.request.items():
+            if name not in moving or moving[name].target != target:
+                found.append(f"{name} to {target} is still asked for")
+        return found
+
+    def _can_end(self, key: Key, moved: Assignment) -> bool:
+        """Nobody joins the ISR of a partition without a leader, nor where brokers refuse its topic id or epochs."""
+        history = self.w.invariants.history
+        state = history.current(key)
+        led = state is not None and state.leader in history.registered
+        unheeded = key in history.former or key in history.spoilt
+        return led and not unheeded and all(broker in history.registered for broker in moved.target)
+
     def _brokers(self) -> list[str]:
         """I5: what every broker was told last equals ZooKeeper."""
         truth, live = self._truth(), sorted(self.w.invariants.history.registered)
@@ -192,7 +213,7 @@ class Quiescence:
         history = self.w.invariants.history
         hosts, spoilt, former = history.hosts, history.spoilt, history.former.keys()
         metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in former | spoilt}
-        unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers}
+        unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers} | history.strays(broker)
         led = {key: known for key, known in found.led.items() if key not in unheeded}
         unheeded |= {key for key, known in truth.items() if known.leader == NO_LEADER}
         followed = {key: known for key, known in found.followed.items() if key not in unheeded}

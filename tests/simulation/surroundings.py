@@ -56,7 +56,7 @@ def explained(world: World, text: str) -> bool:
         return bool(world.made_up_epochs or counts[faults.INTERIM] or counts[faults.DAEMON_TWO])
     if "brokers have seen a higher controller epoch" in text:
         return bool(world.made_up_epochs)
-    if "could not be mended" in text:
+    if "could not be mended" in text or "could not be rewritten" in text:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "hand-back undone" in text:
         return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)

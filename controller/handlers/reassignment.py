@@ -1,0 +1,248 @@
+"""Reassignments (S4-50..S4-64, S4-69, S4-84; KIP-455): asked for by call or by znode, and brought to their end.
+
+The topic znode, written before and after everything else, is the only truth of a reassignment: whatever await a
+controller dies at, the next one goes on from there. Each step is over all partitions at once. Between the states and
+the final rewrite brokers acknowledge that the replicas which go have stopped: until then the topic znode names them,
+so that a controller that dies in between leaves no log behind that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.handlers.reassignment_request import read_request, shrink_request, withdraw
+from controller.handlers.topic_rewrites import GONE, settle
+from controller.reassignment_calls import (
+    AlterReassignments,
+    AlterReassignmentsReply,
+    ListReassignments,
+    ListReassignmentsReply,
+)
+from metadata_store import paths
+from metadata_store.errors import NotConnected
+from state_machines.reassignment import (
+    UNKNOWN,
+    Asked,
+    NotReassigned,
+    ReassignError,
+    due,
+    final_rewrites,
+    in_progress,
+    is_complete,
+    judge,
+    reassign,
+    rewrites,
+    waiting_for,
+)
+from state_machines.types import Assignment, TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+STOPPED_S_MAX: Final = 30.0
+"""How long a final rewrite waits for brokers to stop replicas; one that does not answer keeps its log, as in Kafka."""
+AGAIN_S: Final = 5.0
+"""After how long what could not be written is tried again."""
+
+Targets = Mapping[TopicPartition, tuple[int, ...] | None]
+Refused = dict[TopicPartition, NotReassigned]
+
+
+# -- asked for
+
+
+async def alter_reassignments(c: Controller, pending: PendingCall) -> None:
+    """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
+    try:
+        call: AlterReassignments = pending.call
+        wanted, refused = _judge(c, call.targets, live_only=True)
+        if wanted:
+            await withdraw(c, {c.cluster.name(i) for i in wanted})
+            refused |= await _write(c, wanted)
+            began = [i for i in wanted if c.cluster.name(i) not in refused]
+            _say(f"{len(call.targets)} partitions asked for by an admin client", refused)
+            await go_on(c, began, f"reassignment of {len(began)} partitions asked for", again=True)
+        pending.answer(AlterReassignmentsReply(refused))
+    finally:
+        pending.refuse()
+
+
+async def list_reassignments(c: Controller, pending: PendingCall) -> None:
+    """A call: what is under way, as topic znodes have it. What only waits for its final rewrite is done."""
+    try:
+        call: ListReassignments = pending.call
+        wanted = None if call.partitions is None else frozenset(call.partitions)
+        found = {c.cluster.name(i): a for i, a in in_progress(c.cluster).items() if not is_complete(c.cluster, i)}
+        under_way = {name: a for name, a in found.items() if wanted is None or name in wanted}
+        pending.answer(ListReassignmentsReply(under_way))
+    finally:
+        pending.refuse()
+
+
+async def reassign_partitions(c: Controller) -> None:
+    """``/admin/reassign_partitions`` was written: what is new there begins, what is refused leaves it."""
+    if rows := await _requested(c):
+        await go_on(c, rows, f"reassignment of {len(rows)} partitions asked for by znode")
+    await shrink_request(c)
+
+
+async def _requested(c: Controller) -> list[int]:
+    """Reads the znode, and writes its targets to the topic znodes; returns the rows that have them."""
+    request = await read_request(c)
+    if request is None:
+        c.reassignments.request = None
+        return []
+    wanted, refused = _judge(c, request.targets, live_only=False)
+    if refused or rewrites(c.cluster, wanted):
+        refused |= await _write(c, wanted)
+        _say(f"{len(request.targets)} partitions in {paths.REASSIGN_PARTITIONS}", refused)
+    c.reassignments.request = request
+    return [i for i in wanted if c.cluster.name(i) not in refused]
+
+
+def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+    """Assignments by row, and refusals."""
+    wanted: dict[int, Assignment] = {}
+    refused: Refused = {}
+    for name, target in targets.items():
+        row = c.cluster.find(*name)
+        found = judge(c.cluster, Asked(row, target), c.daemons, live_only=live_only)
+        if isinstance(found, NotReassigned):
+            refused[name] = found
+        else:
+            assert row is not None
+            wanted[row] = found
+    return wanted, refused
+
+
+async def _write(c: Controller, wanted: Mapping[int, Assignment]) -> Refused:
+    """Step 1, U: the topic znodes say so (S4-51); returns the partitions of those that cannot be written."""
+    failed = await settle(c, lambda: rewrites(c.cluster, wanted))
+    names = [c.cluster.name(i) for i in wanted] if failed else []
+    return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
+
+
+def _not_written(why: str) -> NotReassigned:
+    if why == GONE:
+        return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    return NotReassigned(ReassignError.UNKNOWN_SERVER_ERROR, why)
+
+
+def _say(what: str, refused: Refused) -> None:
+    """One sentence for each request."""
+    reasons = ", ".join(f"{n} x {why}" for why, n in Counter(r.why for r in refused.values()).most_common(4))
+    log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
+
+
+# -- brought to their end
+
+
+async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool = False) -> None:
+    """States of rows: those whose target is in sync are completed, others begin (``again``: once more)."""
+    if not rows:
+        return
+    await _watch_states(c, rows)
+    report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
+    c.reassignments.complete.update(i for i in rows if is_complete(c.cluster, i))
+    _finish_later(c)
+    if report.failed:
+        c.spawn(_look_again(c, rows))
+
+
+async def _look_again(c: Controller, rows: Collection[int]) -> None:
+    await asyncio.sleep(AGAIN_S)
+    c.reassignments.due.update(rows)
+    c.queue.signal("advance_reassignments")
+
+
+def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
+    """ISRs are known to have changed: what is due by that is decided on in an event of its own (S4-54)."""
+    if found := due(c.cluster, rows):
+        c.reassignments.due.update(found)
+        c.queue.signal("advance_reassignments")
+
+
+async def advance_reassignments(c: Controller) -> None:
+    """Decides on what became due since the last time."""
+    rows = due(c.cluster, sorted(c.reassignments.due))
+    c.reassignments.due.clear()
+    await go_on(c, rows, f"{len(rows)} reassignments are due")
+
+
+async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
+    """Reassignments whose target they are in go on (S4-50): what was told to a former life is told again."""
+    rows = waiting_for(c.cluster, brokers)
+    await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
+
+
+async def resume_reassignments(c: Controller) -> None:
+    """A term began (S4-69): the znode first, then everything that topic znodes say is under way."""
+    await _requested(c)
+    rows = sorted(c.cluster.reassigning)
+    await go_on(c, rows, f"{len(rows)} reassignments of an earlier term go on", again=True)
+    await shrink_request(c)
+
+
+def _finish_later(c: Controller) -> None:
+    """One wait at a time: what completes meanwhile is written together afterwards."""
+    r = c.reassignments
+    if r.complete and not r.waiting:
+        r.waiting = True
+        rows, r.complete = r.complete, set()
+        c.spawn(_finish_when_stopped(c, rows))
+
+
+async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
+    await c.channels.stopped(rows, STOPPED_S_MAX)
+    c.reassignments.stopped |= rows
+    c.reassignments.waiting = False
+    c.queue.signal("finish_reassignments")
+
+
+async def finish_reassignments(c: Controller) -> None:
+    """Step 4: the topic znodes name the target alone (S4-60), and then the znode of requests less (S4-61)."""
+    r = c.reassignments
+    rows = sorted(r.stopped)
+    if await settle(c, lambda: final_rewrites(c.cluster, rows)):
+        c.spawn(_finish_again(c))
+    else:
+        r.stopped.difference_update(rows)
+    _finish_later(c)
+    await shrink_request(c)
+
+
+async def _finish_again(c: Controller) -> None:
+    await asyncio.sleep(AGAIN_S)
+    c.queue.signal("finish_reassignments")
+
+
+# -- ISRs that leaders write themselves
+
+
+async def reassigned_states(c: Controller) -> None:
+    """State znodes of what is being reassigned changed: read again, those that are due are decided on."""
+    rows = sorted(c.cluster.reassigning)
+    await _watch_states(c, rows)
+    isrs_changed(c, rows)
+
+
+async def _watch_states(c: Controller, rows: Iterable[int]) -> None:
+    """Below IBP 2.7-IV2 (Kafka ``PartitionReassignmentIsrChange``): notifications of ISRs come seconds later.
+
+    Watched, then read. Where the connection is lost everything is watched again once it is back.
+    """
+    moving = [i for i in rows if i in c.cluster.reassigning]
+    if c.ibp.alter_partition or not moving:
+        return
+    try:
+        watched = paths.states(c.cluster.name(i) for i in moving)
+        await c.zk.watch(data=watched, since_zxid=c.zk.last_zxid)
+    except NotConnected:
+        c.term.check()
+    await c.reread(moving)

@@ -1,0 +1,96 @@
+"""Topic znodes are rewritten, for reassignments: committed, observed, and read back where the outcome is not known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from controller.controller import CONTENDED, Controller
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.kafka_store import TopicOutcome
+from state_machines.decision import TopicChange
+from state_machines.types import TopicAssignment
+
+log = logging.getLogger("regent.controller")
+
+TOGETHER_MAX: Final = 3
+"""Rounds after which each znode is written alone: a contended one must not hold up those that share a multi."""
+ROUNDS_MAX: Final = 10
+"""How often a rewrite is tried against other writers of the znode. A lost connection does not count."""
+GONE: Final = "the topic is gone"
+
+
+async def settle(c: Controller, plan: Callable[[], Sequence[TopicChange]]) -> dict[str, str]:
+    """Writes what ``plan`` asks for until it asks for nothing more: it is asked again after each round.
+
+    Returns the topics that cannot be written, and why; raises Fenced and TermEnded.
+    """
+    failed: dict[str, str] = {}
+    rounds = 0
+    while changes := [change for change in plan() if change.topic not in failed]:
+        if rounds == ROUNDS_MAX:
+            failed.update((change.topic, CONTENDED) for change in changes)
+            break
+        await c.connected()
+        try:
+            writes_max = WRITES_MAX if rounds < TOGETHER_MAX else 1
+            outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max)
+        except (NotConnected, OutcomeUnknown):
+            c.term.check()
+            continue
+        rounds += 1
+        await _observe(c, changes, outcome)
+        failed.update(_final(outcome))
+    _count(c, failed)
+    return failed
+
+
+async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome) -> None:
+    c.term.check()
+    c.counters.commits += 1
+    c.counters.writes += len(outcome.applied)
+    for change in outcome.applied:
+        c.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
+    if unsettled := outcome.unsettled:
+        c.counters.conflicts += len(outcome.conflicts)
+        c.counters.unknown_outcomes += len(outcome.unknown)
+        await _read_back(c, [change for change in changes if change.topic in unsettled])
+
+
+async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
+    """What the znodes say now of the partitions that were to be written."""
+    names = [change.topic for change in changes]
+    while True:
+        await c.connected()
+        try:
+            await c.zk.sync(paths.TOPICS)
+            found = await c.store.load_topics(names)
+            break
+        except (NotConnected, OutcomeUnknown):
+            c.term.check()
+    c.term.check()
+    for change, topic in zip(changes, found, strict=True):
+        if isinstance(topic, TopicAssignment) and topic.czxid == change.czxid:
+            known = {p: topic.partitions[p] for p in change.partitions if p in topic.partitions}
+            c.cluster.observe_assignments(topic.name, topic.version, known)
+
+
+def _final(outcome: TopicOutcome) -> dict[str, str]:
+    """Topics for which there is nothing to try again."""
+    refused = {
+        topic: f"ZooKeeper refused the write ({code.name}): check jute.maxbuffer and the znode's ACL"
+        for topic, code in outcome.refused
+    }
+    return {**dict.fromkeys(outcome.gone, GONE), **refused}
+
+
+def _count(c: Controller, failed: dict[str, str]) -> None:
+    """A topic that is gone is nobody's failure."""
+    found = [(topic, why) for topic, why in failed.items() if why != GONE]
+    for topic, why in found[:1]:
+        log.error("%d topic znodes could not be rewritten, the first is %s: %s", len(found), paths.topic(topic), why)
+    for _, why in found:
+        c.counters.failures[f"reassignment: {why}"] += 1

@@ -1,0 +1,21 @@
+"""What a term has still to do about reassignments: the model says which there are, this what is to be looked at."""
+
+from __future__ import annotations
+
+from metadata_store.kafka_store import Request
+
+
+class Reassignments:
+    """Row indexes by what they wait for; rows that need it no more by then do no harm."""
+
+    def __init__(self) -> None:
+        self.request: Request | None = None
+        """``/admin/reassign_partitions`` as it was read, or written by us; every target of it was judged."""
+        self.due: set[int] = set()
+        """To be decided on: their ISR changed, or a decision on them could not be written."""
+        self.complete: set[int] = set()
+        """To be finished once the replicas that go have stopped."""
+        self.stopped: set[int] = set()
+        """To be finished now."""
+        self.waiting = False
+        """Whether rows that were in ``complete`` are being waited for."""

@@ -1,0 +1,44 @@
+"""``/admin/reassign_partitions`` is read, and rewritten with what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.reassignment import decode_reassignments, encode_reassignments
+from metadata_store.fenced import submit
+from metadata_store.outcome import Fence
+from metadata_store.port import Delete, Node, Op, SetData, ZooKeeper
+from metadata_store.reads import unreadable
+from state_machines.types import TopicPartition
+
+
+class Request(NamedTuple):
+    """The znode: targets by partition, further fields, and its version."""
+
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    unknown: Mapping[str, object]
+    version: int
+
+
+async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
+    """What is asked for; None where there is no such znode."""
+    path = paths.REASSIGN_PARTITIONS
+    [node] = await zk.read_many([path])
+    if not isinstance(node, Node):
+        return unreadable(path, node)
+    found = decode_reassignments(path, node.data)
+    return found if isinstance(found, Malformed) else Request(found.targets, found.unknown, node.stat.version)
+
+
+async def write_reassignments(zk: ZooKeeper, left: Request, fence: Fence) -> bool:
+    """What is left of the znode that was read with a version; where nothing is, it is deleted.
+
+    False, and nothing is written, where it has another version by now, is gone, or may not be written.
+    """
+    path = paths.REASSIGN_PARTITIONS
+    data = encode_reassignments(left.targets, left.unknown)
+    op: Op = SetData(path, data, left.version) if left.targets else Delete(path, left.version)
+    return await submit(zk, fence, [op]) is None

@@ -1,0 +1,94 @@
+"""Replicas move between real brokers under acks=all load, asked for by znode, and with the daemon killed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+
+import pytest
+
+from metadata_store import paths
+from state_machines.types import Assignment, TopicAssignment
+from tests.cluster.scene import Scene
+from tests.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+PARTITIONS = 12
+RING = ((1, 2), (2, 3), (3, 1))
+
+
+async def placed(stage: Scene, topic: str) -> dict[int, Assignment]:
+    """What the topic znode says."""
+    [found] = await stage.w.store.load_topics([topic])
+    assert isinstance(found, TopicAssignment)
+    return found.partitions
+
+
+async def create(stage: Scene, replicas: tuple[int, ...]) -> str:
+    """A topic whose partitions all are there, led and in sync."""
+    topic = f"moves-{uuid.uuid4().hex[:6]}"
+    await stage.w.store.create_topic(topic, dict.fromkeys(range(PARTITIONS), replicas))
+    await eventually(lambda: led(stage, topic, set(replicas)), 30.0)
+    return topic
+
+
+async def led(stage: Scene, topic: str, isr: set[int]) -> bool:
+    states = {name: state for name, (_, state) in (await stage.w.states()).items() if name[0] == topic}
+    whole = all(state is not None and state.leader in isr and set(state.isr) == isr for state in states.values())
+    return whole and len(states) == PARTITIONS
+
+
+async def ask(stage: Scene, topic: str, replicas: tuple[int, ...]) -> None:
+    wish = [{"topic": topic, "partition": p, "replicas": replicas} for p in range(PARTITIONS)]
+    await stage.w.zk.create(paths.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": wish}).encode())
+
+
+async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
+    """The topic znode names the target alone, its replicas are in sync, the znode is gone, other logs are deleted."""
+    if await stage.w.zk.exists(paths.REASSIGN_PARTITIONS) is not None:
+        return False
+    assert set((await placed(stage, topic)).values()) == {Assignment(replicas)}
+    assert await led(stage, topic, set(replicas))
+    brokers = stage.w.cluster.brokers.items()
+    hosting = {b for b, process in brokers if any(process.folder.glob(f"data-*/{topic}-[0-9]"))}
+    assert hosting == set(replicas)
+    return True
+
+
+@pytest.mark.seed("S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-61", "S4-77")
+async def test_replicas_move_and_their_old_logs_go(stage: Scene) -> None:
+    topic = await create(stage, RING[0])
+    await ask(stage, topic, RING[1])
+    await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-64", "S4-69", "S4-77")
+async def test_the_daemon_is_killed_while_they_move(stage: Scene) -> None:
+    """At any instant: what was asked for is done by the next life of it, and the logs of the old replicas go too."""
+    topic = await create(stage, RING[0])
+    for number, wait_s in enumerate((0.0, 0.02, 0.05, 0.1, 0.3, 1.0), 1):
+        await ask(stage, topic, RING[number % 3])
+        await asyncio.sleep(wait_s)  # where it is by then is what this varies
+        await stage.daemon.kill()
+        await stage.daemon.boot()
+        await stage.active()
+        await eventually(lambda n=number: moved(stage, topic, RING[n % 3]), 60.0)  # type: ignore[misc]
+    await stage.proven()
+
+
+@pytest.mark.seed("S4-50", "S4-54")
+async def test_a_destination_is_killed_and_comes_back(stage: Scene) -> None:
+    topic = await create(stage, RING[0])
+    await stage.w.cluster.brokers[3].kill()
+    await ask(stage, topic, RING[1])
+    await eventually(lambda: asked(stage, topic), 30.0)
+    await stage.w.cluster.revive(3)
+    await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
+    await stage.proven()
+
+
+async def asked(stage: Scene, topic: str) -> bool:
+    return all(found.moving for found in (await placed(stage, topic)).values())

@@ -1,0 +1,78 @@
+"""Reassignments in the controller's world: who asks for them, and leaders that bring new replicas into the ISR."""
+
+from __future__ import annotations
+
+import json
+
+from controller.reassignment_calls import AlterReassignments, ListReassignments, ReassignmentCalls
+from metadata_store import paths
+from state_machines.reassignment import NotReassigned
+from state_machines.types import Assignment, TopicPartition
+from tests.core.controller_world import World
+
+Asked = dict[tuple[str, int], tuple[int, ...] | None]
+Refused = dict[tuple[str, int], NotReassigned]
+
+
+async def alter(w: World, asked: Asked) -> Refused:
+    """A call of an admin client, answered; returns what is refused."""
+    targets = {TopicPartition(*name): target for name, target in asked.items()}
+    return {**(await ReassignmentCalls(w.reign.queue).alter(AlterReassignments(targets))).refused}
+
+
+async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Assignment]:
+    """What is under way, of these partitions or of all."""
+    wanted = tuple(TopicPartition(*name) for name in names) or None
+    return {**(await ReassignmentCalls(w.reign.queue).list(ListReassignments(wanted))).under_way}
+
+
+async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:
+    """Somebody writes the znode; what it leads to at once is handled."""
+    found = [{"topic": t, "partition": p, "replicas": replicas} for (t, p), replicas in asked.items()]
+    data = json.dumps({"version": 1, "partitions": found}).encode()
+    if w.node(paths.REASSIGN_PARTITIONS) is None:
+        await w.operator.create(paths.REASSIGN_PARTITIONS, data)
+    else:
+        await w.operator.set(paths.REASSIGN_PARTITIONS, data, -1)
+    await w.settle()
+
+
+def asked_by_znode(w: World) -> dict[tuple[str, int], tuple[int, ...]] | None:
+    """What the znode names; None where there is none."""
+    node = w.node(paths.REASSIGN_PARTITIONS)
+    if node is None:
+        return None
+    return {(p["topic"], p["partition"]): tuple(p["replicas"]) for p in json.loads(node.data or b"")["partitions"]}
+
+
+def written(w: World, topic: str, partition: int = 0) -> Assignment:
+    """What a topic znode says."""
+    return w.assignment(topic).partitions[partition]
+
+
+async def told(w: World) -> None:
+    """Brokers acknowledged everything, and what that leads to is handled."""
+    for _ in range(3):
+        await w.told()
+
+
+async def join(w: World, *only: tuple[str, int], by_call: bool = True) -> None:
+    """Leaders take their added replicas into the ISR; ``by_call`` False: by writing it, without a notification."""
+    for name, state in w.states.items():
+        joining = [b for b in written(w, *name).adding if b not in state.isr and b in w.brokers]
+        if not joining or state.leader not in w.brokers or (only and name not in only):
+            continue
+        isr = (*state.isr, *joining)
+        if by_call:
+            await w.alter_partition(state.leader, w.proposal(*name, isr))
+        else:
+            await w.leader_writes(*name, isr)
+    await w.settle()
+
+
+async def caught_up(w: World, *, by_call: bool = True) -> None:
+    """Until nothing moves any more."""
+    for _ in range(3):
+        await told(w)
+        await join(w, by_call=by_call)
+    await told(w)

@@ -1,0 +1,54 @@
+"""Operators ask for reassignments: by call, as an admin endpoint would, and by znode, as old tools do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from brokers.controller_listener import NotController
+from controller.reassignment_calls import AlterReassignments, ListReassignments, ReassignmentCalls
+from metadata_store import paths
+from metadata_store.codecs.reassignment import encode_reassignments
+from metadata_store.errors import ZkError
+from state_machines.types import TopicPartition
+from tests.simulation import faults
+from tests.simulation.acting import Acting, ids
+
+CALL_S_MAX: Final = 30.0
+CANCEL: Final = "-"
+
+
+class ReassignmentActions(Acting):
+    """Each word is ``topic/partition/replicas``; ``-`` for replicas cancels what is under way."""
+
+    def do_reassign(self, *words: object) -> None:
+        """A call to the daemon that is in office."""
+        reign = next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
+        if reign is not None:
+            self.w.operate(self._call(ReassignmentCalls(reign.queue), dict(map(_target, words))))
+
+    async def _call(self, calls: ReassignmentCalls, targets: dict[TopicPartition, tuple[int, ...] | None]) -> None:
+        with suppress(NotController, TimeoutError):
+            async with asyncio.timeout(CALL_S_MAX):
+                refused = (await calls.alter(AlterReassignments(targets))).refused
+                self.w.trace(f"reassigned {targets}, refused {[(name, why.error) for name, why in refused.items()]}")
+                for name in targets.keys() - refused.keys():
+                    cancels = targets[name] is None
+                    self.w.happened(faults.OPERATOR_CANCELLED if cancels else faults.OPERATOR_REASSIGNED)
+                await calls.list(ListReassignments())
+
+    def do_reassign_by_znode(self, *words: object) -> None:
+        """The znode is created, unless there is one."""
+        targets = {name: target for name, target in map(_target, words) if target is not None}
+        self.w.operate(self._create_request(encode_reassignments(targets)))
+
+    async def _create_request(self, data: bytes) -> None:
+        with suppress(ZkError):
+            await self.w.operator.create(paths.REASSIGN_PARTITIONS, data)
+            self.w.happened(faults.OPERATOR_ZNODE)
+
+
+def _target(word: object) -> tuple[TopicPartition, tuple[int, ...] | None]:
+    topic, partition, replicas = str(word).split("/")
+    return TopicPartition(topic, int(partition)), None if replicas == CANCEL else ids(replicas)
