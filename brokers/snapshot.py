@@ -121,8 +121,7 @@ class _Plan(NamedTuple):
 class Pieces:
     """Collects entries of the present topic and, topic by topic, the pieces of every body of a turn.
 
-    Plans outlive the turn, as long as the same brokers want turns, the same are live, and no log directory failed or was
-    mended.
+    Plans outlive the turn, as long as the same brokers want turns, the same are live, and log directories as before.
     """
 
     def __init__(self, view: ClusterView, encoder: PartitionEncoder, brokers: Collection[int]) -> None:

@@ -42,7 +42,7 @@ class Assigned(Directory):
         return list(written)
 
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
-        """Those of ``rows`` (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.
+        """Rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.
 
         A controller died after it had written that a reassignment was cancelled or overridden, and before the replicas
         that this drops left the ISR. They are replicas still, and the reassignment goes on from there.

@@ -107,7 +107,7 @@ async def _requested(c: Controller) -> list[int]:
 
 
 def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """Assignments by row, and refusals."""
+    """Assignments by row, and refusals. What only waits for its final rewrite is where it is asked to be already."""
     wanted: dict[int, Assignment] = {}
     refused: Refused = {}
     for name, target in targets.items():
@@ -115,8 +115,7 @@ def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[in
         found = judge(c.cluster, Asked(row, target), c.daemons, live_only=live_only)
         if isinstance(found, NotReassigned):
             refused[name] = found
-        else:
-            assert row is not None
+        elif row is not None and not (is_complete(c.cluster, row) and found == c.cluster.rows[row].assignment):
             wanted[row] = found
     return wanted, refused
 

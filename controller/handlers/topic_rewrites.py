@@ -10,7 +10,7 @@ from controller.controller import CONTENDED, Controller
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
-from metadata_store.kafka_store import TopicOutcome
+from metadata_store.kafka_store import Malformed, TopicOutcome
 from state_machines.decision import TopicChange
 from state_machines.types import TopicAssignment
 
@@ -63,6 +63,7 @@ async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: Topic
 async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
     """What the znodes say now of the partitions that were to be written."""
     names = [change.topic for change in changes]
+    found: list[TopicAssignment | Malformed | None] = []
     while True:
         await c.connected()
         try:

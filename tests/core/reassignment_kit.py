@@ -17,13 +17,13 @@ Refused = dict[tuple[str, int], NotReassigned]
 async def alter(w: World, asked: Asked) -> Refused:
     """A call of an admin client, answered; returns what is refused."""
     targets = {TopicPartition(*name): target for name, target in asked.items()}
-    return {**(await ReassignmentCalls(w.reign.queue).alter(AlterReassignments(targets))).refused}
+    return dict((await ReassignmentCalls(w.reign.queue).alter(AlterReassignments(targets))).refused.items())
 
 
 async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Assignment]:
     """What is under way, of these partitions or of all."""
     wanted = tuple(TopicPartition(*name) for name in names) or None
-    return {**(await ReassignmentCalls(w.reign.queue).list(ListReassignments(wanted))).under_way}
+    return dict((await ReassignmentCalls(w.reign.queue).list(ListReassignments(wanted))).under_way.items())
 
 
 async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:
@@ -57,9 +57,10 @@ async def told(w: World) -> None:
 
 
 async def join(w: World, *only: tuple[str, int], by_call: bool = True) -> None:
-    """Leaders take their added replicas into the ISR; ``by_call`` False: by writing it, without a notification."""
+    """Leaders take the replicas of targets into the ISR; ``by_call`` False: by writing it, without a notification."""
     for name, state in w.states.items():
-        joining = [b for b in written(w, *name).adding if b not in state.isr and b in w.brokers]
+        moved = written(w, *name)
+        joining = [b for b in moved.target if moved.moving and b not in state.isr and b in w.brokers]
         if not joining or state.leader not in w.brokers or (only and name not in only):
             continue
         isr = (*state.isr, *joining)

@@ -117,7 +117,7 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
         await alter(w, {**everything})
         assert [len(paths_) for paths_ in w.active.script.writes] == [3, 121], "two topic znodes, then all states"
         await told(w)
-        assert [len(w.wires.heard(b, LEADER_AND_ISR)) for b in (1, 2, 3, 4)] == [1] * 4
+        assert [len(w.wires.heard(b, LEADER_AND_ISR)) for b in (1, 2, 3, 4)] == [2, 2, 1, 1], "leaders first"
         assert len(new_to(w, 3)) == len(new_to(w, 4)) == 120
 
         w.active.script.writes.clear()
@@ -272,7 +272,7 @@ async def test_overlapping_calls_each_have_their_partitions() -> None:
         await running(w, "3.9", (1, 2), (1, 2), (1, 2))
         first = alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
         second = alter(w, {("t", 1): (3, 1), ("t", 2): (3, 1)})
-        assert await asyncio.gather(first, second) == [{}, {}]
+        assert not any(await asyncio.gather(first, second))
         await caught_up(w)
         assert [written(w, "t", p).replicas for p in range(3)] == [(2, 3), (3, 1), (3, 1)]
 
@@ -566,4 +566,3 @@ async def test_the_connection_is_lost_and_back() -> None:
             await caught_up(w, by_call=ibp == "3.9")
             assert [written(w, "t", p) for p in (0, 1)] == [Assignment((2, 3))] * 2
             assert asked_by_znode(w) is None
-

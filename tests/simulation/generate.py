@@ -282,7 +282,6 @@ class Generator:
         name, gap_s = r.choice(self.topics), r.choice((0.0, r.uniform(0.0, 0.5), r.uniform(0.0, 5.0)))
         return name, gap_s, *self._replicas(r.choice((1, 2, 6)), r.randint(1, min(3, len(self.brokers))), 0)
 
-
     def _reassigned(self) -> tuple[Word, ...]:
         """Often what was asked for before: overridden, or cancelled."""
         r = self.r

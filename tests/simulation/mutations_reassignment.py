@@ -29,7 +29,7 @@ def begin_reassignments_anew(stack: ExitStack) -> None:
 def never_look_again(stack: ExitStack) -> None:
     """Changes of ISRs complete no reassignment."""
     for handler in ("alter_partition", "isr_notification", "reassignment"):
-        stack.enter_context(mock.patch(f"controller.handlers.{handler}.isrs_changed", lambda c, rows: None))
+        stack.enter_context(mock.patch(f"controller.handlers.{handler}.isrs_changed"))
 
 
 @mutation

@@ -38,7 +38,12 @@ def skip_the_fence(stack: ExitStack) -> None:
             return failed
         return None
 
-    for module in ("metadata_store.fenced", "metadata_store.state_commit", "metadata_store.cluster_nodes", "metadata_store.reassignment_node"):
+    for module in (
+        "metadata_store.fenced",
+        "metadata_store.state_commit",
+        "metadata_store.cluster_nodes",
+        "metadata_store.reassignment_node",
+    ):
         stack.enter_context(mock.patch(f"{module}.submit", submit))
 
 
@@ -51,7 +56,12 @@ def fence_with_the_latest_epoch(stack: ExitStack) -> None:
         stat = await zk.exists(paths.CONTROLLER_EPOCH)
         return await submit(zk, Fence(stat.version if stat is not None else 0, fence.open), ops)
 
-    for module in ("metadata_store.fenced", "metadata_store.state_commit", "metadata_store.cluster_nodes", "metadata_store.reassignment_node"):
+    for module in (
+        "metadata_store.fenced",
+        "metadata_store.state_commit",
+        "metadata_store.cluster_nodes",
+        "metadata_store.reassignment_node",
+    ):
         stack.enter_context(mock.patch(f"{module}.submit", follow))
 
 

@@ -114,7 +114,9 @@ class Quiescence:
             former = history.former.keys() | history.spoilt
             leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
-                wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless, former | history.strays(broker))
+                wrong = unmerged.compared(
+                    broker, self.w.brokers[broker].core, leaderless, former | history.strays(broker)
+                )
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
         self.w.loop.halt()
