@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from brokers.channel import Channel, Propagation
@@ -142,6 +142,10 @@ class Channels:
         except TimeoutError:
             return False
         return True
+
+    def stopping(self, rows: Collection[int]) -> frozenset[int]:
+        """Brokers that have still to be sent StopReplica for one of ``rows``."""
+        return self._audience.stopping(rows)
 
     def unacknowledged_by(self, row: int) -> frozenset[int]:
         """Brokers that have not acknowledged the last change of a row."""

@@ -16,6 +16,7 @@ import anyio
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
 from controller.counters import Counters
+from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.recent import RecentChanges
 from controller.report import Report
@@ -58,6 +59,7 @@ class Controller:
         daemons: frozenset[int],
         ibp: Ibp,
         ready: asyncio.Event,
+        deleting: Deleting | None = None,
         unclean: Unclean = never_unclean,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
@@ -74,6 +76,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
+        self.deleting = deleting or Deleting(cluster, queue)
         self.waiting_topics: set[str] = set()
         self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()

@@ -24,10 +24,13 @@ from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
+from controller.deleting import Deleting
 from controller.event_queue import Event, EventQueue, settled
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.delete_topics import delete_topics_call
+from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.failover import arm_parents, take_office
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.mended_state import mended_state
@@ -48,7 +51,7 @@ log = logging.getLogger("regent.role")
 
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
-_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
+_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES)
 
 
 def pending(event: Event) -> PendingCall:
@@ -87,7 +90,8 @@ class Reign:
         end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
-        answers = Answers(self.cluster, self._claim_watch, counters, end)
+        deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
+        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered)
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
@@ -108,6 +112,7 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
+            deleting=deleting,
             brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
@@ -209,6 +214,8 @@ class Reign:
             self._claim_watch.doubt()
         elif path == paths.TOPICS:
             self.queue.signal("topic_change")
+        elif path == paths.DELETE_TOPICS:
+            self.queue.signal("topic_deletion")
         elif path == paths.ISR_CHANGES:
             self.queue.signal("isr_notification")
         elif path.startswith(paths.BROKER_IDS):
@@ -248,7 +255,7 @@ class Reign:
         )
         if suspensions == self._suspensions:
             self._unread_since = None
-        for kind in ("broker_change", "topic_change", "isr_notification"):
+        for kind in ("broker_change", "topic_change", "topic_deletion", "isr_notification"):
             self.queue.signal(kind)
 
     # -- what brokers say
@@ -271,11 +278,14 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "broker_change": lambda reign, _: broker_change(reign.controller),
     "topic_change": lambda reign, _: topic_change(reign.controller),
     "partition_modifications": lambda reign, e: partition_modifications(reign.controller, str(e.detail)),
+    "topic_deletion": lambda reign, _: topic_deletion(reign.controller),
+    "deletion_progress": lambda reign, _: deletion_progress(reign.controller),
     "isr_notification": lambda reign, _: isr_notification(reign.controller),
     "mended_state": lambda reign, e: mended_state(reign.controller, str(e.detail)),
     "reconnected": lambda reign, _: reign.rearm(),
     "alter_partition": lambda reign, e: alter_partition(reign.controller, pending(e)),
     "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
     "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
+    "delete_topics": lambda reign, e: delete_topics_call(reign.controller, pending(e)),
     "settled": lambda _, e: settled(e),
 }

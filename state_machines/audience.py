@@ -260,7 +260,7 @@ class Audience:
 
     def stopping(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
-        return frozenset(b for b, box in self.outboxes.items() if not box.stop.keys().isdisjoint(rows))
+        return frozenset(b for b, box in self.outboxes.items() if box.stop and not box.stop.keys().isdisjoint(rows))
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
         """What is left of an earlier :meth:`leaders_waiting`."""
