@@ -180,6 +180,7 @@ def _last(name: str) -> _Unit:
 async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
     """Creates markers, as DeleteTopics does; one that is there is fine. Returns those that could not be created."""
     left: Sequence[str] = names
+    code = Code.OK
     for round_ in range(ROUNDS_MAX):
         found = await zk.read_many([paths.deletion(name) for name in left])
         writes = [
@@ -187,12 +188,11 @@ async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence) -> list
             for name, node in zip(left, found, strict=True)
             if node is Code.NO_NODE
         ]
-        left, failed = [], Code.OK
+        left = []
         for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_)):
-            failure = await submit(zk, fence, batch.ops)
-            if failure is not None:
-                left, failed = [*left, *batch.keys], failure.code
+            if (failed := await submit(zk, fence, batch.ops)) is not None:
+                left, code = [*left, *batch.keys], failed.code
         if not left:
             return []
         await zk.sync("/")
-    return [(name, failed) for name in left]
+    return [(name, code) for name in left]
