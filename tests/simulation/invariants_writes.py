@@ -172,6 +172,8 @@ class WriteInvariants(Checking):
             self.history.ended(key, self.history.assignment(key), by_hand=True)
         elif topic is not None:
             self.history.topics.pop(topic, None)
+            if session.client.by_daemon and topic in self.history.markers:
+                self.world.happened(faults.OPERATOR_MARKED)
         elif path.startswith(paths.DELETE_TOPICS + "/"):
             self.history.markers.discard(path.rpartition("/")[2])
 
