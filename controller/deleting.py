@@ -8,6 +8,7 @@ none, where it waits for a broker or a reassignment (:func:`state_machines.delet
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,7 +26,8 @@ TURN_PARTITIONS: Final = 2_000
 class Deleting:
     """``enabled``: whether topics are deleted at all. ``markers``: children of ``/admin/delete_topics`` as last read.
 
-    ``changed`` is set whenever a topic leaves the model: who waits for that looks again.
+    ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
+    for brokers to be told of what has ended. ``forgotten``: rows of the last topics that were deleted.
     """
 
     def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:
@@ -35,6 +37,8 @@ class Deleting:
         self.under_way: dict[int, int] = {}
         self.ended: dict[int, int] = {}
         self.changed = asyncio.Event()
+        self.awaited = False
+        self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
         self._cluster = cluster
         self._queue = queue
         self._answers: list[Answer] = []

@@ -262,6 +262,11 @@ class Audience:
         """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
         return frozenset(b for b, box in self.outboxes.items() if box.stop and not box.stop.keys().isdisjoint(rows))
 
+    def not_ended(self, rows: Collection[int]) -> frozenset[int]:
+        """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
+        number = max(map(self.feed.number_of, rows), default=0)
+        return self.stopping(rows).union(b for b, box in self.outboxes.items() if box.position < number)
+
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
         """What is left of an earlier :meth:`leaders_waiting`."""
         found: dict[int, set[int]] = {}

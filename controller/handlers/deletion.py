@@ -23,7 +23,7 @@ from metadata_store.kafka_store import Doomed
 from state_machines.audience import is_forgotten
 from state_machines.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.draft import Draft
-from state_machines.types import TopicAssignment
+from state_machines.types import Topic, TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
@@ -116,15 +116,26 @@ def _explain(c: Controller, resting: Mapping[int, str]) -> None:
 
 
 async def _delete_znodes(c: Controller) -> None:
-    """Of topics that no broker has still to be sent a StopReplica of: it would hit a topic that is created anew."""
+    """Of topics that every broker has forgotten, and of which none has still to be sent a StopReplica.
+
+    That would hit a topic which is created anew; and who is not told before the marker goes may never be.
+    """
     cluster = c.cluster
     topics = [cluster.topics[index] for index in c.deleting.ended if index in cluster.deletions]
-    ready = [topic for topic in topics if not c.channels.stopping(topic.rows)]
+    ready: list[Topic] = []
+    late: list[Topic] = []
+    for topic in topics:
+        (late if c.channels.not_ended(topic.rows) else ready).append(topic)
+    if late and not c.deleting.awaited:
+        c.deleting.awaited = True
+        c.spawn(_go_on_when_told(c, late[0].rows))
     if not ready:
         return
     doomed = [Doomed(topic.name, topic.czxid, [cluster.rows[i].partition for i in topic.rows]) for topic in ready]
     outcome = await c.store.delete_topics(doomed, c.fence)
     c.term.check()
+    applied = set(outcome.applied)
+    c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
     partitions = sum(forget(c, name) for name in outcome.applied)
     if outcome.applied:
         log.info("%s: deleted, %d partitions", shortly(outcome.applied), partitions)
@@ -140,16 +151,26 @@ async def _delete_znodes(c: Controller) -> None:
         )
 
 
+async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
+    await c.channels.ended(rows)
+    c.deleting.awaited = False
+    c.queue.signal("deletion_progress")
+
+
 # -- what others do meanwhile
 
 
 def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
-    """Nobody waits for the answers of brokers that are gone; those that are back are told what they missed."""
+    """Nobody waits for the answers of brokers that are gone; those that are back are told what they missed.
+
+    Of what was deleted lately too: one whose session expired comes back with the metadata that it had.
+    """
     cluster = c.cluster
+    if back:
+        rows = [i for index in sorted(cluster.deletions) for i in cluster.topics[index].rows]
+        rows += [i for i in c.deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
+        c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
     if cluster.deletions:
-        if back:
-            rows = [i for index in sorted(cluster.deletions) for i in cluster.topics[index].rows]
-            c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
         c.deleting.touch(waiting_for(cluster, gone))
         c.deleting.resume(waiting_for(cluster, back))
         c.queue.signal("deletion_progress")

@@ -67,7 +67,7 @@ class Wires:
     """Every broker's socket: keeps what was sent and answers at once.
 
     ``errors``: top-level error by broker. ``refused``: errors of partitions in answers to StopReplica, by broker.
-    ``silent``: brokers that do not answer StopReplica; :meth:`speak` lets them.
+    ``silent``: brokers that do not answer requests of ``silent_to``; :meth:`speak` lets them.
     """
 
     def __init__(self) -> None:
@@ -75,6 +75,7 @@ class Wires:
         self.errors: dict[int, int] = {}
         self.refused: dict[int, dict[tuple[str, int], int]] = {}
         self.silent: set[int] = set()
+        self.silent_to = STOP_REPLICA
         self._spoken = asyncio.Event()
         self.gate: Callable[[], bool] = lambda: True
         self.sent_while_closed = 0
@@ -144,10 +145,9 @@ class Wire:
         api, correlation = int.from_bytes(frame[:2], "big"), frame[4:8]
         error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
         await asyncio.sleep(0)
-        failed = b""
-        if api == STOP_REPLICA:
+        if api == self._wires.silent_to:
             await self._wires.until_it_speaks(self._broker)
-            failed = partition_errors(self._wires.refused.get(self._broker, {}))
+        failed = partition_errors(self._wires.refused.get(self._broker, {})) if api == STOP_REPLICA else b""
         return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else (failed or b"\1") + b"\0")
 
     def close(self) -> None:

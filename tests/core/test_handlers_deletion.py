@@ -236,6 +236,43 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others() -> None:
         assert gone(w, *[f"waits-{n}" for n in range(4)])
 
 
+@in_virtual_time
+async def test_who_hosts_nothing_of_it_is_told_before_its_znodes_go() -> None:
+    """Nobody would tell it later: a new controller does not know the topic any more."""
+    async with world() as w:
+        await running(w)
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.add(2)
+        await w.mark("u")
+        await eventually(lambda: w.wires.deleted(1) and w.wires.deleted(3))
+        await w.settle()
+        assert w.reign.controller.deleting.ended
+        assert not gone(w, "u")
+        w.wires.speak(2)
+        await w.told()
+        assert gone(w, "u")
+
+
+@in_virtual_time
+async def test_a_broker_that_was_away_is_told_what_was_deleted_meanwhile() -> None:
+    """Its session expired while it was frozen: it comes back with the metadata that it had."""
+    async with world() as w:
+        await running(w)
+        await w.topic("again", (3, 1), leaders=True)
+        w.die(2)
+        await w.told()
+        await w.mark("u", "again")
+        await w.told()
+        assert gone(w, "u", "again")
+        await w.topic("again", (1, 3))
+        await w.told()
+        w.wires.frames.clear()
+        await w.boot(2)
+        await w.told()
+        assert w.wires.last_word(2, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
+        assert w.wires.last_word(2, UPDATE_METADATA)["again", 0] == (1, 0)
+
+
 # -- what others do meanwhile
 
 
