@@ -18,7 +18,9 @@ log = logging.getLogger("regent.brokers")
 
 
 class Channels:
-    """All channels of one term. Only :meth:`leaders_told`, :meth:`stopped`, :meth:`quiesced` and :meth:`close` wait.
+    """All channels of one term.
+
+    Only :meth:`leaders_told`, :meth:`stopped`, :meth:`ended`, :meth:`quiesced` and :meth:`close` wait.
 
     ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
     The model must be changed before its change is told, without an await between the two.
@@ -153,6 +155,16 @@ class Channels:
         except TimeoutError:
             return False
         return True
+
+    def not_ended(self, rows: Collection[int]) -> frozenset[int]:
+        """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
+        return self._audience.not_ended(rows)
+
+    async def ended(self, rows: Collection[int]) -> None:
+        """Waits until that is nobody; a broker that is gone is not waited for."""
+        while self._audience.not_ended(rows):
+            self._shared.progress.clear()
+            await self._shared.progress.wait()
 
     def unacknowledged_by(self, row: int) -> frozenset[int]:
         """Brokers that have not acknowledged the last change of a row."""

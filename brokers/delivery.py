@@ -47,8 +47,8 @@ class ChannelSettings(Struct, frozen=True):
 class Answer(Struct, frozen=True):
     """A broker's answer to LeaderAndIsr or StopReplica, or to UpdateMetadata if that was refused.
 
-    ``error``: the top-level error. ``failed``: (row, error) of partitions; where the answer was large, only if one
-    of them has KAFKA_STORAGE_ERROR; never STALE_CONTROLLER_EPOCH, which only means a leader epoch known already.
+    ``error``: the top-level error. ``failed``: (row, error) of partitions; where an answer to LeaderAndIsr was large,
+    only if one of them has KAFKA_STORAGE_ERROR; never STALE_CONTROLLER_EPOCH: a leader epoch that was known already.
     ``rows``: the rows of the request; a mapping tells which of them are new (LeaderAndIsr) or deleted (StopReplica).
     """
 

@@ -125,6 +125,11 @@ class ControllerSettings(Section):
         ge=1,
         le=20,
     )
+    delete_topic_enable: bool = key(
+        True,
+        "delete.topic.enable: whether topics that are marked for deletion are deleted. false removes the markers "
+        "instead, as Kafka's controller does. Give the brokers the same value.",
+    )
     unclean_leader_election_enable: bool = key(
         False,
         "Default of unclean.leader.election.enable for topics that do not set it. true would lose acknowledged "

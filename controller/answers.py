@@ -9,6 +9,7 @@ from typing import Final
 
 from brokers.delivery import Answer, ChannelFailed
 from brokers.wire.errors import error_name
+from brokers.wire.versions import Api
 from controller.claim_watch import ClaimWatch
 from controller.counters import Counters
 from state_machines.cluster import Cluster
@@ -19,15 +20,21 @@ STALE_CONTROLLER_EPOCH: Final = 11
 
 
 class Answers:
-    """``end`` ends the term."""
+    """``end`` ends the term; ``stopped`` gets the answers to StopReplica."""
 
     def __init__(
-        self, cluster: Cluster, claim_watch: ClaimWatch, counters: Counters, end: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        claim_watch: ClaimWatch,
+        counters: Counters,
+        end: Callable[[str], None],
+        stopped: Callable[[Answer], None],
     ) -> None:
         self._cluster = cluster
         self._claim_watch = claim_watch
         self._counters = counters
         self._end = end
+        self._stopped = stopped
         self._refused: set[tuple[int, str]] = set()
 
     def answered(self, answer: Answer | ChannelFailed) -> None:
@@ -37,6 +44,8 @@ class Answers:
             return
         if answer.error:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
+        if answer.api is Api.STOP_REPLICA:
+            self._stopped(answer)
         for error, count in Counter(error for _, error in answer.failed).items():
             self._partitions_refused(answer, error, count)
         if answer.error == STALE_CONTROLLER_EPOCH:

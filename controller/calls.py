@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from brokers.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
+from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.event_queue import Event, EventQueue, QueueFull
 
 C = TypeVar("C")
@@ -60,6 +61,11 @@ class Calls:
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         """Hands out a block of producer ids."""
         reply: AllocateProducerIdsReply = await self._ask("allocate_producer_ids", call)
+        return reply
+
+    async def delete_topics(self, call: DeleteTopicsCall) -> DeleteTopicsReply:
+        """Deletes topics."""
+        reply: DeleteTopicsReply = await self._ask("delete_topics", call)
         return reply
 
     async def _ask(self, kind: str, call: object) -> Any:

@@ -16,6 +16,7 @@ import anyio
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
 from controller.counters import Counters
+from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
@@ -59,6 +60,7 @@ class Controller:
         daemons: frozenset[int],
         ibp: Ibp,
         ready: asyncio.Event,
+        deleting: Deleting | None = None,
         unclean: Unclean = never_unclean,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
@@ -76,6 +78,7 @@ class Controller:
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()
+        self.deleting = deleting or Deleting(cluster, queue)
         self.waiting_topics: set[str] = set()
         self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()

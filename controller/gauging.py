@@ -13,6 +13,7 @@ from controller.kafka_metrics import controller_state
 from controller.modes import Mode
 from controller.reign import Reign
 from metadata_store.port import ConnectionState
+from state_machines.deletion import ineligible, replicas_left
 
 MODES: Final = {
     Mode.CONNECTING: gauge.Mode.STARTING,
@@ -70,4 +71,8 @@ def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),
+        topics_to_delete=len(cluster.deletions),
+        replicas_to_delete=replicas_left(cluster),
+        topics_ineligible_to_delete=len(ineligible(cluster)),
+        replicas_ineligible_to_delete=replicas_left(cluster, ineligible=True),
     )

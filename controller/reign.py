@@ -24,11 +24,14 @@ from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
+from controller.deleting import Deleting
 from controller.event_queue import Event, EventQueue, settled
 from controller.handlers import reassignment
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.delete_topics import delete_topics_call
+from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.failover import arm_parents, take_office
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.mended_state import mended_state
@@ -49,8 +52,15 @@ log = logging.getLogger("regent.role")
 
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
-_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
-REREAD: Final = ("broker_change", "topic_change", "isr_notification", "reassign_partitions", "reassigned_states")
+_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES)
+REREAD: Final = (
+    "broker_change",
+    "topic_change",
+    "topic_deletion",
+    "isr_notification",
+    "reassign_partitions",
+    "reassigned_states",
+)
 """Events that read what changed while there was no connection, and watch it again."""
 
 
@@ -90,7 +100,8 @@ class Reign:
         end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
-        answers = Answers(self.cluster, self._claim_watch, counters, end)
+        deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
+        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered)
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
@@ -111,6 +122,7 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
+            deleting=deleting,
             brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
@@ -212,6 +224,8 @@ class Reign:
             self._claim_watch.doubt()
         elif path == paths.TOPICS:
             self.queue.signal("topic_change")
+        elif path == paths.DELETE_TOPICS:
+            self.queue.signal("topic_deletion")
         elif path == paths.ISR_CHANGES:
             self.queue.signal("isr_notification")
         elif path == paths.REASSIGN_PARTITIONS:
@@ -278,6 +292,8 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "broker_change": lambda reign, _: broker_change(reign.controller),
     "topic_change": lambda reign, _: topic_change(reign.controller),
     "partition_modifications": lambda reign, e: partition_modifications(reign.controller, str(e.detail)),
+    "topic_deletion": lambda reign, _: topic_deletion(reign.controller),
+    "deletion_progress": lambda reign, _: deletion_progress(reign.controller),
     "isr_notification": lambda reign, _: isr_notification(reign.controller),
     "mended_state": lambda reign, e: mended_state(reign.controller, str(e.detail)),
     "reconnected": lambda reign, _: reign.rearm(),
@@ -291,5 +307,6 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "reassigned_states": lambda reign, _: reassignment.reassigned_states(reign.controller),
     "alter_reassignments": lambda reign, e: reassignment.alter_reassignments(reign.controller, pending(e)),
     "list_reassignments": lambda reign, e: reassignment.list_reassignments(reign.controller, pending(e)),
+    "delete_topics": lambda reign, e: delete_topics_call(reign.controller, pending(e)),
     "settled": lambda _, e: settled(e),
 }

@@ -16,6 +16,7 @@ from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration
 from metadata_store.codecs.features import Features
+from metadata_store.errors import Code
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.port import ZooKeeper
@@ -23,12 +24,15 @@ from metadata_store.reads import Brokers
 from metadata_store.reassignment_node import Request
 from metadata_store.state_commit import Names, StateOutcome, commit_states
 from metadata_store.topic_commit import TopicOutcome, commit_topics
+from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
 from state_machines.decision import Change, TopicChange
 from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
     "Brokers",
     "Contended",
+    "DeletionOutcome",
+    "Doomed",
     "Exhausted",
     "Fence",
     "Fenced",
@@ -107,6 +111,14 @@ class KafkaStore:
     ) -> TopicOutcome:
         """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
         return await commit_topics(self.zk, changes, fence, writes_max)
+
+    async def delete_topics(self, doomed: Sequence[Doomed], fence: Fence) -> DeletionOutcome:
+        """Deletes everything of topics, their configurations and markers last."""
+        return await delete_topics(self.zk, doomed, fence)
+
+    async def mark_topics(self, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
+        """Marks topics for deletion; returns those that could not be, with the reason."""
+        return await mark_topics(self.zk, names, fence)
 
     # -- role
 

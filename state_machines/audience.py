@@ -263,7 +263,12 @@ class Audience:
 
     def stopping(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
-        return frozenset(b for b, box in self.outboxes.items() if not box.stop.keys().isdisjoint(rows))
+        return frozenset(b for b, box in self.outboxes.items() if box.stop and not box.stop.keys().isdisjoint(rows))
+
+    def not_ended(self, rows: Collection[int]) -> frozenset[int]:
+        """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
+        number = max(map(self.feed.number_of, rows), default=0)
+        return self.stopping(rows).union(b for b, box in self.outboxes.items() if box.position < number)
 
     def unstopped(self, rows: Collection[int]) -> set[int]:
         """Those of ``rows`` of which a broker has still to acknowledge StopReplica."""

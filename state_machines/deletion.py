@@ -97,6 +97,20 @@ def answered(draft: Draft, broker: int, deleted: Iterable[int], failed: Collecti
     replicas.fail_deletion([replica for replica in started if replica[0] in failed], NOT_DELETED)
 
 
+def under_way(cluster: Cluster, topics: Iterable[int]) -> list[int]:
+    """Those of ``topics`` of which a replica still waits for its broker's answer."""
+    return [index for index in topics if index in cluster.deletions and _waits(cluster, index)]
+
+
+def _waits(cluster: Cluster, index: int) -> bool:
+    rows, state = cluster.rows, cluster.replica_state
+    return any(
+        state(i, broker) is ReplicaState.DELETION_STARTED
+        for i in cluster.topics[index].rows
+        for broker in rows[i].assignment.replicas
+    )
+
+
 def finished(cluster: Cluster, topics: Iterable[int]) -> list[int]:
     """Those of ``topics`` whose every replica is deleted: their znodes are to be deleted next."""
     return [index for index in topics if index in cluster.deletions and _is_finished(cluster, index)]
@@ -121,16 +135,28 @@ def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
     ]
 
 
-def ineligible(cluster: Cluster) -> dict[int, str]:
-    """Queued topics that wait for something else than an answer, and for what."""
+def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[int, str]:
+    """Queued topics, or those of ``topics``, that wait for something else than an answer, and for what."""
     found: dict[int, str] = {}
-    for index in sorted(cluster.deletions):
+    for index in sorted(cluster.deletions if topics is None else cluster.deletions.intersection(topics)):
         rows = cluster.topics[index].rows
         if any(i in cluster.reassigning for i in rows):
             found[index] = MOVES
         elif any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in cluster.rows[i].assignment.replicas):
             found[index] = WAITS
     return found
+
+
+def replicas_left(cluster: Cluster, *, ineligible: bool = False) -> int:
+    """Replicas of queued topics that are not deleted yet, or those of them that are ineligible."""
+    rows, state = cluster.rows, cluster.replica_state
+    states = (
+        state(i, broker)
+        for index in cluster.deletions
+        for i in cluster.topics[index].rows
+        for broker in rows[i].assignment.replicas
+    )
+    return sum(found is INELIGIBLE if ineligible else found is not ReplicaState.DELETION_SUCCESSFUL for found in states)
 
 
 def restored(cluster: Cluster, found: TopicAssignment) -> TopicChange | None:

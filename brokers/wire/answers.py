@@ -1,8 +1,9 @@
 """Answers to LeaderAndIsr, UpdateMetadata and StopReplica, read as cheaply as their content allows.
 
 After a failover nearly every partition of a large LeaderAndIsr answer says 11 (the leader epoch is known already);
-the only error that a controller acts on is 56 (the log directory is offline). So large answers are first searched
-for the bytes of 56, and read only where they occur.
+the only error in it that a controller acts on is 56 (the log directory is offline). So large answers are first searched
+for the bytes of 56, and read only where they occur. Answers to StopReplica are always read: what one of them does not
+name as failed is taken as deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def parse_answer(api: Api, version: int, frame: bytes, correlation: int) -> Erro
         return Errors(top, [])
     by_id = api is Api.LEADER_AND_ISR and version >= 5
     pattern = _STORAGE_ERROR_BYTES + b"\0" if by_id else _STORAGE_ERROR_BYTES
-    if len(frame) > SMALL_ANSWER_BYTES and frame.find(pattern, reader.position) < 0:
+    if api is Api.LEADER_AND_ISR and len(frame) > SMALL_ANSWER_BYTES and frame.find(pattern, reader.position) < 0:
         return Errors(top, [])
     found = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
     reader.skip_tags()

@@ -10,6 +10,7 @@ import logging
 from functools import partial
 
 from controller.controller import Controller
+from controller.handlers.deletion import brokers_changed
 from controller.handlers.reassignment import brokers_returned
 from metadata_store import paths
 from state_machines.broker_change import broker_death, broker_return, compare
@@ -54,4 +55,5 @@ async def broker_change(c: Controller) -> None:
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):
             c.queue.signal("partition_modifications", name)
+    brokers_changed(c, gone, back)
     c.brokers_joined(back)

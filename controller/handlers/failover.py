@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers.deletion import queue_markers
 from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
@@ -44,12 +45,14 @@ async def take_office(c: Controller) -> None:
     await discard_notifications(c)
     await load_brokers(c)
     await load_topics(c, since)
+    await load_deletions(c)
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     report = await c.carry_out(failover, "failover")
     c.channels.snapshot(None)
     c.queue.signal("resume_reassignments")
+    c.queue.signal("topic_deletion")
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
@@ -74,7 +77,8 @@ async def tidy(c: Controller) -> None:
 
 async def arm_parents(c: Controller, since: int) -> None:
     """Child watches of what the controller reacts to."""
-    await c.zk.watch(children=[paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES], since_zxid=since)
+    parents = [paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES]
+    await c.zk.watch(children=parents, since_zxid=since)
 
 
 async def set_up_features(c: Controller) -> None:
@@ -123,6 +127,12 @@ async def load_topics(c: Controller, since: int) -> None:
         done += count
         count = min(GROWTH_MAX * count, max(1, TURN_ROWS * done // max(done, len(c.cluster.rows))))
     await c.zk.watch(data=[*watched, *c.malformed_below(paths.TOPICS)], since_zxid=since)
+
+
+async def load_deletions(c: Controller) -> None:
+    """Topics with a marker are queued before anything is decided, so that nobody is elected for them."""
+    listed = await c.zk.children(paths.DELETE_TOPICS)
+    queue_markers(c, listed[0] if listed is not None else ())
 
 
 def slices(topics: list[TopicAssignment]) -> Iterator[list[TopicAssignment]]:

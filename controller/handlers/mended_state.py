@@ -25,5 +25,10 @@ async def mended_state(c: Controller, path: str) -> None:
     if found is not None:
         c.observed([c.cluster.observe_leadership(row, found)])
         await c.carry_out(failover, why)
-    elif c.cluster.rows[row].state is PartitionState.NON_EXISTENT:
+    elif _is_unread(c, row):
         await c.carry_out(partial(new_partitions, rows=[row]), why)
+
+
+def _is_unread(c: Controller, row: int) -> bool:
+    found = c.cluster.rows[row]
+    return found.state is PartitionState.NON_EXISTENT and found.topic not in c.cluster.deletions

@@ -10,7 +10,10 @@ from functools import partial
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers.deletion import take_back
+from controller.handlers.forgetting import forget
 from controller.handlers.mending import Load, State, States, mend, read_new, warn_of_running
+from controller.names import shortly
 from controller.term import TermEnded
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -21,7 +24,6 @@ from state_machines.types import PartitionState, TopicAssignment
 ENDED_ROWS_MAX: Final = 500_000
 """Rows of vanished topics, about 140 bytes each, that a term carries along beside as many as are alive."""
 RENEWED: Final = "renewed: most partitions in memory are of vanished topics, the next term begins without them"
-NAMES_SHOWN: Final = 5
 TOPICS_MAX: Final = 500
 """Topics that are read and started together."""
 PARTITIONS_MAX: Final = 20_000
@@ -40,8 +42,8 @@ async def topic_change(c: Controller) -> None:
     known = set(c.cluster.topic_index)
     gone = sorted(known - found)
     if gone:
-        partitions = sum(_forget(c, name) for name in gone)
-        log.info("%s: gone from ZooKeeper, %d partitions are forgotten", _listed(gone), partitions)
+        partitions = sum(forget(c, name) for name in gone)
+        log.info("%s: gone from ZooKeeper, %d partitions are forgotten", shortly(gone), partitions)
     await start_topics(c, sorted(found - known))
     if c.cluster.ended > max(ENDED_ROWS_MAX, len(c.cluster.rows) - c.cluster.ended):
         raise TermEnded(RENEWED)
@@ -77,11 +79,12 @@ def _partitions(c: Controller, name: str) -> int:
 
 
 async def _modified(c: Controller, names: list[str]) -> None:
-    """Added partitions are started; a recreated topic is a new incarnation."""
+    """Added partitions are started, or taken back from a topic to be deleted; a recreated one is a new incarnation."""
     since = c.zk.last_zxid
     found = await c.store.load_topics(names)
     c.term.check()
     changed: list[TopicAssignment] = []
+    queued: list[TopicAssignment] = []
     recreated: list[str] = []
     watched: list[str] = []
     for name, topic in zip(names, found, strict=True):
@@ -90,31 +93,19 @@ async def _modified(c: Controller, names: list[str]) -> None:
             c.malformed(topic)
             watched.append(paths.topic(name))
         elif topic is None or known is None:
-            _forget(c, name)
+            forget(c, name)
             c.queue.signal("topic_change")
         elif topic.czxid != known.czxid:
-            _forget(c, name)
+            forget(c, name)
             recreated.append(name)
         else:
-            changed.append(topic)
+            (queued if known.index in c.cluster.deletions else changed).append(topic)
             watched.append(paths.topic(name))
     if watched:
         await c.zk.watch(data=watched, since_zxid=since)
+        await take_back(c, queued)
         await start(c, changed)
     await start_topics(c, recreated)
-
-
-def _forget(c: Controller, name: str) -> int:
-    """A topic is gone; returns how many partitions it had."""
-    c.waiting_topics.discard(name)
-    c.warned_topics.discard(name)
-    return len(c.cluster.observe_topic_gone(name))
-
-
-def _listed(names: list[str]) -> str:
-    """Topics for a log line: some of them, however many there are."""
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return f"{shown} and {len(names) - NAMES_SHOWN} more topics" if len(names) > NAMES_SHOWN else shown
 
 
 async def start_topics(c: Controller, names: list[str]) -> None:
@@ -138,12 +129,14 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
     rows, states = await bring_in(c, topics)
+    if not c.deleting.markers.isdisjoint(topic.name for topic in topics):
+        c.queue.signal("topic_deletion")
     found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]
     c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]
     if waiting:
         names = sorted({c.cluster.name(i).topic for i in waiting})
-        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {_listed(names)}")
+        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shortly(names)}")
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:

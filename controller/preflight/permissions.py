@@ -22,6 +22,16 @@ PROBES_MAX: Final = 200
 """Operations of one probing multi."""
 PROBE_BYTES_MAX: Final = 400_000
 ACL_VERSION_OF_NOBODY: Final = 2**31 - 1
+_PARENTS: Final = (
+    own.ROOT,
+    own.LOCKS,
+    paths.TOPICS,
+    paths.DELETE_TOPICS,
+    f"{paths.CONFIG}/topics",
+    paths.ISR_CHANGES,
+    paths.LOG_DIR_EVENTS,
+)
+"""Where the controller creates or deletes children."""
 REMEDY: Final = (
     "give regent the brokers' rights there: open the ACLs, for instance with Kafka's zookeeper-security-migration.sh "
     "--zookeeper.acl=unsecure, or set zookeeper.digest to an identity that the ACLs name"
@@ -112,7 +122,7 @@ async def _own_writes(zk: ZooKeeper) -> list[Op]:
         node = await zk.get(path)
         if node is not None:
             ops.append(SetData(path, node.data, node.stat.version))
-    for parent in (own.ROOT, own.LOCKS, paths.TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS):
+    for parent in _PARENTS:
         if await zk.exists(parent) is not None:
             ops += [Create(f"{parent}/{mark}", b""), Delete(f"{parent}/{mark}", 0)]
     if await zk.exists(own.ROOT) is None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from controller.preflight.context import Context
-from controller.preflight.finding import Finding, named, ok, refuse
+from controller.preflight.finding import Finding, named, ok, refuse, warn
 from metadata_store import paths
 
 ONLINE: Final = 0
@@ -42,17 +42,19 @@ async def _absent(ctx: Context, name: str, path: str) -> Finding:
 
 
 async def deletions(ctx: Context) -> Finding:
-    """Topics that are marked for deletion."""
+    """Topics that are marked for deletion: a daemon carries it on, or removes the markers where it is switched off."""
     name = "topic deletions"
     listed = await ctx.zk.children(paths.DELETE_TOPICS)
-    if listed is not None and listed[0]:
-        return refuse(
-            name,
-            f"{named(sorted(listed[0]))} below {paths.DELETE_TOPICS}",
-            "wait until Kafka's controller has deleted them (start the brokers that host them), or delete the markers; "
-            "deletion comes with a later release",
-        )
-    return ok(name, "none")
+    if listed is None or not listed[0]:
+        return ok(name, "none")
+    marked = f"{named(sorted(listed[0]))} below {paths.DELETE_TOPICS}"
+    if ctx.settings.controller.delete_topic_enable:
+        return ok(name, f"{marked}: carried on")
+    return warn(
+        name,
+        f"{marked}, and controller.delete_topic_enable is false: the markers will be removed and the topics stay",
+        "set controller.delete_topic_enable to true if they are to be deleted",
+    )
 
 
 async def log_directories(ctx: Context) -> Finding:

@@ -12,7 +12,15 @@ from metadata_store.errors import Code
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Node
 from state_machines.cluster import Cluster, leadership_of
-from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from state_machines.types import (
+    Assignment,
+    Broker,
+    Endpoint,
+    Leadership,
+    PartitionState,
+    TopicAssignment,
+    TopicPartition,
+)
 
 
 class Kafka:
@@ -72,6 +80,11 @@ class Kafka:
         paths_of_topic = sorted((p for p in self.server.tree._nodes if p.startswith(paths.topic(name) + "/")), key=len)
         for path in [*reversed(paths_of_topic), paths.topic(name), paths.topic_config(name)]:
             await self.operator.delete(path, -1)
+
+    async def mark(self, *names: str) -> None:
+        """Somebody asks for topics to be deleted."""
+        for name in names:
+            await self.operator.create(paths.deletion(name), None)
 
     async def delete_state(self, name: str, partition: int) -> None:
         """Somebody deletes a state znode by hand."""
@@ -137,13 +150,19 @@ class Kafka:
         names = self.server.tree._nodes[paths.TOPICS].children
         return {n: {p: a.replicas for p, a in self.assignment(n).partitions.items()} for n in names}
 
+    def znodes_of(self, name: str) -> list[str]:
+        """Everything that ZooKeeper holds of a topic."""
+        last = (paths.topic(name), paths.topic_config(name), paths.deletion(name))
+        return [p for p in self.server.tree._nodes if p in last or p.startswith(paths.topic(name) + "/")]
+
     def hold_to_account(self, cluster: Cluster) -> None:
         """The model is what ZooKeeper holds, or older."""
         held = self.states
         for index in cluster.topic_index.values():
             for i in cluster.topics[index].rows:
                 known, there = leadership_of(cluster.rows[i]), held.get(cluster.name(i))
-                if known is None or cluster.name(i) in self.removed:
+                deleted = cluster.rows[i].state is PartitionState.NON_EXISTENT
+                if known is None or deleted or cluster.name(i) in self.removed:
                     continue
                 if there is None:
                     assert self.node(paths.topic(cluster.name(i).topic)) is None, f"{cluster.name(i)} was never written"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from brokers.wire.primitives import compact_string, varint
 from metadata_store.hooks import Kill
 from metadata_store.port import Write
 from tests.core.wire_kit import read_request, unframe
@@ -62,11 +64,19 @@ class Script:
 
 
 class Wires:
-    """Every broker's socket: keeps what was sent and answers at once. ``errors``: top-level error by broker."""
+    """Every broker's socket: keeps what was sent and answers at once.
+
+    ``errors``: top-level error by broker. ``refused``: errors of partitions in answers to StopReplica, by broker.
+    ``silent``: brokers that do not answer requests of ``silent_to``; :meth:`speak` lets them.
+    """
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []
         self.errors: dict[int, int] = {}
+        self.refused: dict[int, dict[tuple[str, int], int]] = {}
+        self.silent: set[int] = set()
+        self.silent_to = STOP_REPLICA
+        self._spoken = asyncio.Event()
         self.gate: Callable[[], bool] = lambda: True
         self.sent_while_closed = 0
         self.open = 0
@@ -89,6 +99,17 @@ class Wires:
                     known[topic.topic_name, p.partition_index] = p.leader, p.leader_epoch
         return known
 
+    def speak(self, *brokers: int) -> None:
+        """Brokers that were silent answer."""
+        self.silent.difference_update(brokers)
+        self._spoken.set()
+
+    async def until_it_speaks(self, broker: int) -> None:
+        """Waits as long as a broker is silent."""
+        while broker in self.silent:
+            self._spoken.clear()
+            await self._spoken.wait()
+
     def stopped(self, broker: int) -> set[tuple[str, int]]:
         """Partitions that a broker was told to stop."""
         return {
@@ -97,6 +118,16 @@ class Wires:
             for topic in entity.topic_states
             for p in topic.partition_states
         }
+
+    def deleted(self, broker: int) -> list[tuple[str, int]]:
+        """Partitions whose log a broker was told to delete, once for each time."""
+        return [
+            (topic.topic_name, p.partition_index)
+            for entity in self.heard(broker, STOP_REPLICA)
+            for topic in entity.topic_states
+            for p in topic.partition_states
+            if p.delete_partition
+        ]
 
 
 class Wire:
@@ -114,9 +145,18 @@ class Wire:
         api, correlation = int.from_bytes(frame[:2], "big"), frame[4:8]
         error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
         await asyncio.sleep(0)
-        return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else b"\1\0")
+        if api == self._wires.silent_to:
+            await self._wires.until_it_speaks(self._broker)
+        failed = partition_errors(self._wires.refused.get(self._broker, {})) if api == STOP_REPLICA else b""
+        return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else (failed or b"\1") + b"\0")
 
     def close(self) -> None:
         if not self.closed:
             self._wires.open -= 1
         self.closed = True
+
+
+def partition_errors(errors: Mapping[tuple[str, int], int]) -> bytes:
+    """The array in an answer to StopReplica."""
+    parts = [compact_string(name) + struct.pack(">ihx", number, error) for (name, number), error in errors.items()]
+    return b"".join((varint(len(parts) + 1), *parts))

@@ -22,6 +22,7 @@ from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, 
 from brokers.wire.versions import Ibp
 from controller.calls import Calls
 from controller.counters import Counters
+from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.event_queue import Event
 from controller.lease import Lease
 from controller.office import Claim, Office
@@ -220,10 +221,14 @@ class World(Kafka):
             self.hold_to_account(reign.cluster)
 
     async def told(self) -> None:
-        """Until every broker has acknowledged everything."""
+        """Until every broker has acknowledged everything, and what follows from its answers is handled and told."""
         await self.settle()
-        behind = await self.reign.channels.quiesced(5.0)
-        assert not behind, f"brokers {sorted(behind)} are behind"
+        answered = True
+        while answered:
+            behind = await self.reign.channels.quiesced(5.0)
+            assert not behind, f"brokers {sorted(behind)} are behind"
+            answered = bool(len(self.reign.queue))
+            await self.settle()
 
     # -- calls of brokers
 
@@ -246,6 +251,10 @@ class World(Kafka):
         return await Calls(self.reign.queue).allocate_producer_ids(
             AllocateProducerIdsCall(0, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
+
+    async def delete_topics(self, *topics: str | bytes, timeout_ms: int = 30_000) -> DeleteTopicsReply:
+        """An administrator asks for topics to be deleted."""
+        return await Calls(self.reign.queue).delete_topics(DeleteTopicsCall(topics, timeout_ms))
 
     def broker_epoch(self, broker: int) -> int:
         """czxid of the registration."""

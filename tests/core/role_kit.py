@@ -160,6 +160,8 @@ class MiniBroker(FakeBroker):
             )
         topic_id = topic.topic_id.bytes if topic.topic_id else None
         self.topics[topic.topic_name] = TopicMetadata(0, topic_id, known)
+        if not known:
+            del self.topics[topic.topic_name]
 
     # -- what an operator asks it
 

@@ -121,6 +121,32 @@ async def broker_stops(w: World) -> None:
     await w.settle()
 
 
+async def topics_are_deleted(w: World) -> None:
+    """Two that exist, and one that never did."""
+    await w.mark("t", "single", "never-was")
+    await w.told()
+
+
+async def deleted_while_a_broker_is_down(w: World) -> None:
+    await w.mark("t")
+    await w.told()
+    await w.expand("t", (2, 3))
+    await w.told()
+    await broker_is_there(w)
+
+
+async def broker_is_there(w: World) -> None:
+    if 1 not in w.brokers:
+        await w.boot(1)
+    await w.told()
+
+
+async def administrator_asks(w: World) -> None:
+    if w.node(paths.topic("t")) is not None:
+        await w.delete_topics("t")
+    await w.told()
+
+
 SCENARIOS = [
     Scenario("failover", everything_undone, failover=True),
     Scenario("failover at IBP 2.7-IV1", everything_undone, failover=True, ibp="2.7-IV1"),
@@ -132,6 +158,9 @@ SCENARIOS = [
     Scenario("ISR notifications", three_topics, leader_notifies, ibp="2.7-IV1"),
     Scenario("AlterPartition", three_topics, leaders_ask, leaders_ask),
     Scenario("controlled shutdown", three_topics, broker_stops, broker_stops),
+    Scenario("topic deletion", three_topics, topics_are_deleted),
+    Scenario("deletion with a broker down", without_broker_1, deleted_while_a_broker_is_down, broker_is_there),
+    Scenario("DeleteTopics", three_topics, administrator_asks, administrator_asks),
 ]
 
 
@@ -160,11 +189,12 @@ async def first_term(scenario: Scenario, number: int, when: str) -> AsyncIterato
 async def outcome(w: World) -> dict[str, Any]:
     """What counts in the end; epochs and versions may differ by what was done twice."""
     names = w.assignments()
-    parents = (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, f"{paths.CONFIG}/topics")
+    parents = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, f"{paths.CONFIG}/topics")
     feature = w.node(paths.FEATURE)
     return {
         "led": w.led(),
         "assigned": names,
+        "below": sorted(path for path in w.server.tree._nodes if path.startswith(paths.TOPICS)),
         "with id": {name for name in names if w.assignment(name).topic_id is not None},
         "children": {parent: sorted(w.server.tree._nodes[parent].children) for parent in parents},
         "feature": feature.data if feature is not None else None,
@@ -189,7 +219,7 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
 async def once_more(w: World) -> None:
     """Every level-triggered event again: nothing is written."""
     zxid = w.server.tree.zxid
-    for kind in ("broker_change", "topic_change", "isr_notification", "reconnected", *REASSIGNMENTS):
+    for kind in ("broker_change", "topic_change", "topic_deletion", "isr_notification", "reconnected", *REASSIGNMENTS):
         w.reign.queue.signal(kind)
     for name in w.assignments():
         w.reign.queue.signal("partition_modifications", name)

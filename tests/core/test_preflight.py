@@ -182,6 +182,10 @@ async def closed_notifications(c: Kafka) -> None:
     await close(c, paths.ISR_CHANGES)
 
 
+async def closed_markers(c: Kafka) -> None:
+    await close(c, paths.DELETE_TOPICS)
+
+
 async def close(c: Kafka, path: str) -> None:
     """Only somebody else may write there."""
     acls, stat = await c.operator.get_acls(path)
@@ -202,6 +206,7 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (closed_state, "permissions", "/brokers/topics/secret/partitions/0/state"),
     (closed_epoch, "permissions", "/controller_epoch"),
     (closed_notifications, "permissions", "/isr_change_notification/"),
+    (closed_markers, "permissions", "/admin/delete_topics/"),
     (foreign_epoch, "controller epoch", "eleven"),
     (migrating, "KRaft migration", "3000"),
     (migration_unreadable, "KRaft migration", "cannot be read"),
@@ -219,7 +224,6 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
     (generated_ids_near, "controller.id", "near the ids"),
     (requested_election, "requested elections", "/admin/preferred_replica_election"),
-    (deletion, "topic deletions", "leaving"),
     (offline_directory, "log directories", "/data2 of broker 2"),
     (directory_event, "log directories", "/log_dir_event_notification/log_dir_event_0000000000"),
 ]
@@ -248,13 +252,20 @@ async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_pat
 
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        for prepare in (deletion, requested_election, tls, migrating, old_requests, foreign_epoch):
+        for prepare in (requested_election, tls, migrating, old_requests, foreign_epoch):
             await prepare(cluster)
         refused = {found.name for found in (await cluster.preflight()).refusals}
         assert refused == {
-            "topic deletions", "requested elections", "listener protocol", "KRaft migration", "request versions",
+            "requested elections", "listener protocol", "KRaft migration", "request versions",
             "controller epoch",
         }  # fmt: skip
+
+
+async def test_deletions_are_carried_on(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await deletion(cluster)
+        found = await cluster.finding("topic deletions")
+        assert (found.level, "leaving below /admin/delete_topics: carried on" in found.what) == (Level.OK, True)
 
 
 async def test_no_broker_is_a_refusal(tmp_path: Path) -> None:
@@ -316,6 +327,13 @@ async def broken_topic(c: Kafka) -> None:
     await c.operator.create(paths.topic("broken"), b"{")
 
 
+async def deletion_switched_off(c: Kafka) -> None:
+    await deletion(c)
+    c.settings = c.settings.model_copy(
+        update={"controller": c.settings.controller.model_copy(update={"delete_topic_enable": False})}
+    )
+
+
 WARNINGS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_5, "ZooKeeper release", "older than 3.6"),
     (zookeeper_mute, "ZooKeeper release", "does not tell"),
@@ -328,6 +346,7 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (secured, "permissions", "zookeeper.set.acl=true on broker 1"),
     (phantom, "controller.id", "auto-0"),
     (broken_topic, "znodes", "/brokers/topics/broken"),
+    (deletion_switched_off, "topic deletions", "controller.delete_topic_enable is false"),
 ]
 
 

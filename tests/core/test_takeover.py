@@ -82,14 +82,13 @@ async def test_waiting_ends_in_time_where_a_broker_does_not_hear(tmp_path: Path)
 
 async def test_what_the_preflight_refuses_changes_nothing(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
-        await cluster.operator.create(paths.deletion("old"), None)
+        cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         before = cluster.snapshot()
         with pytest.raises(TakeoverRefused) as refused:
             await cluster.take_over()
         assert refused.value.report is not None
-        assert [f.name for f in refused.value.report.refusals] == ["requested elections", "topic deletions"]
-        assert paths.PREFERRED_ELECTION in str(refused.value)
+        assert [f.name for f in refused.value.report.refusals] == ["listener names"]
+        assert "broker 3" in str(refused.value)
         assert cluster.snapshot() == before
         assert files(cluster) == []
 
@@ -233,7 +232,7 @@ async def test_run_with_takeover_takes_the_role(tmp_path: Path, monkeypatch: pyt
             await cluster.in_office(daemon)
         assert daemon.exit_code == 0
         assert (await cluster.office().role())[0].reason == "regent run --takeover"
-        await cluster.operator.create(paths.deletion("old"), None)
+        cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         async with running_takeover(cluster, monkeypatch) as again:
             await cluster.in_office(again)
         assert again.exit_code == 0, "a restart is not stopped by what the preflight would say now"
@@ -243,9 +242,9 @@ async def test_run_with_takeover_that_is_refused_ends_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with kafka(tmp_path) as cluster:
-        await cluster.operator.create(paths.deletion("old"), None)
+        cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         async with running_takeover(cluster, monkeypatch) as daemon:
             await eventually(daemon.stopping.is_set)
         assert daemon.exit_code == 3
-        assert "topic deletions: old below /admin/delete_topics" in caplog.text
+        assert "3 (inter.broker.listener.name=REPLICATION)" in caplog.text
         assert await flag(cluster) == "brokers"

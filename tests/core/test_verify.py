@@ -230,3 +230,16 @@ async def test_a_controlled_shutdown_under_way_is_no_difference(tmp_path: Path) 
                 offline = {p: structs.replace(m, offline=(3,)) for p, m in topic.partitions.items()}
                 broker.topics[name] = structs.replace(topic, partitions=offline)
         assert (await look(cluster, daemon)).clean
+
+
+@pytest.mark.seed("S4-78")
+async def test_what_is_being_deleted_is_left_out(tmp_path: Path) -> None:
+    """Brokers forget it first, its znodes go last: in between, while a broker is down, nothing is wrong."""
+    async with governed(tmp_path) as (cluster, daemon):
+        await cluster.brokers.pop(3).zk.close()
+        await cluster.operator.create(paths.deletion("orders"), None)
+        await eventually(lambda: all("orders" not in b.topics for b in cluster.brokers.values()))
+        for verdict in (await look(cluster, daemon, 2.0), await look(cluster)):
+            assert shown(verdict) == []
+            assert verdict.partitions == 1
+        assert await cluster.operator.exists(paths.state("orders", 0)) is not None

@@ -256,11 +256,11 @@ async def test_of_two_that_are_asked_at_once_one_is_begun(tmp_path: Path) -> Non
 async def test_refused_and_failed_operations_say_why(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         view = View(daemon, cluster.ask, cluster.release_of)
-        await cluster.operator.create(paths.deletion("old"), None)
+        cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         assert (await view.takeover(OperationRequest(dry_run=True))).state == "refused"
         await view.takeover(OperationRequest())
         await eventually(lambda: ended(view))
-        assert (state(view), "topic deletions" in message(view)) == ("refused", True)
+        assert (state(view), "listener names" in message(view)) == ("refused", True)
         for each in cluster.brokers.values():
             each.elects = False
             await each.zk.close()

@@ -19,9 +19,9 @@ AGAIN_S: Final = 0.2
 
 
 class TopicActions(Acting):
-    """An operator, or a tool older than the controller, deletes znodes until they are gone.
+    """An operator, or a tool older than the controller, marks topics, or deletes znodes until they are gone.
 
-    Logs and what brokers were told stay where they are: a broker that hosted the former incarnation refuses the next.
+    Where they are deleted by hand, logs and what brokers were told stay: who hosted the former topic refuses the next.
     """
 
     def do_delete_topic(self, name: str) -> None:
@@ -31,6 +31,14 @@ class TopicActions(Acting):
     def do_recreate_topic(self, name: str, gap_s: float, *replicas: object) -> None:
         """The same, and ``gap_s`` later there is a topic of that name again; 0: in the multi that ends the old one."""
         self.w.operate(self._replace(name, gap_s, dict(enumerate(map(ids, replicas)))))
+
+    def do_mark_topic(self, name: str) -> None:
+        """An operator asks for a topic to be deleted, whether there is one of that name or not."""
+        self.w.operate(self._mark(name))
+
+    async def _mark(self, name: str) -> None:
+        with suppress(ZkError, NotConnected, OutcomeUnknown):
+            await self.w.operator.create(paths.deletion(name), None)
 
     async def _replace(self, name: str, gap_s: float, placed: dict[int, tuple[int, ...]]) -> None:
         topic_id = self.w.chance.randbytes(16) if self.w.chance.random() < 0.5 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,16 +40,20 @@ class History:
     """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
 
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
-    ``former`` those that ended, ``hosts`` who was a replica in them. ``spoilt``: begun with what belongs to the former
-    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
-    topic's znodes, told apart by their czxid, held last. ``dropped``: replicas that reassignments removed, of present
-    incarnations. ``request``: what the znode of reassignments names.
+    ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
+    have a log of a life that ended, ``unaware`` those who may not have heard of its end. ``spoilt``: begun with what
+    belongs to the former incarnation of the topic, by a controller that had yet to hear of the next one.
+    ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
+    ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     """
 
     def __init__(self) -> None:
         self.states: dict[Key, list[Leadership]] = {}
         self.former: dict[Key, list[list[Leadership]]] = {}
         self.hosts: dict[Key, set[int]] = {}
+        self.by_hand: set[Key] = set()
+        self.unaware: dict[Key, set[int]] = {}
+        self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[int, TopicAssignment] = {}
@@ -70,13 +75,21 @@ class History:
         states = self.states.get(key)
         return states[-1] if states else None
 
-    def ended(self, key: Key) -> None:
-        """The state znode was deleted."""
+    def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
+        """The state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
         self.spoilt.discard(key)
         if states:
             self.former.setdefault(key, []).append(states)
-            self.hosts.setdefault(key, set()).update(self.assignment(key))
+            if by_hand:
+                self.by_hand.add(key)
+            else:
+                self.hosts.get(key, set()).difference_update(self.assignment(key))
+            self.hosts.setdefault(key, set()).update(strays)
+
+    def untold(self, broker: int) -> set[Key]:
+        """Partitions of which a broker may not have heard that they ended, or what they began with."""
+        return self.by_hand | self.spoilt | {key for key, brokers in self.unaware.items() if broker in brokers}
 
     def life(self, key: Key) -> int:
         """Number of the present life, or of the next one."""

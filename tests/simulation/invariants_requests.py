@@ -1,11 +1,12 @@
-"""Invariants of what brokers are told and granted: I2, I7, I10, I11, I14, I15."""
+"""Invariants of what brokers are told and granted: I2, I7, I10, I11, I12, I14, I15."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.values import Head, LeaderAndIsr, LeaderAndIsrEntry, Request, UpdateMetadata
+from brokers.simulated.values import Head, LeaderAndIsrEntry, Request, StopReplica
+from state_machines.types import LEADER_DURING_DELETE
 from tests.simulation.history import Key
 from tests.simulation.invariants_writes import WriteInvariants
 from tests.simulation.limits import rows_max
@@ -70,13 +71,17 @@ class RequestInvariants(WriteInvariants):
         Besides, nothing is told that ZooKeeper did not hold, no former life of a partition after a later one, and new
         replicas are told that they are new.
         """
-        if not isinstance(request, LeaderAndIsr | UpdateMetadata):
+        if isinstance(request, StopReplica):
+            self._stopped(broker, request)
             return
         head = request.head
         channel = head.controller_epoch, head.broker_epoch, head.api.value, head.controller_id
         sent = self._sent.setdefault(channel, {})
         for entry in request.entries:
             key, before = (entry.topic, entry.partition), sent.get((entry.topic, entry.partition))
+            if entry.leader == LEADER_DURING_DELETE:
+                self._forgotten(head, key, before)
+                continue
             lives = self.history.lives(key, entry.partition_epoch, entry.leader, entry.leader_epoch, entry.isr)
             if not lives:
                 held = self.history.ever(key, entry.partition_epoch)
@@ -94,6 +99,22 @@ class RequestInvariants(WriteInvariants):
                 self._new(broker, head, key, lives, is_new=entry.is_new)
             if len(set(entry.replicas)) != len(entry.replicas):
                 self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
+
+    def _forgotten(self, head: Head, key: Key, before: tuple[int, int, int] | None) -> None:
+        """I12: nobody is told to forget what goes on."""
+        goes_on = key[0] not in self.history.markers and self.history.current(key) is not None
+        if goes_on and before is not None and before[0] == self.history.life(key):
+            self._fail("I12", f"{head.api.name} tells to forget {key}, which is not to be deleted")
+
+    def _stopped(self, broker: int, request: StopReplica) -> None:
+        """I12: no log is deleted of a topic that goes on. What a former controller says is refused."""
+        if request.head.controller_epoch != self.history.epoch:
+            return
+        for entry in request.entries:
+            key = entry.topic, entry.partition
+            goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
+            if entry.delete and goes_on and broker in self.history.assignment(key):
+                self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
 
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
         """A partition that this term created with the broker in its ISR: the first word of it says new.

@@ -1,4 +1,4 @@
-"""Invariants of what is written to ZooKeeper: I1, I2, I3, I4, I7, I10, I14, I15."""
+"""Invariants of what is written to ZooKeeper: I1, I2, I3, I4, I7, I10, I12, I14, I15."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WriteInvariants(Checking):
                 assert isinstance(result, Created)
                 self._written(session, result.path, op.data, result.stat, None)
             elif isinstance(op, Delete):
-                self._deleted(op.path)
+                self._deleted(session, op.path)
 
     def _fenced(self, session: Session, ops: Sequence[Write]) -> None:
         """I1: a daemon writes the cluster's znodes only with a check of the epoch, and only under its own epoch."""
@@ -97,6 +97,8 @@ class WriteInvariants(Checking):
         elif path == paths.REASSIGN_PARTITIONS:
             asked = decode_reassignments(path, data)
             self.history.request = asked.targets if isinstance(asked, Reassignments) else {}
+        elif path.startswith(paths.DELETE_TOPICS + "/"):
+            self.history.markers.add(path.rpartition("/")[2])
         elif path.startswith(paths.BROKER_IDS + "/"):
             broker = int(path.rpartition("/")[2])
             self.history.registered[broker] = stat.czxid
@@ -176,14 +178,36 @@ class WriteInvariants(Checking):
         elif (key, old.leader_epoch, old.version, new.isr) not in self._asked:
             self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}, which its leader did not ask for")
 
-    def _deleted(self, path: str) -> None:
+    def _deleted(self, session: Session, path: str) -> None:
         key, topic = key_of(path), topic_of(path)
-        if key is not None:
-            self.history.ended(key)
+        if key is not None and session.client.by_daemon:
+            self.history.ended(key, self._deletion_ends(session, key), by_hand=False)
+        elif key is not None:
+            self.history.ended(key, self.history.assignment(key), by_hand=True)
         elif topic is not None:
             self.history.topics.pop(topic, None)
+            if session.client.by_daemon and topic in self.history.markers:
+                self.world.happened(faults.OPERATOR_MARKED)
         elif path == paths.REASSIGN_PARTITIONS:
             self.history.request = {}
+        elif path.startswith(paths.DELETE_TOPICS + "/"):
+            self.history.markers.discard(path.rpartition("/")[2])
+
+    def _deletion_ends(self, session: Session, key: Key) -> list[int]:
+        """I12: a topic is deleted that is marked, once every replica has deleted its log.
+
+        Returns brokers whose log is on a directory that failed: they do not know of it until that is mended.
+        """
+        if key[0] not in self.history.markers:
+            self._fail("I12", f"{session.client.name} deletes {key}, which nobody asked for")
+        brokers = self.world.brokers
+        replicas = [b for b in self.history.assignment(key) if b in brokers]
+        for broker in replicas:
+            if key in brokers[broker].core.hosting.logs:
+                self._fail("I12", f"{session.client.name} deletes {key}, and broker {broker} still has its log")
+        if away := brokers.keys() - self.history.registered.keys():
+            self.history.unaware.setdefault(key, set()).update(away)
+        return [broker for broker in replicas if key in brokers[broker].core.hosting.failed]
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""

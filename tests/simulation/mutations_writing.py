@@ -22,6 +22,15 @@ from state_machines.replica import ReplicaStateMachine
 from state_machines.types import Broker, PartitionRow
 from tests.simulation.planting import mutation, put
 
+SUBMITTING = (
+    "metadata_store.fenced",
+    "metadata_store.state_commit",
+    "metadata_store.cluster_nodes",
+    "metadata_store.topic_deletion",
+    "metadata_store.reassignment_node",
+)
+"""Modules that write through :func:`metadata_store.fenced.submit`."""
+
 # -- writing
 
 
@@ -38,12 +47,7 @@ def skip_the_fence(stack: ExitStack) -> None:
             return failed
         return None
 
-    for module in (
-        "metadata_store.fenced",
-        "metadata_store.state_commit",
-        "metadata_store.cluster_nodes",
-        "metadata_store.reassignment_node",
-    ):
+    for module in SUBMITTING:
         stack.enter_context(mock.patch(f"{module}.submit", submit))
 
 
@@ -56,12 +60,7 @@ def fence_with_the_latest_epoch(stack: ExitStack) -> None:
         stat = await zk.exists(paths.CONTROLLER_EPOCH)
         return await submit(zk, Fence(stat.version if stat is not None else 0, fence.open), ops)
 
-    for module in (
-        "metadata_store.fenced",
-        "metadata_store.state_commit",
-        "metadata_store.cluster_nodes",
-        "metadata_store.reassignment_node",
-    ):
+    for module in SUBMITTING:
         stack.enter_context(mock.patch(f"{module}.submit", follow))
 
 

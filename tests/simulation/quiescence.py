@@ -111,11 +111,11 @@ class Quiescence:
         """All is well; merged and unmerged telling must have come to the same."""
         history, unmerged = self.w.invariants.history, self.w.unmerged
         if unmerged is not None:
-            former = history.former.keys() | history.spoilt
             leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
+                untold = history.untold(broker)
                 wrong = unmerged.compared(
-                    broker, self.w.brokers[broker].core, leaderless, former | history.strays(broker)
+                    broker, self.w.brokers[broker].core, leaderless, untold | history.strays(broker)
                 )
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
@@ -150,10 +150,14 @@ class Quiescence:
         return epoch is not None and self.w.brokers[broker].core.epoch == epoch
 
     def _leaders(self) -> list[str]:
-        """I5: every partition with a live ISR member has a leader, and a live one."""
+        """I5: every partition with a live ISR member has a leader, and a live one. I12: what is marked is deleted."""
         history = self.w.invariants.history
-        found: list[str] = []
+        found = [f"{name} has a marker and does not exist" for name in sorted(history.markers - history.topics.keys())]
         for topic in history.topics.values():
+            if topic.name in history.markers:
+                if all(b in history.registered for a in topic.partitions.values() for b in a.replicas):
+                    found.append(f"{topic.name} is still not deleted")
+                continue
             for partition, assignment in topic.partitions.items():
                 key = topic.name, partition
                 state = history.current(key)
@@ -213,8 +217,8 @@ class Quiescence:
         brokers refuse another topic id, and lower leader epochs.
         """
         history = self.w.invariants.history
-        hosts, spoilt, former = history.hosts, history.spoilt, history.former.keys()
-        metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in former | spoilt}
+        hosts, spoilt, untold = history.hosts, history.spoilt, history.untold(broker)
+        metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in untold}
         unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers} | history.strays(broker)
         led = {key: known for key, known in found.led.items() if key not in unheeded}
         unheeded |= {key for key, known in truth.items() if known.leader == NO_LEADER}
@@ -232,7 +236,7 @@ class Quiescence:
         return {
             key: Truth(state.leader, state.leader_epoch, state.isr, state.version, history.assignment(key))
             for key, states in history.states.items()
-            if key not in history.spoilt
+            if key not in history.spoilt and key[0] not in history.markers
             for state in states[-1:]
         }
 

@@ -23,10 +23,11 @@ from brokers.simulated.values import (
     StopReplica,
     UpdateMetadata,
 )
+from brokers.wire.partitions import EPOCH_DURING_DELETE
 from brokers.wire.versions import Api
-from state_machines.audience import ClusterView, is_told, replicas_hear
+from state_machines.audience import ClusterView, is_forgotten, is_told, replicas_hear
 from state_machines.decision import Change, ReplicaMove
-from state_machines.types import Broker
+from state_machines.types import LEADER_DURING_DELETE, Broker, PartitionState
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -108,6 +109,8 @@ class Witness(Channels):
                     for broker in change.after.assignment.replicas:
                         self._lead(broker, change.entity, is_new=change.is_new or change.creates)
                 self._to_all(change.entity)
+            elif is_forgotten(change.after):
+                self._to_all(change.entity)
         for move in moves:
             if move.stop:
                 self._stop(move)
@@ -137,7 +140,8 @@ class Witness(Channels):
             self._metadata(broker, None)
             for i in range(len(self._view.rows)):
                 self._lead(broker, i, is_new=False)
-                self._metadata(broker, i)
+                if is_told(self._view.rows[i]):
+                    self._metadata(broker, i)
 
     # -- one request each
 
@@ -151,7 +155,7 @@ class Witness(Channels):
 
     def _metadata(self, broker_id: int, i: int | None) -> None:
         channel = self._channels.get(broker_id)
-        if channel is None or (i is not None and not is_told(self._view.rows[i])):
+        if channel is None or (i is not None and not self._is_known(i)):
             return
         entries = [] if i is None else [self._metadata_entry(i)]
         topics = {entry.topic: entry.topic_id for entry in entries}
@@ -159,10 +163,15 @@ class Witness(Channels):
         head = self._head(Api.UPDATE_METADATA, channel.broker)
         self._unmerged.take(channel.broker, UpdateMetadata(head, 0, entries, topics, live))
 
+    def _is_known(self, i: int) -> bool:
+        return is_told(self._view.rows[i]) or is_forgotten(self._view.rows[i])
+
     def _metadata_entry(self, i: int) -> MetadataEntry:
         row, view_ = self._view.rows[i], self._view
         topic = view_.topics[row.topic]
         leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas
+        if is_forgotten(row):
+            leadership = row.controller_epoch, LEADER_DURING_DELETE, 0, row.isr, 0, row.assignment.replicas
         return MetadataEntry(topic.name, topic.topic_id, row.partition, *leadership, view_.offline_replicas(i))
 
     def _lead(self, broker_id: int, i: int, *, is_new: bool) -> None:
@@ -180,6 +189,7 @@ class Witness(Channels):
         channel, row = self._channels.get(move.broker), self._view.rows[move.entity]
         if channel is not None:
             topic = self._view.topics[row.topic]
-            entry = StopEntry(topic.name, row.partition, row.leader_epoch, move.delete)
+            epoch = EPOCH_DURING_DELETE if row.state is PartitionState.NON_EXISTENT else row.leader_epoch
+            entry = StopEntry(topic.name, row.partition, epoch, move.delete)
             head = self._head(Api.STOP_REPLICA, channel.broker)
             self._unmerged.take(channel.broker, StopReplica(head, [entry]))

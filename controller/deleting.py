@@ -1,0 +1,125 @@
+"""What a term remembers of topic deletions between two events: an agenda beside the model, which holds their states.
+
+A queued topic (``Cluster.deletions``) is in one of these places: ``waiting`` to be told to the brokers, ``under_way``
+while a replica waits for its broker's answer, ``ended`` once all logs are deleted and only its znodes are left; or in
+none, where it waits for a broker or a reassignment (:func:`state_machines.deletion.ineligible`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from brokers.delivery import Answer
+from controller.event_queue import EventQueue
+from state_machines.cluster import Cluster
+from state_machines.deletion import finished, ineligible, under_way
+
+PARTITIONS_MAX: Final = 20_000
+"""Partitions of topics whose deletion is under way; a topic that has more is alone."""
+TURN_PARTITIONS: Final = 2_000
+"""Partitions at which no further topic is decided on in the same turn of the loop: some tens of milliseconds."""
+
+
+class Deleting:
+    """``enabled``: whether topics are deleted at all. ``markers``: children of ``/admin/delete_topics`` as last read.
+
+    ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
+    for brokers to be told of what has ended. ``forgotten``: rows of the last topics that were deleted.
+    """
+
+    def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.markers: frozenset[str] = frozenset()
+        self.waiting: dict[int, None] = {}
+        self.under_way: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
+        self.changed = asyncio.Event()
+        self.awaited = False
+        self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
+        self._cluster = cluster
+        self._queue = queue
+        self._answers: list[Answer] = []
+        self._touched: set[int] = set()
+
+    # -- what happens
+
+    def answered(self, answer: Answer) -> None:
+        """A broker answered StopReplica: it counts, and what waited for the request to be sent may end."""
+        if self._cluster.deletions:
+            self._answers.append(answer)
+            self._queue.signal("deletion_progress")
+
+    def resume(self, topics: Iterable[int]) -> None:
+        """Deletions that may start, or go on with what could not be told before."""
+        self.waiting.update(dict.fromkeys(topics))
+
+    def touch(self, topics: Iterable[int]) -> None:
+        """Topics of which an answer may not be waited for any more."""
+        self._touched.update(topics)
+
+    def gone(self, index: int) -> None:
+        """A topic left the model, deleted or not."""
+        if index in self._cluster.deletions:
+            self._queue.signal("topic_deletion")
+        self.changed.set()
+
+    # -- what is to be done
+
+    def take_answers(self) -> list[Answer]:
+        """Answers of brokers as they are registered now; a former life's are void, its replicas are told again."""
+        taken, self._answers = self._answers, []
+        brokers = self._cluster.brokers
+        return [a for a in taken if (known := brokers.get(a.broker_id)) is not None and known.epoch == a.broker_epoch]
+
+    def settle(self) -> dict[int, str]:
+        """Sorts the touched topics anew; returns those that rest now, and what for."""
+        touched, self._touched = self._touched, set()
+        return self._sort(index for index in sorted(touched) if index in self.under_way)
+
+    def next_turn(self) -> list[int]:
+        """Topics to be told to the brokers now, as many as there is room for."""
+        self._prune()
+        busy = sum(self.under_way.values()) + sum(self.ended.values())
+        taken: list[int] = []
+        size = 0
+        for index in self.waiting:
+            count = 0 if index in self.under_way else len(self._cluster.topics[index].rows)
+            if count and busy + size and busy + size + count > PARTITIONS_MAX:
+                break
+            taken.append(index)
+            size += count
+            if size >= TURN_PARTITIONS:
+                break
+        return taken
+
+    def begun(self, topics: Iterable[int]) -> dict[int, str]:
+        """Topics were told; returns those that rest all the same, and what for."""
+        topics = list(topics)
+        for index in topics:
+            self.waiting.pop(index, None)
+        return self._sort(topics)
+
+    def _prune(self) -> None:
+        """Topics that vanished meanwhile."""
+        queued = self._cluster.deletions
+        self.waiting = {index: None for index in self.waiting if index in queued}
+        self.under_way = {index: size for index, size in self.under_way.items() if index in queued}
+        self.ended = {index: size for index, size in self.ended.items() if index in queued}
+
+    def _sort(self, topics: Iterable[int]) -> dict[int, str]:
+        cluster, chosen = self._cluster, list(topics)
+        busy = set(under_way(cluster, chosen))
+        rest = [index for index in chosen if index not in busy]
+        done = finished(cluster, rest)
+        for index in rest:
+            self.under_way.pop(index, None)
+        self.under_way.update(_sizes(cluster, busy))
+        self.ended.update(_sizes(cluster, done))
+        return ineligible(cluster, set(rest).difference(done))
+
+
+def _sizes(cluster: Cluster, topics: Iterable[int]) -> dict[int, int]:
+    return {index: len(cluster.topics[index].rows) for index in topics}

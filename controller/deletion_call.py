@@ -1,0 +1,40 @@
+"""DeleteTopics as values, whichever wire it comes by.
+
+Who may ask, and how errors look in each version of the request, is the concern of whoever carries the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+
+
+class DeleteTopicsCall(Struct, frozen=True):
+    """Topics by name, or by id (16 bytes). ``timeout_ms``: how long the caller waits; 0 or less: not at all.
+
+    What is marked is deleted, whether anybody waits for it or not.
+    """
+
+    topics: Sequence[str | bytes]
+    timeout_ms: int
+
+
+class DeletedTopic(Struct, frozen=True):
+    """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
+
+    Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT (it is not gone
+    yet), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
+    """
+
+    name: str | None
+    topic_id: bytes | None
+    error: Error
+
+
+class DeleteTopicsReply(Struct, frozen=True):
+    """In the order of the call."""
+
+    topics: Sequence[DeletedTopic]

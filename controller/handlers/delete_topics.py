@@ -1,0 +1,90 @@
+"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the answer waits until they are gone.
+
+The call comes through the queue like a broker's; whoever asks again after a failover finds the marker there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from brokers.wire.errors import Error
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.deletion_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from controller.names import shortly
+from state_machines.types import Topic
+
+log = logging.getLogger("regent.controller")
+
+
+async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
+    """Marks what exists; a topic that is marked already is waited for all the same."""
+    call: DeleteTopicsCall = pending.call
+    try:
+        found = [_found(c, wanted) for wanted in call.topics]
+        judged = [_judged(c, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
+        marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
+        refused = {name for name, _ in await c.store.mark_topics([t.name for t in marked.values()], c.fence)}
+        c.term.check()
+        if refused:
+            log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", shortly(sorted(refused)))
+        c.queue.signal("topic_deletion")
+    except BaseException:
+        pending.refuse()
+        raise
+    c.spawn(_answer_when_gone(c, pending, found, judged, refused))
+
+
+def _found(c: Controller, wanted: str | bytes) -> Topic | None:
+    return c.cluster.topic(wanted) if isinstance(wanted, str) else c.cluster.topic_by_id(wanted)
+
+
+def _judged(c: Controller, wanted: str | bytes, topic: Topic | None) -> DeletedTopic:
+    """In Kafka's order: deletion switched off, unknown id, unknown name."""
+    by_name = isinstance(wanted, str)
+    name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
+    if not c.deleting.enabled:
+        return DeletedTopic(name, topic_id, Error.TOPIC_DELETION_DISABLED)
+    if topic is None:
+        return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION if by_name else Error.UNKNOWN_TOPIC_ID)
+    return DeletedTopic(name, topic_id, Error.NONE)
+
+
+async def _answer_when_gone(
+    c: Controller,
+    pending: PendingCall,
+    found: Sequence[Topic | None],
+    judged: Sequence[DeletedTopic],
+    refused: set[str],
+) -> None:
+    """Beside the queue: the topics leave the model when their znodes are gone."""
+    waiting = [t for t, j in zip(found, judged, strict=True) if t is not None and not j.error and t.name not in refused]
+    try:
+        left = await _wait(c, waiting, pending.call.timeout_ms / 1000)
+        pending.answer(DeleteTopicsReply([_outcome(topic, left, refused) for topic in judged]))
+    finally:
+        pending.refuse()
+
+
+async def _wait(c: Controller, waiting: Sequence[Topic], timeout_s: float) -> set[str]:
+    """Names of those that are not gone in time."""
+    left = waiting
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            while left := [topic for topic in left if c.cluster.topic_index.get(topic.name) == topic.index]:
+                c.deleting.changed.clear()
+                await c.deleting.changed.wait()
+    except TimeoutError:
+        pass
+    return {topic.name for topic in left}
+
+
+def _outcome(topic: DeletedTopic, left: set[str], refused: set[str]) -> DeletedTopic:
+    if topic.error or topic.name not in left | refused:
+        return topic
+    error = Error.UNKNOWN_SERVER_ERROR if topic.name in refused else Error.REQUEST_TIMED_OUT
+    return DeletedTopic(topic.name, topic.topic_id, error)

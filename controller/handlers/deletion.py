@@ -1,0 +1,194 @@
+"""Topic deletion (S4-78; Kafka ``TopicDeletionManager``): markers are queued, brokers told, their answers counted.
+
+A topic whose every replica is deleted loses its znodes, its marker with the last of them. Until then nothing is
+written, so whoever takes over starts again from the marker: a broker that deleted its log already answers without an
+error. What waits for a broker or for a reassignment goes on with the event that ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+from brokers.delivery import Answer
+from controller.controller import Controller
+from controller.handlers.forgetting import forget
+from controller.handlers.isr_notification import discard
+from controller.names import shortly
+from metadata_store import paths
+from metadata_store.errors import Code
+from metadata_store.kafka_store import Doomed
+from state_machines.audience import is_forgotten
+from state_machines.deletion import advance, answered, restored, sort_markers, waiting_for
+from state_machines.draft import Draft
+from state_machines.types import Topic, TopicAssignment
+
+log = logging.getLogger("regent.controller")
+
+NOT_DELETED = "znodes of a deleted topic could not be deleted: tried again at the next event of a deletion"
+NOT_RESTORED = "partitions that were added to a topic that is being deleted could not be taken back"
+
+
+# -- markers
+
+
+async def topic_deletion(c: Controller) -> None:
+    """Children of ``/admin/delete_topics`` changed, or topics that they name: they are queued, or removed."""
+    since = c.zk.last_zxid
+    found = await c.zk.children(paths.DELETE_TOPICS)
+    await c.zk.watch(children=[paths.DELETE_TOPICS], since_zxid=since)
+    c.term.check()
+    void = queue_markers(c, found[0] if found is not None else ())
+    if void:
+        await _remove(c, void)
+    await deletion_progress(c)
+
+
+def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
+    """Queues what has a marker; returns the markers that are void: of topics that are not known, or switched off."""
+    sorted_ = sort_markers(c.cluster, markers, enabled=c.deleting.enabled)
+    c.deleting.markers = frozenset(markers)
+    fresh = c.cluster.observe_deletions(sorted_.queued)
+    if fresh:
+        c.deleting.resume(fresh)
+        log.info("%s: to be deleted", shortly([c.cluster.topics[index].name for index in fresh]))
+    return sorted_.removed
+
+
+async def _remove(c: Controller, void: Sequence[str]) -> None:
+    """A topic that exists and was not read yet, or cannot be understood, keeps its marker until it is."""
+    if c.deleting.enabled:
+        found = await c.zk.read_many([paths.topic(name) for name in void])
+        void = [name for name, node in zip(void, found, strict=True) if node is Code.NO_NODE]
+    else:
+        log.warning(
+            "%s: asked to be deleted and not deleted, because controller.delete_topic_enable is false; the markers are "
+            "removed",
+            shortly(void),
+        )
+    if void:
+        await discard(c, list(map(paths.deletion, void)))
+        c.deleting.markers -= frozenset(void)
+
+
+# -- progress
+
+
+async def deletion_progress(c: Controller) -> None:
+    """Counts answers, tells brokers what there is room for, deletes the znodes of what is deleted everywhere.
+
+    Topics that go make room: they are the reason of another event.
+    """
+    await _count_answers(c)
+    topics = c.deleting.next_turn()
+    with c.channels.more_coming() if len(c.deleting.waiting) > len(topics) else nullcontext():
+        while topics:
+            names = shortly([c.cluster.topics[index].name for index in topics])
+            await c.carry_out(partial(advance, topics=topics, retry=True), f"deletion of {names}")
+            _explain(c, c.deleting.begun(topics))
+            topics = c.deleting.next_turn()
+    await _delete_znodes(c)
+
+
+async def _count_answers(c: Controller) -> None:
+    answers = c.deleting.take_answers()
+    if answers:
+        await c.carry_out(partial(_judge, answers=answers), f"{len(answers)} answers to StopReplica")
+        c.deleting.touch({c.cluster.rows[i].topic for answer in answers for i in answer.rows})
+    _explain(c, c.deleting.settle())
+
+
+def _judge(draft: Draft, answers: Iterable[Answer]) -> None:
+    """A request that is refused as a whole names no partition: none of it was deleted."""
+    for answer in answers:
+        assert isinstance(answer.rows, Mapping)
+        asked = [i for i, delete in answer.rows.items() if delete]
+        answered(draft, answer.broker_id, asked, set(asked) if answer.error else {i for i, _ in answer.failed})
+
+
+def _explain(c: Controller, resting: Mapping[int, str]) -> None:
+    """One line for each reason."""
+    for why in sorted(set(resting.values())):
+        names = [c.cluster.topics[index].name for index, reason in resting.items() if reason == why]
+        log.warning("deletion of %s waits: %s", shortly(names), why)
+
+
+async def _delete_znodes(c: Controller) -> None:
+    """Of topics that every broker has forgotten, and of which none has still to be sent a StopReplica.
+
+    That would hit a topic which is created anew; and who is not told before the marker goes may never be.
+    """
+    cluster = c.cluster
+    topics = [cluster.topics[index] for index in c.deleting.ended if index in cluster.deletions]
+    ready: list[Topic] = []
+    late: list[Topic] = []
+    for topic in topics:
+        (late if c.channels.not_ended(topic.rows) else ready).append(topic)
+    if late and not c.deleting.awaited:
+        c.deleting.awaited = True
+        c.spawn(_go_on_when_told(c, late[0].rows))
+    if not ready:
+        return
+    doomed = [Doomed(topic.name, topic.czxid, [cluster.rows[i].partition for i in topic.rows]) for topic in ready]
+    outcome = await c.store.delete_topics(doomed, c.fence)
+    c.term.check()
+    applied = set(outcome.applied)
+    c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
+    partitions = sum(forget(c, name) for name in outcome.applied)
+    if outcome.applied:
+        log.info("%s: deleted, %d partitions", shortly(outcome.applied), partitions)
+    for name in outcome.conflicts:
+        c.queue.signal("partition_modifications", name)
+    if outcome.refused:
+        c.counters.failures[NOT_DELETED] += len(outcome.refused)
+        log.error(
+            "%s: %s (%s): check the ACLs of its znodes",
+            shortly([name for name, _ in outcome.refused]),
+            NOT_DELETED,
+            outcome.refused[0][1].name,
+        )
+
+
+async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
+    await c.channels.ended(rows)
+    c.deleting.awaited = False
+    c.queue.signal("deletion_progress")
+
+
+# -- what others do meanwhile
+
+
+def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
+    """Nobody waits for the answers of brokers that are gone; those that are back are told what they missed.
+
+    Of what was deleted lately too: one whose session expired comes back with the metadata that it had.
+    """
+    cluster = c.cluster
+    if back:
+        rows = [i for index in sorted(cluster.deletions) for i in cluster.topics[index].rows]
+        rows += [i for i in c.deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
+        c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
+    if cluster.deletions:
+        c.deleting.touch(waiting_for(cluster, gone))
+        c.deleting.resume(waiting_for(cluster, back))
+        c.queue.signal("deletion_progress")
+
+
+async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
+    """Znodes of queued topics changed: added partitions are taken back, the end of a reassignment lets them go on."""
+    changes = [change for topic in topics if (change := restored(c.cluster, topic)) is not None]
+    if changes:
+        outcome = await c.store.commit_topics(changes, c.fence)
+        c.term.check()
+        for name in outcome.unsettled:
+            c.queue.signal("partition_modifications", name)
+        if outcome.applied:
+            log.info("%s: %s", shortly([change.topic for change in outcome.applied]), outcome.applied[0].why)
+        if outcome.refused:
+            c.counters.failures[NOT_RESTORED] += len(outcome.refused)
+            log.error("%s: %s: check the ACLs", shortly([name for name, _ in outcome.refused]), NOT_RESTORED)
+    c.deleting.resume(c.cluster.topic_index[t.name] for t in topics if t.name in c.cluster.topic_index)
+    if topics:
+        c.queue.signal("deletion_progress")

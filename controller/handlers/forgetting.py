@@ -1,0 +1,16 @@
+"""A topic is gone from ZooKeeper: so is everything that is remembered of it."""
+
+from __future__ import annotations
+
+from controller.controller import Controller
+
+
+def forget(c: Controller, name: str) -> int:
+    """Returns how many partitions it had."""
+    c.waiting_topics.discard(name)
+    c.warned_topics.discard(name)
+    topic = c.cluster.topic(name)
+    if topic is None:
+        return 0
+    c.deleting.gone(topic.index)
+    return len(c.cluster.observe_topic_gone(name))

@@ -1,0 +1,14 @@
+"""Names in log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+NAMES_SHOWN: Final = 5
+
+
+def shortly(names: Sequence[str]) -> str:
+    """Topics for a log line: some of them, however many there are."""
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return f"{shown} and {len(names) - NAMES_SHOWN} more topics" if len(names) > NAMES_SHOWN else shown

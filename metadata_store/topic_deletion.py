@@ -1,0 +1,198 @@
+"""Deleting the znodes of topics: fenced multis of conditional deletes, children before parents, the marker last.
+
+What is below a topic is taken from its partitions, because listing every znode would cost a request for each; a topic
+that turns out to have others is listed. The last multi of a topic takes its znode, its configuration and its marker
+together, so no crash leaves one of them behind. Kafka's controller deletes node by node (``deleteTopicZNode``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from metadata_store import paths
+from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
+from metadata_store.fenced import WRITES_MAX, Batch, Write, batches, submit
+from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
+from metadata_store.window import Emit, Job, in_flight
+
+ROUNDS_MAX: Final = 6
+"""How often what is left is read and tried again: with fewer writes in a multi each time, singly in the fourth."""
+
+DeletionOutcome = MultiOutcome[str, str]
+"""By name: ``applied`` are gone, ``conflicts`` are other incarnations by now, ``refused`` are left with the reason."""
+
+
+class Doomed(NamedTuple):
+    """One incarnation of a topic, and the partitions that it is known to have."""
+
+    name: str
+    czxid: int
+    partitions: Sequence[int]
+
+
+class _Unit(NamedTuple):
+    """Znodes of a topic that go in one multi, in this order."""
+
+    name: str
+    paths: list[str]
+
+
+class _Failed(NamedTuple):
+    """A multi that was not applied: the topics in it, and the one whose operation failed, where one did."""
+
+    names: list[str]
+    culprit: str | None
+    code: Code
+
+
+async def delete_topics(zk: ZooKeeper, doomed: Sequence[Doomed], fence: Fence) -> DeletionOutcome:
+    """Deletes all znodes of topics, their configurations and markers; what is gone already counts as deleted.
+
+    Raises ``Fenced`` and ``NotConnected``; asked again it goes on where it was.
+    """
+    return await _Deletion(zk, fence).run(doomed)
+
+
+class _Deletion:
+    def __init__(self, zk: ZooKeeper, fence: Fence) -> None:
+        self._zk = zk
+        self._fence = fence
+        self._outcome: DeletionOutcome = MultiOutcome()
+        self._odd: dict[str, Code] = {}
+        """Topics that are not as expected, with the last reason: they are listed."""
+
+    async def run(self, doomed: Sequence[Doomed]) -> DeletionOutcome:
+        """Round after round, until nothing is left that could go."""
+        left = list(doomed)
+        for round_ in range(ROUNDS_MAX):
+            await self._zk.sync("/")
+            left = await self._same(left)
+            writes_max = max(1, WRITES_MAX >> 3 * round_)
+            failed = await self._delete(await self._below(left), writes_max)
+            empty = [topic.name for topic in left if topic.name not in failed]
+            failed |= await self._delete(list(map(_last, empty)), writes_max)
+            self._outcome.applied += [name for name in empty if name not in failed]
+            refused = {name for name, _ in self._outcome.refused}
+            left = [topic for topic in left if topic.name in failed and topic.name not in refused]
+            if not left:
+                return self._outcome
+        self._outcome.refused += [(topic.name, self._odd.get(topic.name, Code.BAD_VERSION)) for topic in left]
+        return self._outcome
+
+    async def _same(self, topics: Sequence[Doomed]) -> list[Doomed]:
+        """Those that are still the incarnation which is to go, or whose znode is gone."""
+        same: list[Doomed] = []
+        found = await self._zk.read_many([paths.topic(topic.name) for topic in topics])
+        for topic, node in zip(topics, found, strict=True):
+            if isinstance(node, Node) and node.stat.czxid != topic.czxid:
+                self._outcome.conflicts.append(topic.name)
+            elif isinstance(node, Node) or node is Code.NO_NODE:
+                same.append(topic)
+            else:
+                self._outcome.refused.append((topic.name, node))
+        return same
+
+    # -- what there is
+
+    async def _below(self, topics: Sequence[Doomed]) -> list[_Unit]:
+        units: list[_Unit] = []
+        for topic in topics:
+            units += await self._listed(topic.name) if topic.name in self._odd else _expected(topic)
+        return units
+
+    async def _listed(self, name: str) -> list[_Unit]:
+        """Each child of ``.../partitions`` with all that is below it, and whatever else the topic has."""
+        units: list[_Unit] = []
+        for parent, but in ((paths.partitions(name), ""), (paths.topic(name), "partitions")):
+            units += [_Unit(name, await self._tree(f"{parent}/{c}")) for c in await self._children(parent) if c != but]
+        return units
+
+    async def _tree(self, path: str) -> list[str]:
+        """A znode and all below it, children first."""
+        below = [await self._tree(f"{path}/{child}") for child in await self._children(path)]
+        return [*(found for tree in below for found in tree), path]
+
+    async def _children(self, path: str) -> list[str]:
+        listed = await self._zk.children(path)
+        return sorted(listed[0]) if listed is not None else []
+
+    # -- deleting
+
+    async def _delete(self, units: Sequence[_Unit], writes_max: int) -> set[str]:
+        """Deletes what there is of ``units``; returns the topics of which something was left."""
+        too_big: list[tuple[str, Code]] = []
+        failed: set[str] = set()
+        jobs = self._jobs(await self._writes(units), too_big, writes_max)
+        async for names, culprit, code in in_flight(jobs, IN_FLIGHT_MAX):
+            failed.update(names)
+            if culprit is not None:
+                self._odd[culprit] = code
+        final = {name: code for name, code in self._odd.items() if name in failed and code is Code.NO_AUTH}
+        self._outcome.refused += (final | dict(too_big)).items()
+        return failed | dict(too_big).keys()
+
+    async def _writes(self, units: Sequence[_Unit]) -> list[Write[str, None]]:
+        """Conditional deletes of those znodes that exist."""
+        wanted = [path for unit in units for path in unit.paths]
+        found = iter(await self._zk.read_decoded(wanted, lambda _data, version: version))
+        writes: list[Write[str, None]] = []
+        for name, members in units:
+            versions = [(path, next(found)) for path in members]
+            ops: list[Op] = [Delete(path, version) for path, version in versions if not isinstance(version, Code)]
+            if ops:
+                writes.append((name, None, ops))
+        return writes
+
+    def _jobs(
+        self, writes: Sequence[Write[str, None]], too_big: list[tuple[str, Code]], writes_max: int
+    ) -> Iterator[Job[_Failed]]:
+        for batch in batches(writes, too_big, self._zk.request_bytes_max, writes_max):
+            yield partial(self._submit, batch)
+
+    async def _submit(self, batch: Batch[None, str], emit: Emit[_Failed]) -> None:
+        """Emits only failures. After an unknown outcome the next round reads what became of it, once connected."""
+        try:
+            failed = await submit(self._zk, self._fence, batch.ops)
+        except OutcomeUnknown:
+            emit(_Failed(batch.keys, None, Code.CONNECTION_LOSS))
+        except MultiFailed:
+            raise
+        except ZkError as error:
+            emit(_Failed(batch.keys, batch.keys[0], error.code))
+        else:
+            if failed is not None:
+                emit(_Failed(batch.keys, batch.keys[batch.owners[failed.index - 1]], failed.code))
+
+
+def _expected(topic: Doomed) -> list[_Unit]:
+    name = topic.name
+    return [_Unit(name, [paths.state(name, p), paths.partition(name, p)]) for p in topic.partitions]
+
+
+def _last(name: str) -> _Unit:
+    """What goes together, once nothing is below the partitions: a crash leaves all of it or nothing."""
+    return _Unit(name, [paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.deletion(name)])
+
+
+async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
+    """Creates markers, as DeleteTopics does; one that is there is fine. Returns those that could not be created."""
+    left: Sequence[str] = names
+    code = Code.OK
+    for round_ in range(ROUNDS_MAX):
+        found = await zk.read_many([paths.deletion(name) for name in left])
+        writes = [
+            (name, None, [Create(paths.deletion(name), None)])
+            for name, node in zip(left, found, strict=True)
+            if node is Code.NO_NODE
+        ]
+        left = []
+        for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_)):
+            if (failed := await submit(zk, fence, batch.ops)) is not None:
+                left, code = [*left, *batch.keys], failed.code
+        if not left:
+            return []
+        await zk.sync("/")
+    return [(name, code) for name in left]

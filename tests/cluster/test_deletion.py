@@ -1,0 +1,75 @@
+"""Topics are deleted by real brokers, under load on another topic: the logs go, and the name may be used again."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from metadata_store import paths
+from tests.cluster.scene import Scene
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.seed("S4-77", "S4-78")]
+
+
+def logs(stage: Scene, topic: str) -> dict[int, set[str]]:
+    """Partition logs of a topic by broker; what is renamed to be removed later does not count."""
+    return {
+        broker: {log.name for log in _logs(process.folder, topic) if not log.name.endswith("-delete")}
+        for broker, process in stage.w.cluster.brokers.items()
+    }
+
+
+def _logs(folder: Path, topic: str) -> list[Path]:
+    return [*folder.glob(f"data-*/{topic}-*")]
+
+
+async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> None:
+    """Creates the topic; waits until each replica has its log and is in sync."""
+    await stage.w.store.create_topic(topic, replicas, config={"retention.ms": "60000"})
+
+    def there() -> bool:
+        wanted = {b: {f"{topic}-{p}" for p, on in replicas.items() if b in on} for b in stage.w.cluster.brokers}
+        return logs(stage, topic) == wanted
+
+    await eventually(there, 30.0)
+    await stage.w.healed()
+
+
+async def mark(stage: Scene, topic: str) -> None:
+    """What the tools of Kafka 2 do by themselves, and brokers for DeleteTopics."""
+    await stage.w.zk.create(paths.deletion(topic), None)
+
+
+async def gone(stage: Scene, topic: str) -> bool:
+    """Nothing is left in ZooKeeper and on the brokers."""
+    last = (paths.topic(topic), paths.topic_config(topic), paths.deletion(topic))
+    return not any([await stage.w.zk.exists(path) for path in last]) and not any(logs(stage, topic).values())
+
+
+async def test_a_deleted_topic_leaves_nothing_behind_and_its_name_is_free(stage: Scene) -> None:
+    topic, epoch = f"short-lived-{uuid.uuid4().hex[:6]}", await stage.active()
+    for replicas in ({0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1]}, {0: [3, 2], 1: [1, 3]}):
+        await started(stage, topic, replicas)
+        await mark(stage, topic)
+        await eventually(lambda: gone(stage, topic), 30.0)
+    assert await stage.active() == epoch
+    await stage.proven()
+
+
+async def test_a_deletion_waits_for_a_broker_and_survives_the_daemon(stage: Scene) -> None:
+    topic = f"doomed-{uuid.uuid4().hex[:6]}"
+    await started(stage, topic, {0: [1, 2, 3], 1: [3, 1, 2]})
+    await stage.w.cluster.brokers[3].kill()
+    await mark(stage, topic)
+    await eventually(lambda: not logs(stage, topic)[1] | logs(stage, topic)[2], 60.0)
+    await stage.daemon.kill()
+    await stage.daemon.boot()
+    await stage.active()
+    assert await stage.w.zk.exists(paths.deletion(topic)) is not None
+    assert logs(stage, topic)[3] == {f"{topic}-0", f"{topic}-1"}
+    await stage.w.cluster.revive(3)
+    await eventually(lambda: gone(stage, topic), 60.0)
+    await stage.proven()

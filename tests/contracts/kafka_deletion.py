@@ -1,0 +1,131 @@
+"""Contract of the store: the deletion of topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.codecs.state import encode_state
+from metadata_store.errors import Code
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.kafka_store import Doomed, Fenced
+from metadata_store.port import Delete
+from tests.contracts.kafka_support import NthWrite, World, kafka
+from tests.contracts.support import Backend
+
+
+async def make(k: World, topics: int) -> list[Doomed]:
+    """Topics with ten partitions each, a configuration and a marker, but for the first, which has neither."""
+    await k.make_topics(topics * k.per_topic)
+    doomed: list[Doomed] = []
+    for n in range(topics):
+        stat = await k.zk.exists(paths.topic(f"t{n}"))
+        assert stat is not None
+        doomed.append(Doomed(f"t{n}", stat.czxid, range(k.per_topic)))
+        if n:
+            await k.zk.create(paths.topic_config(f"t{n}"), b"{}")
+            await k.zk.create(paths.deletion(f"t{n}"), None)
+    return doomed
+
+
+async def left(k: World) -> list[str]:
+    """Children of the parents."""
+    found: list[str] = []
+    for parent in (paths.TOPICS, f"{paths.CONFIG}/topics", paths.DELETE_TOPICS):
+        listed = await k.zk.children(parent)
+        assert listed is not None
+        found += [f"{parent}/{child}" for child in sorted(listed[0])]
+    return found
+
+
+class TopicDeletionContract:
+    """Fenced, conditional deletes of everything that a topic has."""
+
+    @pytest.mark.seed("S4-78")
+    async def test_everything_of_topics_goes_the_marker_last(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            doomed = await make(k, 60)
+            hooks = k.zk.hooks = NthWrite(at=-1)
+            outcome = await k.store.delete_topics(doomed[:-1], k.fence)
+            assert sorted(outcome.applied) == sorted(topic.name for topic in doomed[:-1])
+            assert await left(k) == [paths.topic("t59"), paths.topic_config("t59"), paths.deletion("t59")]
+            assert len(await k.states(range(590, 600))) == 10
+            deletes = [[op for op in ops if isinstance(op, Delete)] for ops in hooks.writes]
+            assert max(map(len, deletes)) <= WRITES_MAX
+            assert len(deletes) == 4, "1,180 znodes of partitions in three, what remains in one"
+            assert [op.path for op in deletes[-1][-4:]] == [
+                paths.partitions("t58"), paths.topic("t58"), paths.topic_config("t58"), paths.deletion("t58"),
+            ]  # fmt: skip
+            again = await k.store.delete_topics(doomed[:-1], k.fence)
+            assert len(again.applied) == 59, "what is gone counts as deleted"
+
+    @pytest.mark.seed("S4-78")
+    async def test_what_nobody_expects_goes_too(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=3) as k:
+            doomed = await make(k, 3)
+            for path in (
+                paths.partition("t1", 7),
+                paths.state("t1", 7),
+                paths.state("t1", 0) + "/note",
+                paths.topic("t1") + "/notes",
+                paths.topic("t1") + "/notes/deep",
+                paths.partitions("t2") + "/odd",
+            ):
+                await k.zk.create(path, None)
+            await k.zk.delete(paths.state("t2", 1), 0)
+            outcome = await k.store.delete_topics(doomed, k.fence)
+            assert (sorted(outcome.applied), outcome.refused, outcome.conflicts) == (["t0", "t1", "t2"], [], [])
+            assert await left(k) == []
+
+    @pytest.mark.seed("S4-78")
+    async def test_another_incarnation_is_left_alone(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=2) as k:
+            doomed = await make(k, 2)
+            former = [doomed[0], doomed[1]._replace(czxid=doomed[1].czxid - 1)]
+            outcome = await k.store.delete_topics(former, k.fence)
+            assert (outcome.applied, outcome.conflicts) == (["t0"], ["t1"])
+            assert await k.zk.exists(paths.state("t1", 0)) is not None
+
+    @pytest.mark.seed("S4-78")
+    async def test_what_others_write_meanwhile_is_read_again(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=2) as k:
+            doomed = await make(k, 3)
+            data = encode_state(2, 1, (2, 3), 1)
+            k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.set(paths.state("t1", 1), data, 0))
+            outcome = await k.store.delete_topics(doomed, k.fence)
+            assert sorted(outcome.applied) == ["t0", "t1", "t2"]
+            assert await left(k) == []
+
+    @pytest.mark.seed("S4-78")
+    async def test_what_may_not_be_deleted_is_told_and_holds_nothing_else_up(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=2) as k:
+            doomed = await make(k, 3)
+            acls, stat = await k.zk.get_acls(paths.partition("t1", 0))
+            assert acls
+            closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
+            await k.zk.set_acls(paths.partition("t1", 0), closed, stat.acl_version)
+            outcome = await k.store.delete_topics(doomed, k.fence)
+            assert sorted(outcome.applied) == ["t0", "t2"]
+            assert outcome.refused == [("t1", Code.NO_AUTH)]
+
+    @pytest.mark.seed("S4-86")
+    async def test_nothing_is_deleted_or_marked_under_a_stale_epoch(self, backend: Backend) -> None:
+        async with kafka(backend, per_topic=2) as k:
+            doomed = await make(k, 2)
+            before = await left(k)
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.delete_topics(doomed, k.fence)
+            with pytest.raises(Fenced):
+                await k.store.mark_topics(["t0"], k.fence)
+            assert await left(k) == before
+
+    @pytest.mark.seed("S4-78")
+    async def test_markers_are_created_where_there_are_none(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            names = [f"t{n}" for n in range(WRITES_MAX + 20)]
+            await k.zk.create(paths.deletion("t7"), None)
+            k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.create(paths.deletion("t9"), None))
+            assert await k.store.mark_topics(names, k.fence) == []
+            assert await left(k) == sorted(map(paths.deletion, names))
