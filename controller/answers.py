@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from brokers.delivery import Answer, ChannelFailed
-from brokers.wire.errors import error_name
+from brokers.wire.errors import Error, error_name
+from brokers.wire.versions import Api
 from controller.claim_watch import ClaimWatch
 from controller.counters import Counters
+from controller.event_queue import EventQueue
+from controller.handlers.log_directories import Failed
 from state_machines.cluster import Cluster
 
 log = logging.getLogger("regent.role")
@@ -19,15 +22,21 @@ STALE_CONTROLLER_EPOCH: Final = 11
 
 
 class Answers:
-    """``end`` ends the term."""
+    """``end`` ends the term. ``queue`` hears of replicas on failed log directories."""
 
     def __init__(
-        self, cluster: Cluster, claim_watch: ClaimWatch, counters: Counters, end: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        claim_watch: ClaimWatch,
+        counters: Counters,
+        end: Callable[[str], None],
+        queue: EventQueue,
     ) -> None:
         self._cluster = cluster
         self._claim_watch = claim_watch
         self._counters = counters
         self._end = end
+        self._queue = queue
         self._refused: set[tuple[int, str]] = set()
 
     def answered(self, answer: Answer | ChannelFailed) -> None:
@@ -39,10 +48,17 @@ class Answers:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
         for error, count in Counter(error for _, error in answer.failed).items():
             self._partitions_refused(answer, error, count)
+        if answer.api is Api.LEADER_AND_ISR:
+            self._storage_failed(answer)
         if answer.error == STALE_CONTROLLER_EPOCH:
             epoch = self._cluster.epoch
             log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, epoch)
             self._claim_watch.outranked()
+
+    def _storage_failed(self, answer: Answer) -> None:
+        rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
+        if rows:
+            self._queue.signal("replicas_failed", Failed(answer.broker_id, answer.broker_epoch, rows))
 
     def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""

@@ -38,6 +38,12 @@ STATES: Final[Mapping[str, KafkaState]] = {
     "controlled_shutdown": KafkaState(8, "ControlledShutdown"),
     "isr_notification": KafkaState(9, "IsrChange"),
     "alter_partition": KafkaState(9, "IsrChange"),
+    "auto_balance": KafkaState(6, "AutoLeaderBalance"),
+    "preferred_election": KafkaState(7, "ManualLeaderBalance"),
+    "elect_leaders": KafkaState(7, "ManualLeaderBalance"),
+    "replicas_failed": KafkaState(10, "LeaderAndIsrResponseReceived"),
+    "log_dir_event": KafkaState(11, "LogDirChange"),
+    "config_change": KafkaState(13, "UncleanLeaderElectionEnable"),
 }
 """By the kind of event in the daemon's queue. Kinds that Kafka does not have are 0 (Idle) and have no Kafka timer."""
 

@@ -19,6 +19,7 @@ from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.answers import Answers
+from controller.balance import Balance
 from controller.calls import PendingCall
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
@@ -26,10 +27,14 @@ from controller.controller import Controller
 from controller.counters import Counters
 from controller.event_queue import Event, EventQueue, settled
 from controller.handlers.alter_partition import alter_partition
+from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
+from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.elections import elect_leaders, preferred_election
 from controller.handlers.failover import arm_parents, take_office
 from controller.handlers.isr_notification import isr_notification
+from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.topic_change import partition_modifications, topic_change
@@ -48,12 +53,24 @@ log = logging.getLogger("regent.role")
 
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
-_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
+_PARENTS = (
+    paths.BROKER_IDS,
+    paths.TOPICS,
+    paths.ISR_CHANGES,
+    paths.LOG_DIR_EVENTS,
+    paths.CONFIG_CHANGES,
+)
 
 
 def pending(event: Event) -> PendingCall:
     """The call that an event carries."""
     assert isinstance(event.detail, PendingCall)
+    return event.detail
+
+
+def failed(event: Event) -> Failed:
+    """What a broker's answer said of its log directories."""
+    assert isinstance(event.detail, Failed)
     return event.detail
 
 
@@ -87,7 +104,7 @@ class Reign:
         end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
-        answers = Answers(self.cluster, self._claim_watch, counters, end)
+        answers = Answers(self.cluster, self._claim_watch, counters, end, queue)
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
@@ -108,6 +125,8 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
+            unclean_default=settings.controller.unclean_leader_election_enable,
+            balance=Balance.of(settings.controller),
             brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
@@ -211,6 +230,12 @@ class Reign:
             self.queue.signal("topic_change")
         elif path == paths.ISR_CHANGES:
             self.queue.signal("isr_notification")
+        elif path == paths.LOG_DIR_EVENTS:
+            self.queue.signal("log_dir_event")
+        elif path == paths.PREFERRED_ELECTION:
+            self.queue.signal("preferred_election")
+        elif path.startswith(paths.CONFIG):
+            self.queue.signal("config_change")
         elif path.startswith(paths.BROKER_IDS):
             self.queue.signal("broker_change")
         elif mended and paths.partition_of_state(path) is not None:
@@ -248,7 +273,14 @@ class Reign:
         )
         if suspensions == self._suspensions:
             self._unread_since = None
-        for kind in ("broker_change", "topic_change", "isr_notification"):
+        for kind in (
+            "broker_change",
+            "topic_change",
+            "isr_notification",
+            "log_dir_event",
+            "preferred_election",
+            "config_change",
+        ):
             self.queue.signal(kind)
 
     # -- what brokers say
@@ -277,5 +309,11 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "alter_partition": lambda reign, e: alter_partition(reign.controller, pending(e)),
     "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
     "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
+    "log_dir_event": lambda reign, _: log_dir_event(reign.controller),
+    "replicas_failed": lambda reign, e: replicas_failed(reign.controller, failed(e)),
+    "preferred_election": lambda reign, _: preferred_election(reign.controller),
+    "elect_leaders": lambda reign, e: elect_leaders(reign.controller, pending(e)),
+    "auto_balance": lambda reign, _: auto_balance(reign.controller),
+    "config_change": lambda reign, _: config_change(reign.controller),
     "settled": lambda _, e: settled(e),
 }

@@ -11,9 +11,11 @@ import gc
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers import auto_balance
 from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
@@ -47,8 +49,10 @@ async def take_office(c: Controller) -> None:
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
-    report = await c.carry_out(failover, "failover")
+    report = await c.carry_out(partial(failover, unclean=c.unclean), "failover")
     c.channels.snapshot(None)
+    c.queue.signal("preferred_election")
+    auto_balance.begin(c)
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
@@ -73,7 +77,8 @@ async def tidy(c: Controller) -> None:
 
 async def arm_parents(c: Controller, since: int) -> None:
     """Child watches of what the controller reacts to."""
-    await c.zk.watch(children=[paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES], since_zxid=since)
+    parents = [paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, paths.CONFIG_CHANGES]
+    await c.zk.watch(children=parents, since_zxid=since)
 
 
 async def set_up_features(c: Controller) -> None:

@@ -24,6 +24,6 @@ async def mended_state(c: Controller, path: str) -> None:
     why = f"{path} can be understood again"
     if found is not None:
         c.observed([c.cluster.observe_leadership(row, found)])
-        await c.carry_out(failover, why)
+        await c.carry_out(partial(failover, unclean=c.unclean), why)
     elif c.cluster.rows[row].state is PartitionState.NON_EXISTENT:
         await c.carry_out(partial(new_partitions, rows=[row]), why)

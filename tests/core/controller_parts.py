@@ -62,11 +62,15 @@ class Script:
 
 
 class Wires:
-    """Every broker's socket: keeps what was sent and answers at once. ``errors``: top-level error by broker."""
+    """Every broker's socket: keeps what was sent and answers at once.
+
+    ``errors``: top-level error by broker; ``lost``: partitions whose log directory failed, by broker.
+    """
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []
         self.errors: dict[int, int] = {}
+        self.lost: dict[int, set[tuple[str, int]]] = {}
         self.gate: Callable[[], bool] = lambda: True
         self.sent_while_closed = 0
         self.open = 0
@@ -114,9 +118,22 @@ class Wire:
         api, correlation = int.from_bytes(frame[:2], "big"), frame[4:8]
         error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
         await asyncio.sleep(0)
+        if api == LEADER_AND_ISR and (lost := self._wires.lost.get(self._broker)):
+            return correlation + b"\0" + error + storage_errors(read_request(frame)[1], lost)
         return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else b"\1\0")
 
     def close(self) -> None:
         if not self.closed:
             self._wires.open -= 1
         self.closed = True
+
+
+def storage_errors(request: Any, lost: set[tuple[str, int]]) -> bytes:
+    """The rest of an answer to LeaderAndIsr (from v5 on) with error 56 for what is lost, if the request names it."""
+    topics = []
+    for topic in request.topic_states:
+        found = [p.partition_index for p in topic.partition_states if (topic.topic_name, p.partition_index) in lost]
+        if found:
+            entries = b"".join(number.to_bytes(4, "big") + (56).to_bytes(2, "big") + b"\0" for number in found)
+            topics.append(topic.topic_id.bytes + bytes([len(found) + 1]) + entries + b"\0")
+    return bytes([len(topics) + 1]) + b"".join(topics) + b"\0"

@@ -22,6 +22,7 @@ from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, 
 from brokers.wire.versions import Ibp
 from controller.calls import Calls
 from controller.counters import Counters
+from controller.election_call import ElectLeadersCall
 from controller.event_queue import Event
 from controller.lease import Lease
 from controller.office import Claim, Office
@@ -32,6 +33,8 @@ from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.memory import MemoryZooKeeper
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.decision import Change, ReplicaMove
+from state_machines.leader_election import ElectionType
+from state_machines.types import TopicPartition
 from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SESSION_S, Clock, Script, Wires
 from tests.core.role_kit import settings_for
@@ -246,6 +249,14 @@ class World(Kafka):
         return await Calls(self.reign.queue).allocate_producer_ids(
             AllocateProducerIdsCall(0, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
+
+    async def elect(
+        self, kind: ElectionType, *partitions: tuple[str, int], everything: bool = False, timeout_s: float = 30.0
+    ) -> dict[tuple[str, int], int]:
+        """An administrator asks for elections; the error of each partition of the answer."""
+        names = None if everything else [TopicPartition(*name) for name in partitions]
+        reply = await Calls(self.reign.queue).elect_leaders(ElectLeadersCall(kind, names, timeout_s))
+        return {(one.topic, one.partition): one.error for one in reply.results}
 
     def broker_epoch(self, broker: int) -> int:
         """czxid of the registration."""

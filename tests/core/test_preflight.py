@@ -149,10 +149,8 @@ async def offline_directory(c: Kafka) -> None:
     c.brokers[2].dirs["/data2"] = 56
 
 
-async def directory_event(c: Kafka) -> None:
-    await c.operator.create(
-        f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b'{"version":1,"broker":2,"event":1}', sequential=True
-    )
+async def secret_directories(c: Kafka) -> None:
+    c.brokers[2].dirs_refused = "CLUSTER_AUTHORIZATION_FAILED"
 
 
 async def foreign_epoch(c: Kafka) -> None:
@@ -220,10 +218,7 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (generated_ids_near, "controller.id", "near the ids"),
     (reassignment, "running reassignments", "moving-0"),
     (requested_reassignment, "requested reassignments", "/admin/reassign_partitions"),
-    (requested_election, "requested elections", "/admin/preferred_replica_election"),
     (deletion, "topic deletions", "leaving"),
-    (offline_directory, "log directories", "/data2 of broker 2"),
-    (directory_event, "log directories", "/log_dir_event_notification/log_dir_event_0000000000"),
 ]
 
 
@@ -239,13 +234,20 @@ async def test_what_stands_in_the_way_is_refused_and_named(
         assert found.remedy
 
 
+async def test_an_election_that_was_asked_for_waits_for_the_take_over(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await requested_election(cluster)
+        found = await cluster.finding("requested elections")
+        assert (found.level, found.what) == (Level.OK, "carried out after the take-over")
+
+
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        for prepare in (deletion, requested_election, tls, migrating, old_requests, foreign_epoch):
+        for prepare in (deletion, tls, migrating, old_requests, foreign_epoch):
             await prepare(cluster)
         refused = {found.name for found in (await cluster.preflight()).refusals}
         assert refused == {
-            "topic deletions", "requested elections", "listener protocol", "KRaft migration", "request versions",
+            "topic deletions", "listener protocol", "KRaft migration", "request versions",
             "controller epoch",
         }  # fmt: skip
 
@@ -321,6 +323,8 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (secured, "permissions", "zookeeper.set.acl=true on broker 1"),
     (phantom, "controller.id", "auto-0"),
     (broken_topic, "znodes", "/brokers/topics/broken"),
+    (offline_directory, "log directories", "/data2 of broker 2"),
+    (secret_directories, "log directories", "broker 2 does not tell"),
 ]
 
 

@@ -82,14 +82,14 @@ async def test_waiting_ends_in_time_where_a_broker_does_not_hear(tmp_path: Path)
 
 async def test_what_the_preflight_refuses_changes_nothing(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
+        await cluster.operator.create(paths.MIGRATION, b"{")
         await cluster.operator.create(paths.deletion("old"), None)
         before = cluster.snapshot()
         with pytest.raises(TakeoverRefused) as refused:
             await cluster.take_over()
         assert refused.value.report is not None
-        assert [f.name for f in refused.value.report.refusals] == ["requested elections", "topic deletions"]
-        assert paths.PREFERRED_ELECTION in str(refused.value)
+        assert [f.name for f in refused.value.report.refusals] == ["KRaft migration", "topic deletions"]
+        assert paths.MIGRATION in str(refused.value)
         assert cluster.snapshot() == before
         assert files(cluster) == []
 
@@ -108,7 +108,7 @@ async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Pat
     """A daemon that is restarted with --takeover must not be stopped by what the preflight would say now."""
     async with kafka(tmp_path) as cluster:
         await cluster.take_over()
-        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
+        await cluster.operator.create(paths.MIGRATION, b"{")
         before = cluster.snapshot()
         again = await cluster.take_over()
         assert (again.report, again.file, cluster.snapshot()) == (None, None, before)

@@ -25,6 +25,7 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
         "recreate-topic": 0.8,
         "producer-ids": 1.5,
     },
+    "elections": {"ask-preferred": 1.5, "elect": 1.5, "allow-unclean": 0.7},
     "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0, "move-broker": 0.7},
     "slow": {"freeze-broker": 1.0, "lag-broker": 3.0, "slow-broker": 1.5},
     "wire": {
@@ -72,6 +73,9 @@ NO_FAULTS: Final = frozenset(
         "delete-topic",
         "recreate-topic",
         "producer-ids",
+        "ask-preferred",
+        "elect",
+        "allow-unclean",
         "lag-broker",
         "give-role",
         "stop-broker",
@@ -84,6 +88,7 @@ OUSTED: Final = 0.5
 """Share of seeds in which the role is taken from a daemon in the midst of its writes."""
 PURGED: Final = 0.15
 """Share of seeds in which most topics are removed at one time."""
+_KINDS: Final = ("preferred", "preferred", "unclean")
 SWIZZLED: Final = ("crash-broker", "bounce-broker", "cut-broker", "freeze-broker", "stop-broker", "refuse-broker")
 
 
@@ -186,6 +191,9 @@ class Generator:
             "expand": self._expand,
             "delete-topic": lambda: (self.r.choice(self.topics),),
             "recreate-topic": self._recreated,
+            "ask-preferred": lambda: (self.r.choice(self.topics),),
+            "allow-unclean": lambda: (self.r.choice(self.topics),),
+            "elect": lambda: (self.r.choice(_KINDS), self.r.choice((*self.topics, "all"))),
             "step-clock": lambda: (self.r.choice((-3_600.0, 86_400.0)),),
             "give-role": lambda: ("brokers",),
             "hand-back": lambda: (self.r.uniform(1.0, 15.0),),

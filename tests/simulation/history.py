@@ -32,7 +32,8 @@ class History:
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended, ``hosts`` who was a replica in them. ``spoilt``: begun with what belongs to the former
     incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
-    topic's znodes, told apart by their czxid, held last.
+    topic's znodes, told apart by their czxid, held last. ``unclean``: topics of which an unclean election was asked
+    for, or was allowed, at some time.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class History:
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[int, TopicAssignment] = {}
+        self.unclean: set[str] = set()
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0
