@@ -11,6 +11,8 @@ FIRST_LOOK_S: Final = 5.0
 """From taking office to the first look, as in Kafka."""
 BUDGET_S: Final = 60.0
 """The time that the budget is for."""
+LOOK_S_MIN: Final = 1.0
+"""Two looks are so far apart at least, whatever clocks round to."""
 
 
 class Balance:
@@ -35,7 +37,7 @@ class Balance:
 
     def budget(self, now_s: float) -> int:
         """Moves that may be made now."""
-        while self._spent and self._spent[0][0] <= now_s - BUDGET_S:
+        while self._spent and self._spent[0][0] + BUDGET_S <= now_s:
             self._spent.popleft()
         return self._moves_per_minute - sum(moves for _, moves in self._spent)
 
@@ -48,4 +50,4 @@ class Balance:
         """Seconds until the next look: sooner where something is ``left``, as soon as the budget allows more."""
         if not left or not self._spent:
             return self.interval_s
-        return min(self.interval_s, max(0.0, self._spent[0][0] + BUDGET_S - now_s))
+        return min(self.interval_s, max(LOOK_S_MIN, self._spent[0][0] + BUDGET_S - now_s))

@@ -14,7 +14,8 @@ from state_machines.leader_election import allow_unclean
 
 
 async def config_change(c: Controller) -> None:
-    """Armed first, so that what changes later is another event."""
+    """Armed first, as of a read, so that what changes later is another event."""
+    await c.zk.exists(paths.CONFIG_CHANGES)
     await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
     if c.cluster.leaderless:
         await c.carry_out(partial(allow_unclean, unclean=c.unclean), "a configuration changed")

@@ -152,8 +152,10 @@ async def _by_znode(c: Controller, partitions: Sequence[TopicPartition]) -> None
 async def _done(c: Controller, version: int) -> None:
     path, since = paths.PREFERRED_ELECTION, c.zk.last_zxid
     code = await c.store.delete_as_read(path, version, c.fence)
-    if code is None or code in (Code.NO_NODE, Code.BAD_VERSION):
-        c.queue.signal("preferred_election")
+    if code in (Code.NO_NODE, Code.BAD_VERSION):
+        await c.zk.sync(path)
+    elif code is not None:
+        log.error("%s was carried out and cannot be deleted (%s): until it is, nobody can ask anew", path, code.name)
+        await c.zk.watch(data=[path], since_zxid=since)
         return
-    log.error("%s was carried out and cannot be deleted (%s): until it is, nobody can ask anew", path, code.name)
-    await c.zk.watch(data=[path], since_zxid=since)
+    c.queue.signal("preferred_election")

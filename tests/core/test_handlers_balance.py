@@ -148,3 +148,5 @@ def test_the_budget_is_that_of_the_last_minute() -> None:
     assert balance.next_look_s(2_015.0, left=True) == 45.0
     assert balance.next_look_s(2_015.0, left=False) == 300.0
     assert Balance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
+    balance.spend(3_000.0, 10)
+    assert balance.next_look_s(3_000.0 + 59.999_999, left=True) == 1.0, "never a look after the other without a pause"
