@@ -89,7 +89,7 @@ class Contestant(ABC):
 
 
 class Regent(Contestant):
-    """``regent run`` with its default settings, as a standby."""
+    """``regent run`` as a standby, with its default settings but for the automatic balance, which is off as Kafka's."""
 
     name = OURS
     id = DAEMON_ID
@@ -102,6 +102,7 @@ class Regent(Contestant):
         settings: dict[str, object] = {
             "zookeeper.session_timeout_ms": defaults.zookeeper.session_timeout_ms,
             "controller.loop_stall_ms_max": defaults.controller.loop_stall_ms_max,
+            "controller.auto_leader_rebalance_enable": False,
             "log.format": "json",
         }
         self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings)

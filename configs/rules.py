@@ -94,17 +94,7 @@ def _fixed_port_advertised(s: Settings) -> Broken | None:
     )
 
 
-def _no_unclean(s: Settings) -> Broken | None:
-    if not s.controller.unclean_leader_election_enable:
-        return None
-    return Broken(
-        "is true, and this release makes no unclean elections",
-        "leave it false; hand the role back to the brokers if a partition must be elected uncleanly",
-    )
-
-
 RULES: Final = (
-    Rule(("controller.unclean_leader_election_enable",), _no_unclean),
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
     Rule(("controller.on_absence", "zookeeper.digest", "zookeeper.digest_file"), _hold_needs_digest),

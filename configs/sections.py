@@ -132,8 +132,33 @@ class ControllerSettings(Section):
     )
     unclean_leader_election_enable: bool = key(
         False,
-        "Default of unclean.leader.election.enable for topics that do not set it. true would lose acknowledged "
-        "records: a replica that lags may lead. This release makes no unclean elections, so true is refused.",
+        "Default of unclean.leader.election.enable where neither the topic nor the brokers' dynamic default sets it. "
+        "true may lose acknowledged records: where no replica in sync is live, one that lags leads.",
+    )
+    auto_leader_rebalance_enable: bool = key(
+        True,
+        "Leadership goes back to the preferred replicas by itself, as with auto.leader.rebalance.enable of Kafka's "
+        "controller.",
+    )
+    leader_imbalance_check_interval_seconds: int = key(
+        300,
+        "How often that is looked for, in seconds. The first time is 5 s after the daemon took the role.",
+        ge=1,
+        le=86_400,
+    )
+    leader_imbalance_per_broker_percentage: int = key(
+        10,
+        "Leadership goes back to a broker once more than this part of the partitions that prefer it is led by others, "
+        "in per cent.",
+        ge=0,
+        le=100,
+    )
+    leader_rebalance_moves_per_minute: int = key(
+        10_000,
+        "Most leaders that move by themselves in a minute, those of the worst broker first. What is left follows as "
+        "soon as a minute has passed, whatever the interval.",
+        ge=1,
+        le=10_000_000,
     )
 
 

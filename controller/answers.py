@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from brokers.delivery import Answer, ChannelFailed
-from brokers.wire.errors import error_name
+from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
 from controller.claim_watch import ClaimWatch
 from controller.counters import Counters
+from controller.event_queue import EventQueue
+from controller.handlers.log_directories import Failed
 from state_machines.cluster import Cluster
 
 log = logging.getLogger("regent.role")
@@ -20,7 +22,7 @@ STALE_CONTROLLER_EPOCH: Final = 11
 
 
 class Answers:
-    """``end`` ends the term; ``stopped`` gets the answers to StopReplica."""
+    """``end`` ends the term; ``stopped`` gets the answers to StopReplica; ``queue`` hears of failed log directories."""
 
     def __init__(
         self,
@@ -29,12 +31,14 @@ class Answers:
         counters: Counters,
         end: Callable[[str], None],
         stopped: Callable[[Answer], None],
+        queue: EventQueue,
     ) -> None:
         self._cluster = cluster
         self._claim_watch = claim_watch
         self._counters = counters
         self._end = end
         self._stopped = stopped
+        self._queue = queue
         self._refused: set[tuple[int, str]] = set()
 
     def answered(self, answer: Answer | ChannelFailed) -> None:
@@ -48,10 +52,17 @@ class Answers:
             self._stopped(answer)
         for error, count in Counter(error for _, error in answer.failed).items():
             self._partitions_refused(answer, error, count)
+        if answer.api is Api.LEADER_AND_ISR:
+            self._storage_failed(answer)
         if answer.error == STALE_CONTROLLER_EPOCH:
             epoch = self._cluster.epoch
             log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, epoch)
             self._claim_watch.outranked()
+
+    def _storage_failed(self, answer: Answer) -> None:
+        rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
+        if rows:
+            self._queue.signal("replicas_failed", Failed(answer.broker_id, answer.broker_epoch, rows))
 
     def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""

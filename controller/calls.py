@@ -1,4 +1,4 @@
-"""Brokers' calls on their way through the queue: posted as events, answered when the handler has set the result."""
+"""Calls on their way through the queue: posted as events, answered when the handler has set the result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from brokers.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
+from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from controller.event_queue import Event, EventQueue, QueueFull
 
 C = TypeVar("C")
@@ -66,6 +67,11 @@ class Calls:
     async def delete_topics(self, call: DeleteTopicsCall) -> DeleteTopicsReply:
         """Deletes topics."""
         reply: DeleteTopicsReply = await self._ask("delete_topics", call)
+        return reply
+
+    async def elect_leaders(self, call: ElectLeadersCall) -> ElectLeadersReply:
+        """Holds the elections that an administrator asks for."""
+        reply: ElectLeadersReply = await self._ask("elect_leaders", call)
         return reply
 
     async def _ask(self, kind: str, call: object) -> Any:

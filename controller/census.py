@@ -40,7 +40,7 @@ class Census:
                 self.under_replicated += 1
             if row.version >= 0:
                 self.leads[row.leader] += 1
-                if row.leader != replicas[0]:
+                if row.leader != replicas[0] and replicas[0] not in row.assignment.adding:
                     self.not_preferred += 1
         for replicas, count in hosted.items():
             for broker in replicas:
@@ -101,3 +101,9 @@ def counted(rows: Sequence[PartitionRow]) -> Census:
 def partitions_of(cluster: Cluster) -> int:
     """Partitions of present topics."""
     return sum(len(cluster.topics[index].rows) for index in cluster.topic_index.values())
+
+
+def imbalance(cluster: Cluster, census: Census) -> int:
+    """Kafka's PreferredReplicaImbalanceCount: a topic that is queued for deletion counts no more."""
+    queued = [cluster.rows[i] for index in cluster.deletions for i in cluster.topics[index].rows]
+    return max(0, census.not_preferred - counted(queued).not_preferred)

@@ -15,6 +15,7 @@ import anyio
 
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
+from controller.balance import Balance
 from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
@@ -22,6 +23,7 @@ from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
+from controller.unclean import Permission
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
@@ -29,7 +31,6 @@ from metadata_store.port import ZooKeeper
 from state_machines.cluster import Cluster
 from state_machines.decision import Change, Decision, ReplicaMove
 from state_machines.draft import Decide, Draft
-from state_machines.partition import Unclean, never_unclean
 from state_machines.types import Broker, Leadership
 
 log = logging.getLogger("regent.controller")
@@ -61,7 +62,8 @@ class Controller:
         ibp: Ibp,
         ready: asyncio.Event,
         deleting: Deleting | None = None,
-        unclean: Unclean = never_unclean,
+        unclean_default: bool = False,
+        balance: Balance | None = None,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
         self.zk = zk
@@ -73,7 +75,8 @@ class Controller:
         self.counters = counters
         self.daemons = daemons
         self.ibp = ibp
-        self.unclean = unclean
+        self.unclean = Permission(store, cluster, unclean_default)
+        self.balance = balance
         self.brokers_joined = brokers_joined
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
@@ -131,15 +134,23 @@ class Controller:
         self, decide: Decide, only: Collection[int] | None, report: Report, writes_max: int
     ) -> Collection[int]:
         """One decide, commit, apply, tell; returns what is unsettled, read again and told."""
-        await self.connected()
-        draft = Draft(self.cluster, only)
-        decide(draft)
-        decision = draft.finish()
+        decision = await self._drawn(decide, only)
         report.refuse(decision.refusals)
         unsettled = sorted(await self._commit(decision, report, writes_max))
         if unsettled:
-            await self.reread(unsettled)
+            report.read_back(await self.reread(unsettled), self.cluster.epoch)
         return unsettled
+
+    async def _drawn(self, decide: Decide, only: Collection[int] | None) -> Decision:
+        """Decided on the present model; once more where an election depends on what its topic allows."""
+        self.unclean.forget()
+        while True:
+            await self.connected()
+            draft = Draft(self.cluster, only)
+            decide(draft)
+            if not self.unclean.wanted:
+                return draft.finish()
+            await self.unclean.read(self.malformed)
 
     async def _commit(self, decision: Decision, report: Report, writes_max: int) -> set[int]:
         stops: dict[int, list[ReplicaMove]] = {}
@@ -282,6 +293,8 @@ class Controller:
         self.counters.unclean_elections += report.unclean
         self.counters.refusals.update(report.refused)
         self.counters.failures.update(report.failed)
+        if report.unclean:
+            log.warning("%s", report.unclean_sentence(self.cluster.name))
         if report.done or report.refused or report.failed:
             state_change.info("%s", report.sentence())
 

@@ -41,24 +41,25 @@ def explain(cluster: Cluster, i: int, *, unclean: bool, last: str | None = None)
     row = cluster.rows[i]
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
-    would_change = [*_would_change(cluster, row, unclean), *_would_end(cluster, i, row)]
-    return Explained(state, _leader(cluster, row, unclean, last), _isr(cluster, i, row), would_change)
+    would_change = [*_would_change(cluster, i, unclean), *_would_end(cluster, i, row)]
+    return Explained(state, _leader(cluster, i, unclean, last), _isr(cluster, i, row), would_change)
 
 
-def _leader(cluster: Cluster, row: PartitionRow, unclean: bool, last: str | None) -> str:
+def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
+    row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
         return "nobody is known to lead it"
     if row.state is not PartitionState.ONLINE:
-        return _leaderless(cluster, row, unclean)
-    said = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, row)}"
+        return _leaderless(cluster, i, unclean)
+    said = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
     if row.recovering:
         said += "; it was elected uncleanly and is still recovering"
     when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
     return f"{said}; decided {when}" + (f"; last change: {last}" if last else "")
 
 
-def _leaderless(cluster: Cluster, row: PartitionRow, unclean: bool) -> str:
-    found = _elected(cluster, row, cluster.live, unclean)
+def _leaderless(cluster: Cluster, i: int, unclean: bool) -> str:
+    row, found = cluster.rows[i], _elected(cluster, i, cluster.live, unclean)
     why = found.why if isinstance(found, NoLeader) else f"broker {found.leader} is about to be elected ({found.why})"
     before = (
         f"no leader since broker {row.leader} is gone"
@@ -68,14 +69,15 @@ def _leaderless(cluster: Cluster, row: PartitionRow, unclean: bool) -> str:
     return f"{before}: {why}"
 
 
-def _preference(cluster: Cluster, row: PartitionRow) -> str:
+def _preference(cluster: Cluster, i: int) -> str:
+    row = cluster.rows[i]
     first = row.assignment.replicas[0]
     if row.leader == first:
         return "it is the preferred replica, the first of the assignment"
-    found = selectors.preferred(row.assignment.replicas, row.isr, live=cluster.live)
+    found = selectors.preferred(row.assignment.replicas, row.isr, cluster.failed(i), live=cluster.live)
     if isinstance(found, NoLeader):
         return f"broker {first} would be preferred, but {found.why}"
-    return f"broker {first} would be preferred and could lead; leadership moves back by an election on request only"
+    return f"broker {first} would be preferred and could lead; the automatic balance or an election by request helps"
 
 
 def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
@@ -96,6 +98,8 @@ def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
 def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> str:
     if broker not in cluster.brokers:
         return "its broker is not registered"
+    if broker in cluster.failed(i):
+        return "its log directory failed; it is offline until its broker is restarted"
     if broker in cluster.shutting_down:
         return "its broker shuts down"
     if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
@@ -105,41 +109,47 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> st
     return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
 
 
-def _would_change(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+def _would_change(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+    row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
         yield "mending or deleting its state znode: that is noticed at once"
     elif row.state is PartitionState.ONLINE:
-        yield from _would_move(cluster, row, unclean)
+        yield from _would_move(cluster, i, unclean)
     else:
-        yield from _would_elect(cluster, row, unclean)
+        yield from _would_elect(cluster, i, unclean)
 
 
-def _would_move(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+def _would_move(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+    row, down = cluster.rows[i], cluster.failed(i)
     leader, replicas = row.leader, row.assignment.replicas
-    found = _elected(cluster, row, cluster.live - {leader}, unclean)
+    found = _elected(cluster, i, cluster.live - {leader}, unclean)
     yield f"if broker {leader} dies, {_outcome(found)}"
     if len(replicas) == 1:
         yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
     else:
         leaving = cluster.shutting_down | {leader}
-        moved = selectors.controlled_shutdown(replicas, row.isr, registered=cluster.brokers, shutting_down=leaving)
+        moved = selectors.controlled_shutdown(
+            replicas, row.isr, down, registered=cluster.brokers, shutting_down=leaving
+        )
         yield f"if broker {leader} shuts down, {_outcome(moved)}"
     if leader != replicas[0]:
-        moved = selectors.preferred(replicas, row.isr, live=cluster.live)
+        moved = selectors.preferred(replicas, row.isr, down, live=cluster.live)
         if isinstance(moved, NoLeader):
             yield f"a preferred election would be refused: {moved.why}"
         else:
-            yield f"if a preferred election is asked for, {_outcome(moved)}"
+            yield f"at the next preferred election, automatic or by request, {_outcome(moved)}"
 
 
-def _would_elect(cluster: Cluster, row: PartitionRow, unclean: bool) -> Iterable[str]:
+def _would_elect(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+    row, down = cluster.rows[i], cluster.failed(i)
     for broker in row.assignment.replicas:
-        if broker not in cluster.live:
-            found = _elected(cluster, row, cluster.live | {broker}, unclean)
+        if broker not in cluster.live or broker in down:
+            found = _elected(cluster, i, cluster.live | {broker}, unclean, down - {broker})
             if isinstance(found, Election):
-                yield f"if broker {broker} returns, {_outcome(found)}"
+                returns = "is restarted with a sound log directory" if broker in down else "returns"
+                yield f"if broker {broker} {returns}, {_outcome(found)}"
     if row.has_leadership and not unclean:
-        found = _elected(cluster, row, cluster.live, unclean=True)
+        found = _elected(cluster, i, cluster.live, unclean=True)
         if isinstance(found, Election) and found.unclean:
             yield f"if an unclean election is allowed, {_outcome(found)}; what only {_ids(row.isr)} hold is lost"
 
@@ -162,12 +172,15 @@ def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
         yield f"{said}, which ends once one of them that is in sync can lead"
 
 
-def _elected(cluster: Cluster, row: PartitionRow, live: Collection[int], unclean: bool) -> Election | NoLeader:
+def _elected(
+    cluster: Cluster, i: int, live: Collection[int], unclean: bool, down: Collection[int] | None = None
+) -> Election | NoLeader:
     """The rule by which a leaderless partition is elected: the initial one where it never was led."""
+    row, offline = cluster.rows[i], cluster.failed(i) if down is None else down
     replicas = row.assignment.replicas
     if not row.has_leadership:
-        return selectors.initial(replicas, (), live=live)
-    return selectors.offline(replicas, row.isr, live=live, unclean=unclean)
+        return selectors.initial(replicas, (), offline, live=live)
+    return selectors.offline(replicas, row.isr, offline, live=live, unclean=unclean)
 
 
 def _outcome(found: Election | NoLeader) -> str:

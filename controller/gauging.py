@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from controller import gauges as gauge
-from controller.census import Census, Counted, partitions_of
+from controller.census import Census, Counted, imbalance, partitions_of
 from controller.daemon import Daemon
 from controller.gauges import BrokerGauges, Gauges
 from controller.kafka_metrics import controller_state
@@ -67,7 +67,7 @@ def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
         controller_state=controller_state(reign.handling),
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=census.under_replicated,
-        preferred_replica_imbalance=census.not_preferred,
+        preferred_replica_imbalance=imbalance(cluster, census),
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),

@@ -48,6 +48,12 @@ STATES: Final[Mapping[str, KafkaState]] = {
     "reassigned_states": KafkaState(5, "PartitionReassignment"),
     "alter_reassignments": KafkaState(5, "PartitionReassignment"),
     "list_reassignments": KafkaState(15, "ListPartitionReassignment"),
+    "auto_balance": KafkaState(6, "AutoLeaderBalance"),
+    "preferred_election": KafkaState(7, "ManualLeaderBalance"),
+    "elect_leaders": KafkaState(7, "ManualLeaderBalance"),
+    "replicas_failed": KafkaState(10, "LeaderAndIsrResponseReceived"),
+    "log_dir_event": KafkaState(11, "LogDirChange"),
+    "config_change": KafkaState(13, "UncleanLeaderElectionEnable"),
 }
 """By the kind of event in the daemon's queue. Kinds that Kafka does not have are 0 (Idle) and have no Kafka timer."""
 

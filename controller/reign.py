@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Collection
 
 import anyio
 
@@ -19,29 +18,21 @@ from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.answers import Answers
-from controller.calls import PendingCall
+from controller.balance import Balance
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
 from controller.counters import Counters
 from controller.deleting import Deleting
-from controller.event_queue import Event, EventQueue, settled
-from controller.handlers import reassignment
-from controller.handlers.alter_partition import alter_partition
-from controller.handlers.broker_change import broker_change
-from controller.handlers.controlled_shutdown import controlled_shutdown_call
-from controller.handlers.delete_topics import delete_topics_call
-from controller.handlers.deletion import deletion_progress, topic_deletion
+from controller.dispatch import HANDLERS
+from controller.event_queue import Event, EventQueue
 from controller.handlers.failover import arm_parents, take_office
-from controller.handlers.isr_notification import isr_notification
-from controller.handlers.mended_state import mended_state
-from controller.handlers.producer_ids import allocate_producer_ids
-from controller.handlers.topic_change import partition_modifications, topic_change
 from controller.ibp_check import compare_ibp
 from controller.lease import Lease
 from controller.office import Claim, Office
 from controller.questions import Ask
 from controller.term import Term, TermEnded, weakly
+from controller.watching import PARENTS, REREAD, signals_of
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
@@ -52,22 +43,6 @@ log = logging.getLogger("regent.role")
 
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
-_PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES)
-REREAD: Final = (
-    "broker_change",
-    "topic_change",
-    "topic_deletion",
-    "isr_notification",
-    "reassign_partitions",
-    "reassigned_states",
-)
-"""Events that read what changed while there was no connection, and watch it again."""
-
-
-def pending(event: Event) -> PendingCall:
-    """The call that an event carries."""
-    assert isinstance(event.detail, PendingCall)
-    return event.detail
 
 
 class Reign:
@@ -101,7 +76,7 @@ class Reign:
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
         deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
-        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered)
+        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
@@ -123,6 +98,8 @@ class Reign:
             ibp=ibp,
             ready=self._claim_watch.ready,
             deleting=deleting,
+            unclean_default=settings.controller.unclean_leader_election_enable,
+            balance=Balance.of(settings.controller),
             brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
@@ -203,7 +180,10 @@ class Reign:
         started_s = time.monotonic()
         self.handling = event.kind
         try:
-            await HANDLERS[event.kind](self, event)
+            if event.kind == "reconnected":
+                await self.rearm()
+            else:
+                await HANDLERS[event.kind](self.controller, event)
         except (NotConnected, OutcomeUnknown):
             await self.controller.connected()
             if event.key is not None:
@@ -218,29 +198,12 @@ class Reign:
         """A watch fired: only enqueues."""
         path, kind = event
         mended = self._counters.malformed.pop(path, None) is not None
-        if kind is WatchKind.DELETED and path in _PARENTS:
+        if kind is WatchKind.DELETED and path in PARENTS:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
             self._claim_watch.doubt()
-        elif path == paths.TOPICS:
-            self.queue.signal("topic_change")
-        elif path == paths.DELETE_TOPICS:
-            self.queue.signal("topic_deletion")
-        elif path == paths.ISR_CHANGES:
-            self.queue.signal("isr_notification")
-        elif path == paths.REASSIGN_PARTITIONS:
-            self.queue.signal("reassign_partitions")
-        elif path.startswith(paths.BROKER_IDS):
-            self.queue.signal("broker_change")
-        elif mended and paths.partition_of_state(path) is not None:
-            self.queue.signal("mended_state", path)
-        elif paths.partition_of_state(path) is not None:
-            self.queue.signal("reassigned_states")
-        elif path.startswith(f"{paths.TOPICS}/"):
-            name = path.rpartition("/")[2]
-            if kind is WatchKind.DELETED:
-                self.queue.signal("topic_change")
-            self.queue.signal("partition_modifications", name)
+        for name, detail in signals_of(event, mended=mended):
+            self.queue.signal(name, detail)
 
     def state_changed(self, state: ConnectionState) -> None:
         """The connection changed: writes wait, or the term ends."""
@@ -286,27 +249,3 @@ class Reign:
         """What brokers must be told goes first."""
         await self.channels.quiesced(TOLD_S_MAX)
         await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
-
-
-HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
-    "broker_change": lambda reign, _: broker_change(reign.controller),
-    "topic_change": lambda reign, _: topic_change(reign.controller),
-    "partition_modifications": lambda reign, e: partition_modifications(reign.controller, str(e.detail)),
-    "topic_deletion": lambda reign, _: topic_deletion(reign.controller),
-    "deletion_progress": lambda reign, _: deletion_progress(reign.controller),
-    "isr_notification": lambda reign, _: isr_notification(reign.controller),
-    "mended_state": lambda reign, e: mended_state(reign.controller, str(e.detail)),
-    "reconnected": lambda reign, _: reign.rearm(),
-    "alter_partition": lambda reign, e: alter_partition(reign.controller, pending(e)),
-    "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
-    "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
-    "reassign_partitions": lambda reign, _: reassignment.reassign_partitions(reign.controller),
-    "resume_reassignments": lambda reign, _: reassignment.resume_reassignments(reign.controller),
-    "advance_reassignments": lambda reign, _: reassignment.advance_reassignments(reign.controller),
-    "finish_reassignments": lambda reign, _: reassignment.finish_reassignments(reign.controller),
-    "reassigned_states": lambda reign, _: reassignment.reassigned_states(reign.controller),
-    "alter_reassignments": lambda reign, e: reassignment.alter_reassignments(reign.controller, pending(e)),
-    "list_reassignments": lambda reign, e: reassignment.list_reassignments(reign.controller, pending(e)),
-    "delete_topics": lambda reign, e: delete_topics_call(reign.controller, pending(e)),
-    "settled": lambda _, e: settled(e),
-}

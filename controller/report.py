@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from state_machines.decision import Change, Refusal
+from state_machines.types import TopicPartition
+
+UNCLEAN_SHOWN: Final = 5
+"""Partitions of unclean elections that are named."""
 
 
 class Report:
@@ -16,6 +21,7 @@ class Report:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.unclean = 0
+        self.uncleanly: list[int] = []
         self.written = 0
         self.conflicts = 0
         self.unknown = 0
@@ -25,13 +31,35 @@ class Report:
         """Changes that ZooKeeper holds now."""
         for change in changes:
             self.done[change.why] += 1
-            before, after = change.before, change.after
-            if after.leader >= 0 and after.leader != before.leader and before.has_leadership:
-                self.unclean += after.leader not in before.isr
+            if change.after.leader not in change.before.isr:
+                self._unclean(change)
+
+    def read_back(self, changes: Iterable[Change], epoch: int) -> None:
+        """Changes that were found on reading again: those of this controller ``epoch`` were ours, their reply lost."""
+        for change in changes:
+            if change.after.controller_epoch == epoch:
+                self._unclean(change)
+
+    def _unclean(self, change: Change) -> None:
+        before, after = change.before, change.after
+        if after.leader < 0 or after.leader == before.leader or not before.has_leadership or after.leader in before.isr:
+            return
+        self.unclean += 1
+        if len(self.uncleanly) < UNCLEAN_SHOWN:
+            self.uncleanly.append(change.entity)
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         """What was not done, by reason."""
         self.refused.update(refusal.why for refusal in refusals)
+
+    def unclean_sentence(self, name: Callable[[int], TopicPartition]) -> str:
+        """What is to be said of unclean elections, some of them by name."""
+        shown = ", ".join(str(name(i)) for i in self.uncleanly)
+        more = f" and {self.unclean - len(self.uncleanly)} more" if self.unclean > len(self.uncleanly) else ""
+        return (
+            f"{self.why}: unclean elections, as allowed or asked for: {shown}{more} are led by replicas that were not "
+            "in sync; records may be lost"
+        )
 
     def sentence(self) -> str:
         """One line for the log."""

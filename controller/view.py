@@ -29,6 +29,7 @@ from controller.preflight.context import ReleaseOf
 from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.verify import verify
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.cluster import Cluster
 
@@ -199,7 +200,7 @@ class View:
         """Why it is as it is."""
         cluster, reign = self._cluster(), self._reign()
         i = find_partition(cluster, topic, partition)
-        unclean = reign.controller.unclean(cluster.rows[i].topic) if reign is not None else False
+        unclean = reign is not None and await self._allows_unclean(reign, cluster.rows[i].topic)
         found = explain(cluster, i, unclean=unclean, last=reign.controller.recent.why(i) if reign is not None else None)
         return Explanation(
             partition=partition_item(cluster, i, self.tower.min_isr.of(topic)),
@@ -209,6 +210,14 @@ class View:
             would_change=found.would_change,
             waiting_for=sorted(reign.channels.unacknowledged_by(i)) if reign is not None else [],
         )
+
+    async def _allows_unclean(self, reign: Reign, topic: int) -> bool:
+        """As ZooKeeper has it now; while it does not answer, the daemon's own setting."""
+        try:
+            known, _ = await reign.controller.unclean.of([topic])
+        except (NotConnected, OutcomeUnknown):
+            return self._daemon.settings.controller.unclean_leader_election_enable
+        return known[topic]
 
     # -- verification and operations
 

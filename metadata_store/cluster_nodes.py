@@ -20,12 +20,14 @@ from metadata_store.codecs.cluster import (
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.controller import Controller, Migration, decode_controller, decode_epoch, decode_migration
 from metadata_store.codecs.features import Features, decode_features, encode_features
+from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, ZkError
 from metadata_store.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.outcome import Fence
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
-from state_machines.types import Assignment
+from metadata_store.reads import unreadable
+from state_machines.types import Assignment, TopicPartition
 
 T = TypeVar("T")
 
@@ -180,6 +182,15 @@ def _block_op(node: Node | None, block: ProducerIdBlock) -> Op:
     return SetData(paths.PRODUCER_IDS, data, node.stat.version)
 
 
+async def read_preferred_election(zk: ZooKeeper) -> Found[list[TopicPartition]] | Malformed | None:
+    """What ``/admin/preferred_replica_election`` asks for; Malformed where it cannot even be read."""
+    path = paths.PREFERRED_ELECTION
+    [node] = await zk.read_many([path])
+    if not isinstance(node, Node):
+        return unreadable(path, node)
+    return Found(decode_partitions(path, node.data), node.stat)
+
+
 # -- notifications and topics
 
 
@@ -204,6 +215,12 @@ async def delete_children(zk: ZooKeeper, children: Sequence[str], fence: Fence) 
         if not left:
             return
     raise Contended(f"{len(left)} znodes such as {left[0]} could not be deleted")
+
+
+async def delete_as_read(zk: ZooKeeper, path: str, version: int, fence: Fence) -> Code | None:
+    """Deletes a znode (a request that was carried out) that has ``version``; None where that was done, else why not."""
+    failed = await submit(zk, fence, [Delete(path, version)])
+    return None if failed is None else failed.code
 
 
 async def create_topic(

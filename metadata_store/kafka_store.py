@@ -88,6 +88,18 @@ class KafkaStore:
         """Configurations of topics."""
         return await reads.read_topic_configs(self.zk, names)
 
+    async def load_broker_default(self) -> Config | Malformed:
+        """The dynamic configuration that all brokers share."""
+        return await reads.read_broker_default(self.zk)
+
+    async def load_log_dir_events(self, names: Iterable[str]) -> list[int | Malformed]:
+        """Brokers that children of ``/log_dir_event_notification`` name."""
+        return await reads.read_log_dir_events(self.zk, names)
+
+    async def load_preferred_election(self) -> Found[list[TopicPartition]] | Malformed | None:
+        """What ``/admin/preferred_replica_election`` asks for."""
+        return await cluster_nodes.read_preferred_election(self.zk)
+
     async def reread(self, entities: Sequence[int], names: Names) -> dict[int, Leadership | Malformed | None]:
         """State znodes of row indexes, caught up with the ensemble's leader before."""
         await self.zk.sync("/")
@@ -171,6 +183,10 @@ class KafkaStore:
     async def write_reassignments(self, left: Request, fence: Fence) -> bool:
         """What is left of ``/admin/reassign_partitions``."""
         return await reassignment_node.write_reassignments(self.zk, left, fence)
+
+    async def delete_as_read(self, path: str, version: int, fence: Fence) -> Code | None:
+        """Deletes a znode that was read at ``version``; None where that was done, else why not."""
+        return await cluster_nodes.delete_as_read(self.zk, path, version, fence)
 
     async def create_topic(
         self,

@@ -11,8 +11,8 @@ from msgspec import Struct
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker
-from metadata_store.codecs.config import Config, decode_config
-from metadata_store.codecs.notifications import decode_partitions
+from metadata_store.codecs.config import DEFAULT_ENTITY, Config, decode_config
+from metadata_store.codecs.notifications import decode_log_dir_event, decode_partitions
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
 from metadata_store.errors import Code
@@ -121,6 +121,18 @@ async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, C
         name: decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
         for name, path, node in zip(names, wanted, found, strict=True)
     }
+
+
+async def read_broker_default(zk: ZooKeeper) -> Config | Malformed:
+    """The dynamic configuration that all brokers share; empty where there is none."""
+    path = paths.config("brokers", DEFAULT_ENTITY)
+    [node] = await zk.read_many([path])
+    return decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
+
+
+async def read_log_dir_events(zk: ZooKeeper, names: Iterable[str]) -> list[int | Malformed]:
+    """The broker that each notification names; those that are gone are left out."""
+    return await _read_values(zk, [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names], decode_log_dir_event)
 
 
 async def _read_values(

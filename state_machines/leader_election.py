@@ -17,13 +17,14 @@ from state_machines import selectors
 from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine, Unclean
-from state_machines.selectors import Election
+from state_machines.selectors import Election, NoLeader
 from state_machines.types import PartitionState
 
 UNKNOWN: Final = "the partition does not exist"
 TO_BE_DELETED: Final = "its topic is queued for deletion"
 LEADS_ALREADY: Final = "the preferred replica leads already"
 LEADER_LIVES: Final = "its leader is live"
+GIVEN_UP: Final = "somebody else writes its state all the time: ask again"
 
 
 class ElectionType(IntEnum):
@@ -92,6 +93,24 @@ def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
         partitions.elect(started, partial(selectors.offline, live=live, unclean=True))
 
 
+def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
+    """What became of a row that was to be elected; None where it has the leader that was asked for.
+
+    The reason is what the selector says now: the election may have been decided on an earlier state.
+    """
+    found = judge(cluster, i, kind)
+    if found is not None:
+        return None if found.error is ElectionError.ELECTION_NOT_NEEDED else found
+    row, down = cluster.rows[i], cluster.failed(i)
+    if not row.has_leadership:
+        last = selectors.initial(row.assignment.replicas, row.isr, down, live=cluster.live)
+    elif kind is ElectionType.PREFERRED:
+        last = selectors.preferred(row.assignment.replicas, row.isr, down, live=cluster.live)
+    else:
+        last = selectors.offline(row.assignment.replicas, row.isr, down, live=cluster.live, unclean=True)
+    return NotElected(FAILED[kind], last.why if isinstance(last, NoLeader) else GIVEN_UP)
+
+
 def allow_unclean(draft: Draft, unclean: Unclean, topics: Collection[int] | None = None) -> None:
     """Unclean elections were allowed for ``topics`` (None: by default): what waits for a leader is tried again."""
     rows = draft.rows
@@ -111,11 +130,18 @@ class Imbalance(Struct, gc=False):
         return len(self.not_led) / self.preferred
 
 
-def imbalance(cluster: Cluster) -> dict[int, Imbalance]:
-    """By preferred broker, as Kafka counts it: partitions with a leadership, of topics that are not to be deleted."""
-    found: dict[int, Imbalance] = {}
+def imbalance(
+    cluster: Cluster, rows: range | None = None, found: dict[int, Imbalance] | None = None
+) -> dict[int, Imbalance]:
+    """By preferred broker, as Kafka counts it: partitions with a leadership, of topics that are not to be deleted.
+
+    ``rows`` are counted (None: all) and added to what was ``found`` before, so that a large model is counted in turns.
+    """
+    found = {} if found is None else found
     deletions, gone = cluster.deletions, PartitionState.NON_EXISTENT
-    for i, row in enumerate(cluster.rows):
+    table = cluster.rows
+    for i in range(len(table)) if rows is None else rows:
+        row = table[i]
         if row.state is gone or row.topic in deletions:
             continue
         first = row.assignment.replicas[0]
@@ -128,15 +154,17 @@ def imbalance(cluster: Cluster) -> dict[int, Imbalance]:
     return found
 
 
-def to_balance(cluster: Cluster, percentage_max: int, moves_max: int) -> list[int]:
+def to_balance(
+    cluster: Cluster, percentage_max: int, moves_max: int, counted: dict[int, Imbalance] | None = None
+) -> list[int]:
     """What the automatic balance moves now: at most ``moves_max`` partitions, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
-    they can lead at once; what is over the budget waits for the next look.
+    they can lead at once; what is over the budget waits for the next look. ``counted``: :func:`imbalance` as of now.
     """
     shares = [
         (share.ratio, broker, share.not_led)
-        for broker, share in imbalance(cluster).items()
+        for broker, share in (imbalance(cluster) if counted is None else counted).items()
         if broker in cluster.live and 100 * len(share.not_led) > percentage_max * share.preferred
     ]
     moves: list[int] = []

@@ -61,13 +61,15 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         for i in self.movable(entities, target):
             self.draft.move(i, target, why)
 
-    def elect(self, entities: Iterable[int], selector: Selector) -> list[int]:
+    def elect(self, entities: Iterable[int], selector: Selector, unclean: Unclean = never_unclean) -> list[int]:
         """New, Online, Offline -> Online with ``selector``; returns those that stay without a leader (S4-9).
 
-        The selector is asked once per distinct (replicas, ISR, failed log directories).
+        The selector is asked once per distinct (replicas, ISR, failed log directories). ``unclean`` is asked only of
+        topics where the selector finds nobody although a replica is live, which leads if that is allowed.
         """
         draft, failed_on = self.draft, self.draft.cluster.failed
         seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
+        last_resort = partial(selectors.offline, live=draft.live, unclean=True)
         failed: list[int] = []
         for i in self.movable(entities, ONLINE):
             row = draft.row(i)
@@ -75,6 +77,9 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
             found = seen.get(key)
             if found is None:
                 found = seen[key] = selector(*key)
+            if isinstance(found, NoLeader) and unclean is not never_unclean:
+                dirty = last_resort(*key)
+                found = dirty if isinstance(dirty, Election) and unclean(row.topic) else found
             if isinstance(found, NoLeader):
                 draft.refuse(i, "ONLINE", found.why)
                 failed.append(i)
@@ -89,17 +94,15 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         reassignment must come to its end before that.
         """
         new: list[int] = []
-        clean: list[int] = []
-        dirty: list[int] = []
+        offline: list[int] = []
         deletions, reassigning = self.draft.cluster.deletions, self.draft.cluster.reassigning
         for i in entities:
             row = self.draft.row(i)
             if row.state is not ONLINE and (row.topic not in deletions or i in reassigning):
-                (new if row.state is NEW else dirty if unclean(row.topic) else clean).append(i)
+                (new if row.state is NEW else offline).append(i)
         live = self.draft.live
         failed = self.elect(new, partial(selectors.initial, live=live))
-        failed += self.elect(clean, partial(selectors.offline, live=live))
-        return failed + self.elect(dirty, partial(selectors.offline, live=live, unclean=True))
+        return failed + self.elect(offline, partial(selectors.offline, live=live), unclean)
 
     def _recovering(self, found: Election) -> bool | None:
         """RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""

@@ -11,9 +11,11 @@ import gc
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers import auto_balance
 from controller.handlers.deletion import queue_markers
 from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
@@ -49,10 +51,12 @@ async def take_office(c: Controller) -> None:
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
-    report = await c.carry_out(failover, "failover")
+    report = await c.carry_out(partial(failover, unclean=c.unclean), "failover")
     c.channels.snapshot(None)
     c.queue.signal("resume_reassignments")
     c.queue.signal("topic_deletion")
+    c.queue.signal("preferred_election")
+    auto_balance.begin(c)
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
@@ -78,6 +82,7 @@ async def tidy(c: Controller) -> None:
 async def arm_parents(c: Controller, since: int) -> None:
     """Child watches of what the controller reacts to."""
     parents = [paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES]
+    parents += [paths.LOG_DIR_EVENTS, paths.CONFIG_CHANGES]
     await c.zk.watch(children=parents, since_zxid=since)
 
 

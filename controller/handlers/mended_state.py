@@ -24,7 +24,7 @@ async def mended_state(c: Controller, path: str) -> None:
     why = f"{path} can be understood again"
     if found is not None:
         c.observed([c.cluster.observe_leadership(row, found)])
-        await c.carry_out(failover, why)
+        await c.carry_out(partial(failover, unclean=c.unclean), why)
     elif _is_unread(c, row):
         await c.carry_out(partial(new_partitions, rows=[row]), why)
 

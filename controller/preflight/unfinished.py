@@ -27,8 +27,9 @@ async def reassignment_request(ctx: Context) -> Finding:
 
 
 async def preferred_request(ctx: Context) -> Finding:
-    """The znode by which old tools ask for preferred elections."""
-    return await _absent(ctx, "requested elections", paths.PREFERRED_ELECTION)
+    """The znode by which old tools ask for preferred elections: whoever takes the role carries it out."""
+    asked = await ctx.zk.exists(paths.PREFERRED_ELECTION) is not None
+    return ok("requested elections", "carried out after the take-over" if asked else "none")
 
 
 async def _absent(ctx: Context, name: str, path: str) -> Finding:
@@ -58,7 +59,7 @@ async def deletions(ctx: Context) -> Finding:
 
 
 async def log_directories(ctx: Context) -> Finding:
-    """Offline log directories, as brokers tell them and as they have noted them for the controller."""
+    """Offline log directories, as brokers tell them; a broker that does not tell is asked at the take-over anyway."""
     name = "log directories"
     offline = [
         f"{path} of broker {b}"
@@ -67,17 +68,15 @@ async def log_directories(ctx: Context) -> Finding:
         for path, error in answers.log_dirs.items()
         if error != ONLINE
     ]
-    listed = await ctx.zk.children(paths.LOG_DIR_EVENTS)
-    events = [f"{paths.LOG_DIR_EVENTS}/{event}" for event in sorted(listed[0])] if listed is not None else []
-    if offline or events:
-        return refuse(
+    if offline:
+        return warn(
             name,
-            f"offline: {named([*offline, *events])}",
-            "mend the directory and restart its broker; following such failures comes with a later release",
+            f"offline: {named(offline)}",
+            "mend the directory and restart its broker: until then its replicas there are offline",
         )
     unknown = [b for b, answers in ctx.answered().items() if isinstance(answers.log_dirs, BrokerCallFailed)]
     if unknown:
-        return refuse(
+        return warn(
             name,
             f"broker {named(unknown)} does not tell its log directories: {ctx.answered()[unknown[0]].log_dirs}",
             "allow User:ANONYMOUS Describe on the cluster",

@@ -8,10 +8,10 @@ from metadata_store import paths
 from metadata_store.acl import digest_acl
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.config import DEFAULT_ENTITY, Config, encode_config
 from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
 from metadata_store.codecs.features import FeatureRange, Features, encode_features
-from metadata_store.codecs.notifications import encode_partitions
+from metadata_store.codecs.notifications import encode_log_dir_event, encode_partitions
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
@@ -135,6 +135,42 @@ class LoadContract:
             found = await k.store.load_topic_configs(["a", "b", "c"])
             assert (found["a"], found["c"]) == (Config({"min.insync.replicas": "2"}), Config({}))
             assert isinstance(found["b"], Malformed)
+
+    async def test_the_configuration_that_brokers_share(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            assert await k.store.load_broker_default() == Config({})
+            path = paths.config("brokers", DEFAULT_ENTITY)
+            await k.zk.create(path, encode_config({"unclean.leader.election.enable": "true"}))
+            assert await k.store.load_broker_default() == Config({"unclean.leader.election.enable": "true"})
+            await k.zk.set(path, b"{", 0)
+            assert isinstance(await k.store.load_broker_default(), Malformed)
+
+    async def test_notes_of_failed_log_directories(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            for name, data in (("a", encode_log_dir_event(3)), ("b", b"{}")):
+                await k.zk.create(f"{paths.LOG_DIR_EVENTS}/{name}", data)
+            good, bad = await k.store.load_log_dir_events(["a", "b", "gone"])
+            assert good == 3
+            assert isinstance(bad, Malformed)
+
+    async def test_a_request_is_deleted_as_it_was_read_or_not_at_all(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            path, wanted = paths.PREFERRED_ELECTION, [TopicPartition("t", 0)]
+            assert await k.store.load_preferred_election() is None
+            await k.zk.create(path, encode_partitions(wanted))
+            found = await k.store.load_preferred_election()
+            assert isinstance(found, Found)
+            assert (found.value, found.stat.version) == (wanted, 0)
+            await k.zk.set(path, b"{", 0)
+            assert await k.store.delete_as_read(path, 0, k.fence) is Code.BAD_VERSION
+            changed = await k.store.load_preferred_election()
+            assert isinstance(changed, Found)
+            assert isinstance(changed.value, Malformed)
+            assert await k.store.delete_as_read(path, 1, k.fence) is None
+            assert await k.store.delete_as_read(path, 1, k.fence) is Code.NO_NODE
+            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.delete_as_read(path, 1, k.fence)
 
 
 class ClusterNodeContract:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.notifications import encode_partitions
+from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code
@@ -57,15 +58,19 @@ class Kafka:
         topic_id: bytes | None = b"",
         isr: tuple[int, ...] | None = None,
         epoch: int = 3,
+        led_by: int | None = None,
     ) -> None:
-        """A topic as a broker creates it; ``leaders``: it runs, led by its first replicas. ``topic_id`` None: none."""
+        """A topic as a broker creates it; ``leaders``: it runs, led by its first replicas or by ``led_by``.
+
+        ``topic_id`` None: none.
+        """
         chosen = id_of(name) if topic_id == b"" else topic_id
         await create_topic(self.operator, name, dict(enumerate(replicas)), chosen)
         if leaders:
             await self.operator.create(paths.partitions(name), None)
         for partition, found in enumerate(replicas) if leaders else ():
             await self.operator.create(paths.partition(name, partition), None)
-            data = encode_state(found[0], epoch, isr or found, 0)
+            data = encode_state(found[0] if led_by is None else led_by, epoch, isr or found, 0)
             await self.operator.create(paths.state(name, partition), data)
 
     async def expand(self, name: str, *replicas: tuple[int, ...]) -> None:
@@ -98,6 +103,28 @@ class Kafka:
         await self.operator.set(paths.state(name, partition), data, held.version)
         if notify:
             await self.notify(TopicPartition(name, partition))
+
+    async def configure(self, kind: str, name: str, /, **entries: str) -> None:
+        """Somebody changes a dynamic configuration, as Kafka's tools do: the entity first, then a note for all."""
+        path = paths.config(kind, name)
+        data = encode_config({key.replace("_", "."): value for key, value in entries.items()})
+        if await self.operator.exists(path) is None:
+            await self.operator.create(path, data)
+        else:
+            await self.operator.set(path, data, -1)
+        note = encode_config_change(f"{kind}/{name}")
+        await self.operator.create(paths.CONFIG_CHANGE_PREFIX, note, sequential=True)
+
+    async def ask_for_preferred(self, *partitions: tuple[str, int]) -> None:
+        """An old tool asks for preferred elections."""
+        data = encode_partitions(TopicPartition(*name) for name in partitions)
+        await self.operator.create(paths.PREFERRED_ELECTION, data)
+
+    async def log_directory_fails(self, broker_id: int) -> None:
+        """A broker notes that it lost a log directory."""
+        await self.operator.create(
+            f"{paths.LOG_DIR_EVENTS}/log_dir_event_", encode_log_dir_event(broker_id), sequential=True
+        )
 
     async def notify(self, *partitions: TopicPartition) -> None:
         """A leader tells the controller of it."""

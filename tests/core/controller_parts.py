@@ -68,6 +68,7 @@ class Wires:
 
     ``errors``: top-level error by broker. ``refused``: errors of partitions in answers to StopReplica, by broker.
     ``silent``: brokers that do not answer requests of ``silent_to``; :meth:`speak` lets them.
+    ``errors``: top-level error by broker; ``lost``: partitions whose log directory failed, by broker.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class Wires:
         self.silent: set[int] = set()
         self.silent_to = STOP_REPLICA
         self._spoken = asyncio.Event()
+        self.lost: dict[int, set[tuple[str, int]]] = {}
         self.gate: Callable[[], bool] = lambda: True
         self.sent_while_closed = 0
         self.open = 0
@@ -147,6 +149,8 @@ class Wire:
         await asyncio.sleep(0)
         if api == self._wires.silent_to:
             await self._wires.until_it_speaks(self._broker)
+        if api == LEADER_AND_ISR and (lost := self._wires.lost.get(self._broker)):
+            return correlation + b"\0" + error + storage_errors(read_request(frame)[1], lost)
         failed = partition_errors(self._wires.refused.get(self._broker, {})) if api == STOP_REPLICA else b""
         return correlation + b"\0" + error + (b"\0" if api == UPDATE_METADATA else (failed or b"\1") + b"\0")
 
@@ -160,3 +164,14 @@ def partition_errors(errors: Mapping[tuple[str, int], int]) -> bytes:
     """The array in an answer to StopReplica."""
     parts = [compact_string(name) + struct.pack(">ihx", number, error) for (name, number), error in errors.items()]
     return b"".join((varint(len(parts) + 1), *parts))
+
+
+def storage_errors(request: Any, lost: set[tuple[str, int]]) -> bytes:
+    """The rest of an answer to LeaderAndIsr (from v5 on) with error 56 for what is lost, if the request names it."""
+    topics = []
+    for topic in request.topic_states:
+        found = [p.partition_index for p in topic.partition_states if (topic.topic_name, p.partition_index) in lost]
+        if found:
+            entries = b"".join(number.to_bytes(4, "big") + (56).to_bytes(2, "big") + b"\0" for number in found)
+            topics.append(topic.topic_id.bytes + bytes([len(found) + 1]) + entries + b"\0")
+    return bytes([len(topics) + 1]) + b"".join(topics) + b"\0"

@@ -23,6 +23,7 @@ from brokers.wire.versions import Ibp
 from controller.calls import Calls
 from controller.counters import Counters
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
+from controller.election_call import ElectLeadersCall
 from controller.event_queue import Event
 from controller.lease import Lease
 from controller.office import Claim, Office
@@ -33,6 +34,8 @@ from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.memory import MemoryZooKeeper
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.decision import Change, ReplicaMove
+from state_machines.leader_election import ElectionType
+from state_machines.types import TopicPartition
 from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SESSION_S, Clock, Script, Wires
 from tests.core.role_kit import settings_for
@@ -255,6 +258,14 @@ class World(Kafka):
     async def delete_topics(self, *topics: str | bytes, timeout_ms: int = 30_000) -> DeleteTopicsReply:
         """An administrator asks for topics to be deleted."""
         return await Calls(self.reign.queue).delete_topics(DeleteTopicsCall(topics, timeout_ms))
+
+    async def elect(
+        self, kind: ElectionType, *partitions: tuple[str, int], everything: bool = False, timeout_s: float = 30.0
+    ) -> dict[tuple[str, int], int]:
+        """An administrator asks for elections; the error of each partition of the answer."""
+        names = None if everything else [TopicPartition(*name) for name in partitions]
+        reply = await Calls(self.reign.queue).elect_leaders(ElectLeadersCall(kind, names, timeout_s))
+        return {(one.topic, one.partition): one.error for one in reply.results}
 
     def broker_epoch(self, broker: int) -> int:
         """czxid of the registration."""

@@ -123,11 +123,11 @@ def failing(times: int) -> Any:
 
     left = times
 
-    def decide(draft: Any) -> None:
+    def decide(draft: Any, unclean: Any) -> None:
         nonlocal left
         left -= 1
         if left >= 0:
             raise ValueError("a bug")
-        failover(draft)
+        failover(draft, unclean)
 
     return mock.patch("controller.handlers.failover.failover", decide)

@@ -138,9 +138,11 @@ class Life(Kafka):
 
     async def calm(self) -> None:
         """Until the daemon is in office, and everything that happened so far is handled and told."""
-        await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
-        for _ in range(3):
+        turns = 0
+        while turns < 4:
+            await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
             await asyncio.sleep(0)
+            turns = turns + 1 if self.daemon.reign is not None else 0
         reign = self.reign
         while len(reign.queue) or reign.handling:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()

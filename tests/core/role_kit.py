@@ -67,6 +67,7 @@ class MiniBroker(FakeBroker):
         self.api_versions: dict[int, tuple[int, int]] = dict(ALL_VERSIONS)
         self.configs: dict[str, str | None] = dict(CONFIGS)
         self.dirs: dict[str, int] = {"/data": 0}
+        self.dirs_refused = ""
         self.cluster_id = CLUSTER_ID
         self.controller_id = -1
         self.live: frozenset[int] = frozenset()
@@ -176,6 +177,8 @@ class MiniBroker(FakeBroker):
         return {name: value for name, value in self.configs.items() if names is None or name in names}
 
     async def log_dirs(self) -> dict[str, int]:
+        if self.dirs_refused:
+            raise BrokerCallFailed(self.dirs_refused)
         return dict(self.dirs)
 
 

@@ -15,6 +15,7 @@ from metadata_store import paths
 from metadata_store.port import SetData, Write
 from state_machines.cluster import Cluster
 from state_machines.draft import Draft
+from state_machines.partition import Unclean
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
 from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
@@ -81,7 +82,7 @@ async def test_a_daemon_that_waits_keeps_nothing_of_its_last_model() -> None:
 async def test_a_daemon_that_waits_after_errors_keeps_nothing_of_its_last_model() -> None:
     models: list[weakref.ref[Cluster]] = []
 
-    def failing(draft: Draft) -> None:
+    def failing(draft: Draft, unclean: Unclean) -> None:
         models.append(weakref.ref(draft.cluster))
         raise ValueError("a bug")
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from controller.census import counted, imbalance
 from controller.explain import explain
 from controller.recent import RecentChanges
 from state_machines.broker_change import broker_death
@@ -14,7 +15,7 @@ from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import Change
 from state_machines.reassignment import reassign
 from state_machines.selectors import OFFLINE_IN_ISR
-from state_machines.types import NO_LEADER, Assignment, Leadership
+from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster
 
 
@@ -187,3 +188,27 @@ def test_a_reassignment_and_what_it_waits_for() -> None:
     assert "all but done: the removed replicas stop, then its topic znode is written" in said(cluster)
     cluster.observe_assignments("t", 2, {0: Assignment((2, 3))})
     assert "reassigned" not in said(cluster)
+
+
+@pytest.mark.seed("S4-81")
+def test_a_failed_log_directory_is_named_and_what_helps() -> None:
+    cluster = make_cluster(P((1, 2), leader=2, isr=(2,)))
+    cluster.observe_failed_dirs(1, [0])
+    text = said(cluster)
+    assert "1 is not: its log directory failed; it is offline until its broker is restarted" in text
+    assert "a preferred election would be refused: the preferred replica is not live" in text
+    alone = make_cluster(P((1,), leader=NO_LEADER))
+    alone.observe_failed_dirs(1, [0])
+    assert "if broker 1 is restarted with a sound log directory, broker 1 leads with the ISR 1" in said(alone)
+
+
+def test_an_imbalance_is_what_kafka_counts() -> None:
+    """Neither topics that are queued for deletion, nor partitions whose first replica is still being added."""
+    cluster = make_cluster(P((1, 2), 2), P((2, 1), 2), P((1, 2)))
+    rows = cluster.observe_topic(
+        TopicAssignment("moving", None, {0: Assignment((3, 1), adding=(3,), removing=())}, 0, 60)
+    )
+    cluster.load_leadership(rows, [P((3, 1), 1, (1,)).leadership()])
+    assert imbalance(cluster, counted(cluster.rows)) == 1
+    cluster.observe_deletions(["t"])
+    assert imbalance(cluster, counted(cluster.rows)) == 0

@@ -116,7 +116,7 @@ async def test_what_a_silent_broker_must_hear_is_bounded_by_the_partitions_there
                 await w.calm()
                 await w.in_sync()
 
-            left = await growth(bounce, 100, 400)
+            left = await growth(bounce, 300, 400)
             assert flat(left, 400), left
             waiting = w.metric("regent_broker_unacknowledged_partitions")
             assert waiting == {"1": 0, "2": 0, "3": 0, "4": 20}

@@ -149,10 +149,8 @@ async def offline_directory(c: Kafka) -> None:
     c.brokers[2].dirs["/data2"] = 56
 
 
-async def directory_event(c: Kafka) -> None:
-    await c.operator.create(
-        f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b'{"version":1,"broker":2,"event":1}', sequential=True
-    )
+async def secret_directories(c: Kafka) -> None:
+    c.brokers[2].dirs_refused = "CLUSTER_AUTHORIZATION_FAILED"
 
 
 async def foreign_epoch(c: Kafka) -> None:
@@ -223,9 +221,6 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
     (generated_ids_near, "controller.id", "near the ids"),
-    (requested_election, "requested elections", "/admin/preferred_replica_election"),
-    (offline_directory, "log directories", "/data2 of broker 2"),
-    (directory_event, "log directories", "/log_dir_event_notification/log_dir_event_0000000000"),
 ]
 
 
@@ -248,6 +243,13 @@ async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_pat
         running, requested = [await cluster.finding(f"{kind} reassignments") for kind in ("running", "requested")]
         assert (running.level, running.what) == (Level.OK, "moving-0: carried on")
         assert (requested.level, requested.what) == (Level.OK, "/admin/reassign_partitions exists: carried out")
+
+
+async def test_an_election_that_was_asked_for_waits_for_the_take_over(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await requested_election(cluster)
+        found = await cluster.finding("requested elections")
+        assert (found.level, found.what) == (Level.OK, "carried out after the take-over")
 
 
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
@@ -347,6 +349,8 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (phantom, "controller.id", "auto-0"),
     (broken_topic, "znodes", "/brokers/topics/broken"),
     (deletion_switched_off, "topic deletions", "controller.delete_topic_enable is false"),
+    (offline_directory, "log directories", "/data2 of broker 2"),
+    (secret_directories, "log directories", "broker 2 does not tell"),
 ]
 
 

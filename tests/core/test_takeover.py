@@ -107,7 +107,7 @@ async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Pat
     """A daemon that is restarted with --takeover must not be stopped by what the preflight would say now."""
     async with kafka(tmp_path) as cluster:
         await cluster.take_over()
-        await cluster.operator.create(paths.PREFERRED_ELECTION, b"{}")
+        await cluster.operator.create(paths.MIGRATION, b"{")
         before = cluster.snapshot()
         again = await cluster.take_over()
         assert (again.report, again.file, cluster.snapshot()) == (None, None, before)

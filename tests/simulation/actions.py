@@ -7,12 +7,15 @@ from collections.abc import Callable
 from tests.simulation.actions_brokers import BrokerActions
 from tests.simulation.actions_cluster import ClusterActions
 from tests.simulation.actions_daemons import DaemonActions
+from tests.simulation.actions_elections import ElectionActions
 from tests.simulation.actions_ensemble import EnsembleActions
 from tests.simulation.actions_reassignment import ReassignmentActions
 from tests.simulation.actions_topics import TopicActions
 
 
-class Actions(ClusterActions, TopicActions, ReassignmentActions, BrokerActions, DaemonActions, EnsembleActions):
+class Actions(
+    ClusterActions, TopicActions, ReassignmentActions, ElectionActions, BrokerActions, DaemonActions, EnsembleActions
+):
     """Carries out the actions of a script. Durations end by themselves; :mod:`quiescence` ends them all."""
 
     def perform(self, verb: str, *words: object) -> None:

@@ -45,6 +45,8 @@ def settings_of(number: int, *, ibp: str, hold: bool) -> Settings:
                 "loop_stall_ms_max": 2_000,
                 "drain_timeout_ms": 2_000,
                 "handback_timeout_ms": 8_000,
+                "leader_imbalance_check_interval_seconds": 20,
+                "leader_rebalance_moves_per_minute": 10,
             },
             "listener": {"host": f"daemon-{number}", "port": PORT, "advertised_host": f"daemon-{number}"},
             "brokers": {

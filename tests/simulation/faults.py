@@ -58,11 +58,15 @@ SIZE_PARTLY: Final = "size: some multis applied, some unknown"
 SIZE_RENEWED: Final = "size: term ended for its vanished topics"
 SIZE_TURNS: Final = "size: snapshot in several turns"
 
+ELECTION_BY_ZNODE: Final = "election: asked for by znode"
+ELECTION_BY_REQUEST: Final = "election: asked for by request"
+ELECTION_UNCLEAN: Final = "election: unclean"
+
 INTERIM: Final = "controller: interim term of a broker"
 
 REQUIRED: Final = tuple(
     value
     for name, value in sorted(globals().items())
-    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "SIZE_"))
+    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "SIZE_", "ELECTION_"))
 )
 """Each of these must come in at least one seed of a hundred."""

@@ -27,6 +27,7 @@ FAMILIES: Final[dict[str, dict[str, float]]] = {
         "producer-ids": 1.5,
     },
     "moves": {"reassign": 3.0, "reassign-by-znode": 1.0},
+    "elections": {"ask-preferred": 1.5, "elect": 1.5, "allow-unclean": 0.7},
     "stops": {"crash-broker": 2.0, "bounce-broker": 2.0, "stop-broker": 2.5, "flap-broker": 1.0, "move-broker": 0.7},
     "slow": {"freeze-broker": 1.0, "lag-broker": 3.0, "slow-broker": 1.5},
     "wire": {
@@ -77,6 +78,9 @@ NO_FAULTS: Final = frozenset(
         "producer-ids",
         "reassign",
         "reassign-by-znode",
+        "ask-preferred",
+        "elect",
+        "allow-unclean",
         "lag-broker",
         "give-role",
         "stop-broker",
@@ -89,6 +93,7 @@ OUSTED: Final = 0.5
 """Share of seeds in which the role is taken from a daemon in the midst of its writes."""
 PURGED: Final = 0.15
 """Share of seeds in which most topics are removed at one time."""
+_KINDS: Final = ("preferred", "preferred", "unclean")
 SWIZZLED: Final = ("crash-broker", "bounce-broker", "cut-broker", "freeze-broker", "stop-broker", "refuse-broker")
 
 
@@ -195,6 +200,9 @@ class Generator:
             "recreate-topic": self._recreated,
             "reassign": self._reassigned,
             "reassign-by-znode": lambda: tuple(self._target() for _ in range(self.r.randint(1, 4))),
+            "ask-preferred": lambda: (self.r.choice(self.topics),),
+            "allow-unclean": lambda: (self.r.choice(self.topics),),
+            "elect": lambda: (self.r.choice(_KINDS), self.r.choice((*self.topics, "all"))),
             "step-clock": lambda: (self.r.choice((-3_600.0, 86_400.0)),),
             "give-role": lambda: ("brokers",),
             "hand-back": lambda: (self.r.uniform(1.0, 15.0),),

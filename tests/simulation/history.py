@@ -45,6 +45,7 @@ class History:
     belongs to the former incarnation of the topic, by a controller that had yet to hear of the next one.
     ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
+    ``unclean``: topics of which an unclean election was asked for, or was allowed, at some time.
     """
 
     def __init__(self) -> None:
@@ -59,6 +60,7 @@ class History:
         self.incarnations: dict[int, TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
+        self.unclean: set[str] = set()
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0

@@ -10,7 +10,7 @@ not from the daemon's own lease.
 | I1 | one controller writes under an epoch; the epoch grows; a write under an old epoch fails |
 | I2 | one leader is told per partition and leader epoch; leader epochs never go down |
 | I3 | the leader is in the ISR or there is none; the ISR is assigned, and never empty |
-| I4 | a new leader was in the last committed ISR |
+| I4 | a new leader was in the last committed ISR, unless an unclean election was allowed or asked for |
 | I5 | at quiescence partitions are led, and brokers know what ZooKeeper holds (:mod:`tests.simulation.quiescence`) |
 | I6 | only transitions of the tables; Online exactly while the leader is registered |
 | I7 | nobody's change of an ISR is overwritten |

@@ -163,16 +163,20 @@ class WriteInvariants(Checking):
         """What may follow a leadership.
 
         I2: the leader epoch never goes down, and is another one for another leader.
-        I4: a new leader was in the last committed ISR (no topic here allows unclean elections).
+        I4: a new leader was in the last committed ISR, or an unclean election was asked for or allowed there: then it
+        leads alone.
         I7: nobody overwrites an ISR that another wrote: a controller only takes members out, at a new leader epoch,
         or writes what the leader asked for; a broker writes what it leads.
         """
         who = session.client.name
         if new.leader_epoch < old.leader_epoch or (new.leader_epoch == old.leader_epoch and new.leader != old.leader):
             self._fail("I2", f"{who} writes {key} {new} after {old}")
-        if new.leader not in (NO_LEADER, old.leader, *old.isr):
-            self._fail("I4", f"{who} makes {new.leader} leader of {key}, whose ISR was {old.isr}")
-        if new.leader_epoch > old.leader_epoch:
+        unclean = new.leader not in (NO_LEADER, old.leader, *old.isr)
+        if unclean:
+            self.world.happened(faults.ELECTION_UNCLEAN)
+            if key[0] not in self.history.unclean or new.isr != (new.leader,):
+                self._fail("I4", f"{who} makes {new.leader} leader of {key}, whose ISR was {old.isr}")
+        elif new.leader_epoch > old.leader_epoch:
             if not set(new.isr) <= set(old.isr):
                 self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}")
         elif (key, old.leader_epoch, old.version, new.isr) not in self._asked:

@@ -90,18 +90,30 @@ async def _none_left(daemon: RegentProcess) -> bool:
 
 
 @pytest.mark.seed("S4-86")
-async def test_an_offline_log_directory_refuses_a_take_over() -> None:
+async def test_an_offline_log_directory_is_told_and_goes_on_after_a_take_over() -> None:
     async with world(2, partitions=8, replication=2) as w, Load(w.cluster.bootstrap, {"orders": 8}, rate_per_s=50):
         daemon = w.daemon()
         broken = w.cluster.brokers[2].folder / "data-2"
         shutil.rmtree(broken)
         broken.write_text("a file where the directory was")
-        await eventually(lambda: _offline(daemon), 60.0)
-        await stands_in_the_way(w, daemon, {"log directories": "of broker 2"})
+        await eventually(lambda: _warned(daemon), 60.0)
+        assert await refusals(daemon) == {}
+        await daemon.boot("standby")
+        code, out, err = await regent(daemon, "takeover", "--yes", "--wait")
+        assert code == Exit.DONE, (out, err)
+        await eventually(lambda: _offline_there(daemon), 30.0)
 
 
-async def _offline(daemon: RegentProcess) -> bool:
-    return "log directories" in await refusals(daemon)
+async def _warned(daemon: RegentProcess) -> bool:
+    _, out, _ = await regent(daemon, "preflight", "-o", "json")
+    return any(c["name"] == "log directories" and c["result"] == "warning" for c in json.loads(out)["items"])
+
+
+async def _offline_there(daemon: RegentProcess) -> bool:
+    """Broker 2 lives, leads nothing that it lost, and everybody is told so."""
+    _, out, _ = await regent(daemon, "list", "partitions", "--under-replicated", "-o", "json")
+    found = json.loads(out)["items"]
+    return bool(found) and all((p["leader"], p["isr"], p["offlineReplicas"]) == (1, [1], [2]) for p in found)
 
 
 @pytest.mark.seed("S4-86")

@@ -1,0 +1,53 @@
+"""The automatic balance's settings and budget (S4-83; ``auto.leader.rebalance.enable``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from configs.sections import ControllerSettings
+
+FIRST_LOOK_S: Final = 5.0
+"""From taking office to the first look, as in Kafka."""
+BUDGET_S: Final = 60.0
+"""The time that the budget is for."""
+LOOK_S_MIN: Final = 1.0
+"""Two looks are so far apart at least, whatever clocks round to."""
+
+
+class Balance:
+    """How often a term looks, at which ratio it moves leaders, and how many it has moved in the last minute."""
+
+    def __init__(self, interval_s: float, percentage_max: int, moves_per_minute: int) -> None:
+        self.interval_s = interval_s
+        self.percentage_max = percentage_max
+        self._moves_per_minute = moves_per_minute
+        self._spent: deque[tuple[float, int]] = deque()
+
+    @classmethod
+    def of(cls, settings: ControllerSettings) -> Balance | None:
+        """As the settings say; None where it is switched off."""
+        if not settings.auto_leader_rebalance_enable:
+            return None
+        return cls(
+            settings.leader_imbalance_check_interval_seconds,
+            settings.leader_imbalance_per_broker_percentage,
+            settings.leader_rebalance_moves_per_minute,
+        )
+
+    def budget(self, now_s: float) -> int:
+        """Moves that may be made now."""
+        while self._spent and self._spent[0][0] + BUDGET_S <= now_s:
+            self._spent.popleft()
+        return self._moves_per_minute - sum(moves for _, moves in self._spent)
+
+    def spend(self, now_s: float, moves: int) -> None:
+        """Moves were made."""
+        if moves:
+            self._spent.append((now_s, moves))
+
+    def next_look_s(self, now_s: float, *, left: bool) -> float:
+        """Seconds until the next look: sooner where something is ``left``, as soon as the budget allows more."""
+        if not left or not self._spent:
+            return self.interval_s
+        return min(self.interval_s, max(LOOK_S_MIN, self._spent[0][0] + BUDGET_S - now_s))

@@ -1,0 +1,65 @@
+"""Which handler an event of the queue has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.event_queue import Event, settled
+from controller.handlers import reassignment
+from controller.handlers.alter_partition import alter_partition
+from controller.handlers.auto_balance import auto_balance
+from controller.handlers.broker_change import broker_change
+from controller.handlers.config_change import config_change
+from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.delete_topics import delete_topics_call
+from controller.handlers.deletion import deletion_progress, topic_deletion
+from controller.handlers.elections import elect_leaders, preferred_election
+from controller.handlers.isr_notification import isr_notification
+from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
+from controller.handlers.mended_state import mended_state
+from controller.handlers.producer_ids import allocate_producer_ids
+from controller.handlers.topic_change import partition_modifications, topic_change
+
+
+def pending(event: Event) -> PendingCall:
+    """The call that an event carries."""
+    assert isinstance(event.detail, PendingCall)
+    return event.detail
+
+
+def failed(event: Event) -> Failed:
+    """What a broker's answer said of its log directories."""
+    assert isinstance(event.detail, Failed)
+    return event.detail
+
+
+HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = {
+    "broker_change": lambda c, _: broker_change(c),
+    "topic_change": lambda c, _: topic_change(c),
+    "partition_modifications": lambda c, e: partition_modifications(c, str(e.detail)),
+    "topic_deletion": lambda c, _: topic_deletion(c),
+    "deletion_progress": lambda c, _: deletion_progress(c),
+    "isr_notification": lambda c, _: isr_notification(c),
+    "mended_state": lambda c, e: mended_state(c, str(e.detail)),
+    "alter_partition": lambda c, e: alter_partition(c, pending(e)),
+    "controlled_shutdown": lambda c, e: controlled_shutdown_call(c, pending(e)),
+    "allocate_producer_ids": lambda c, e: allocate_producer_ids(c, pending(e)),
+    "reassign_partitions": lambda c, _: reassignment.reassign_partitions(c),
+    "resume_reassignments": lambda c, _: reassignment.resume_reassignments(c),
+    "advance_reassignments": lambda c, _: reassignment.advance_reassignments(c),
+    "finish_reassignments": lambda c, _: reassignment.finish_reassignments(c),
+    "reassigned_states": lambda c, _: reassignment.reassigned_states(c),
+    "alter_reassignments": lambda c, e: reassignment.alter_reassignments(c, pending(e)),
+    "list_reassignments": lambda c, e: reassignment.list_reassignments(c, pending(e)),
+    "delete_topics": lambda c, e: delete_topics_call(c, pending(e)),
+    "log_dir_event": lambda c, _: log_dir_event(c),
+    "replicas_failed": lambda c, e: replicas_failed(c, failed(e)),
+    "preferred_election": lambda c, _: preferred_election(c),
+    "elect_leaders": lambda c, e: elect_leaders(c, pending(e)),
+    "auto_balance": lambda c, _: auto_balance(c),
+    "config_change": lambda c, _: config_change(c),
+    "settled": lambda _, e: settled(e),
+}

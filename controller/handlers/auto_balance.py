@@ -1,0 +1,44 @@
+"""The automatic balance (S4-83; Kafka ``checkAndTriggerAutoLeaderRebalance``): leadership goes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from controller.balance import FIRST_LOOK_S
+from controller.controller import Controller
+from state_machines.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
+
+TURN_ROWS: Final = 20_000
+"""Partitions that are counted between two turns of the loop: some 10 ms."""
+
+
+def begin(c: Controller) -> None:
+    """A term begins: its first look is soon."""
+    if c.balance is not None:
+        c.spawn(_look_later(c, FIRST_LOOK_S))
+
+
+async def _look_later(c: Controller, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    c.queue.signal("auto_balance")
+
+
+async def auto_balance(c: Controller) -> None:
+    """One look: moves what the budget allows, of the worst brokers first; the next look follows."""
+    balance = c.balance
+    if balance is None:
+        return
+    clock = asyncio.get_running_loop().time
+    counted: dict[int, Imbalance] = {}
+    for at in range(0, len(c.cluster.rows), TURN_ROWS):
+        imbalance(c.cluster, range(at, min(at + TURN_ROWS, len(c.cluster.rows))), counted)
+        await asyncio.sleep(0)
+    budget = balance.budget(clock())
+    found = to_balance(c.cluster, balance.percentage_max, budget + 1, counted)
+    moves = found[:budget]
+    if moves:
+        await c.carry_out(partial(elect, rows=moves, kind=ElectionType.PREFERRED), "automatic balance of leaders")
+        balance.spend(clock(), len(moves))
+    c.spawn(_look_later(c, balance.next_look_s(clock(), left=len(found) > budget)))

@@ -1,0 +1,21 @@
+"""A configuration changed (S4-82): what waits for a leader may be elected uncleanly from now on.
+
+Which one changed does not matter: the decision asks ZooKeeper what holds now, and only where somebody waits. So
+nothing is lost that changed while nobody looked, and no notification needs to be read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from controller.controller import Controller
+from metadata_store import paths
+from state_machines.leader_election import allow_unclean
+
+
+async def config_change(c: Controller) -> None:
+    """Armed first, as of a read, so that what changes later is another event."""
+    await c.zk.exists(paths.CONFIG_CHANGES)
+    await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
+    if c.cluster.leaderless:
+        await c.carry_out(partial(allow_unclean, unclean=c.unclean), "a configuration changed")

@@ -1,0 +1,161 @@
+"""Elections that are asked for: by ElectLeaders, and by ``/admin/preferred_replica_election`` (S4-70, S4-71, S4-82).
+
+The znode is the request: it is read when the event is handled and at failover, and deleted as it was read once the
+elections are committed, so whoever takes over finds it again or finds it done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from brokers.wire.errors import Error
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.election_call import Elected, ElectLeadersCall, ElectLeadersReply
+from metadata_store import paths
+from metadata_store.errors import Code
+from metadata_store.kafka_store import Malformed
+from state_machines.leader_election import UNKNOWN, ElectionError, ElectionType, NotElected, elect, judge, outcome
+from state_machines.types import TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+ROWS_MAX: Final = 50_000
+"""Partitions of one decision: some 150 ms."""
+TURN_ROWS: Final = 20_000
+"""Partitions that are looked at between two turns of the loop."""
+TOLD_S_MAX: Final = 60.0
+"""How long an answer waits for the new leaders at the most, however long the caller would."""
+NOT_TOLD: Final = "it is elected, and not every new leader has answered in time"
+
+Asked = Mapping[TopicPartition, int | None]
+"""Rows of what is asked for; None for what does not exist."""
+Became = Mapping[int, NotElected | None]
+"""What came of rows; None where the leader is new."""
+
+
+async def elect_leaders(c: Controller, pending: PendingCall) -> None:
+    """Elects, and answers once the new leaders know, beside the queue."""
+    call: ElectLeadersCall = pending.call
+    try:
+        asked = await _rows(c, call.partitions)
+        became = await _elect(c, asked, call.kind, f"{call.kind.name.lower()} election by request")
+        results = await _results(asked, became, everything=call.partitions is None)
+    except BaseException:
+        pending.refuse()
+        raise
+    c.spawn(_answer_when_told(c, pending, [i for i, found in became.items() if found is None], results))
+
+
+async def _rows(c: Controller, partitions: Iterable[TopicPartition] | None) -> Asked:
+    if partitions is not None:
+        return {TopicPartition(*name): c.cluster.find(*name) for name in partitions}
+    found: dict[TopicPartition, int | None] = {}
+    for index in c.cluster.topic_index.values():
+        found.update((c.cluster.name(i), i) for i in c.cluster.topics[index].rows)
+        await asyncio.sleep(0)
+    return found
+
+
+async def _elect(c: Controller, asked: Asked, kind: ElectionType, why: str) -> Became:
+    """Holds the elections that are needed."""
+    became: dict[int, NotElected | None] = {}
+    rows = [i for i in asked.values() if i is not None]
+    for at in range(0, len(rows), TURN_ROWS):
+        became.update((i, judge(c.cluster, i, kind)) for i in rows[at : at + TURN_ROWS])
+        await asyncio.sleep(0)
+    wanted = [i for i in rows if became[i] is None]
+    for at in range(0, len(wanted), ROWS_MAX):
+        some = wanted[at : at + ROWS_MAX]
+        await c.carry_out(partial(elect, rows=some, kind=kind), f"{why} of {len(some)} partitions")
+    for at in range(0, len(wanted), TURN_ROWS):
+        became.update((i, outcome(c.cluster, i, kind)) for i in wanted[at : at + TURN_ROWS])
+        await asyncio.sleep(0)
+    return became
+
+
+async def _results(asked: Asked, became: Became, *, everything: bool) -> list[Elected]:
+    """Of ``everything`` those that needed no election are left out."""
+    results: list[Elected] = []
+    for at, (name, i) in enumerate(asked.items()):
+        if i is None:
+            results.append(Elected(*name, Error.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN))
+        elif (found := became[i]) is None:
+            results.append(Elected(*name))
+        elif not everything or found.error is not ElectionError.ELECTION_NOT_NEEDED:
+            results.append(Elected(*name, int(found.error), found.why))
+        if at % TURN_ROWS == TURN_ROWS - 1:
+            await asyncio.sleep(0)
+    return results
+
+
+async def _answer_when_told(
+    c: Controller, pending: PendingCall, rows: Sequence[int], results: Sequence[Elected]
+) -> None:
+    """A caller that is answered may look the new leaders up at once."""
+    call: ElectLeadersCall = pending.call
+    try:
+        if not await c.channels.leaders_told(rows, min(call.timeout_s, TOLD_S_MAX)):
+            results = [
+                one if one.error else Elected(one.topic, one.partition, Error.REQUEST_TIMED_OUT, NOT_TOLD)
+                for one in results
+            ]
+        pending.answer(ElectLeadersReply(results))
+    finally:
+        pending.refuse()
+
+
+# -- by znode
+
+
+async def preferred_election(c: Controller) -> None:
+    """Carries out what the znode asks for and deletes it; without one, waits for the next.
+
+    One that cannot be understood asks for nothing and is deleted, as by Kafka's controller: it would keep out the
+    next one. Only what was read is deleted: a request that was replaced meanwhile is read again.
+    """
+    path = paths.PREFERRED_ELECTION
+    since = c.zk.last_zxid
+    found = await c.store.load_preferred_election()
+    c.term.check()
+    if found is None:
+        await c.zk.watch(exists=[path], since_zxid=since)
+    elif isinstance(found, Malformed):
+        c.malformed(found)
+        await c.zk.watch(data=[path], since_zxid=since)
+    elif isinstance(found.value, Malformed):
+        log.error("%s is deleted, because it cannot be understood: %s", path, found.value.why)
+        await _done(c, found.stat.version)
+    else:
+        await _by_znode(c, found.value)
+        await _done(c, found.stat.version)
+
+
+async def _by_znode(c: Controller, partitions: Sequence[TopicPartition]) -> None:
+    asked = await _rows(c, partitions)
+    became = await _elect(c, asked, ElectionType.PREFERRED, "preferred election by znode")
+    passed = Counter(found.why for found in became.values() if found is not None)
+    passed.update({UNKNOWN: len(asked) - len(became)})
+    log.info(
+        "%s: %d partitions are led by their preferred replicas now%s",
+        paths.PREFERRED_ELECTION,
+        sum(found is None for found in became.values()),
+        "".join(f"; {count} not: {why}" for why, count in passed.items() if count),
+    )
+
+
+async def _done(c: Controller, version: int) -> None:
+    path, since = paths.PREFERRED_ELECTION, c.zk.last_zxid
+    code = await c.store.delete_as_read(path, version, c.fence)
+    if code in (Code.NO_NODE, Code.BAD_VERSION):
+        await c.zk.sync(path)
+    elif code is not None:
+        log.error("%s was carried out and cannot be deleted (%s): until it is, nobody can ask anew", path, code.name)
+        await c.zk.watch(data=[path], since_zxid=since)
+        return
+    c.queue.signal("preferred_election")

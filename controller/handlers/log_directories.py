@@ -1,0 +1,85 @@
+"""Failed log directories (S4-29, S4-81): a broker notes that one failed, and tells by error 56 which replicas it had.
+
+Asked by LeaderAndIsr for what it hosts, a broker ignores leader epochs that it knows and answers KAFKA_STORAGE_ERROR
+for replicas that it lost. A term's first snapshot asks every broker, so notes from before it need no reading.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from controller.controller import Controller
+from controller.handlers.isr_notification import discard
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.log_directories import log_directories_failed
+
+log = logging.getLogger("regent.controller")
+
+ANSWERS_MAX: Final = 100
+"""Answers of brokers that one decision follows."""
+
+
+class Failed(NamedTuple):
+    """A broker's incarnation, and rows whose replicas there are on a failed log directory."""
+
+    broker: int
+    epoch: int
+    rows: tuple[int, ...]
+
+
+async def log_dir_event(c: Controller) -> None:
+    """Brokers that noted a failure are asked for all that they host; then the notes are deleted."""
+    since = c.zk.last_zxid
+    listed = await c.zk.children(paths.LOG_DIR_EVENTS)
+    await c.zk.watch(children=[paths.LOG_DIR_EVENTS], since_zxid=since)
+    names = sorted(listed[0]) if listed is not None else []
+    if not names:
+        return
+    brokers: set[int] = set()
+    for found in await c.store.load_log_dir_events(names):
+        if isinstance(found, Malformed):
+            c.malformed(found)
+        else:
+            brokers.add(found)
+    c.term.check()
+    _ask(c, sorted(brokers & c.cluster.brokers.keys()))
+    await discard(c, [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names])
+
+
+def _ask(c: Controller, brokers: Iterable[int]) -> None:
+    """LeaderAndIsr for every replica that was not told to stop."""
+    for broker in brokers:
+        rows = [i for i in c.cluster.hosted(broker) if not c.cluster.stopped(i, broker)]
+        log.warning("broker %d lost a log directory: it is asked which of its %d replicas", broker, len(rows))
+        c.channels.leader_and_isr_to(broker, rows)
+
+
+async def replicas_failed(c: Controller, first: Failed) -> None:
+    """What failed replicas led is elected elsewhere; they leave their ISRs until their broker starts anew."""
+    failed: dict[int, list[int]] = {}
+    for broker, epoch, rows in [first, *_following(c)]:
+        known = c.cluster.brokers.get(broker)
+        if known is not None and known.epoch == epoch:
+            failed.setdefault(broker, []).extend(c.cluster.observe_failed_dirs(broker, rows))
+    failed = {broker: rows for broker, rows in failed.items() if rows}
+    if not failed:
+        return
+    for broker, found in failed.items():
+        log.warning(
+            "broker %d lost %d replicas with a log directory, the first is %s: they are offline until it is restarted",
+            broker,
+            len(found),
+            c.cluster.name(found[0]),
+        )
+    decide = partial(log_directories_failed, failed=failed, unclean=c.unclean)
+    await c.carry_out(decide, f"log directories failed on brokers {sorted(failed)}")
+
+
+def _following(c: Controller) -> list[Failed]:
+    """What further answers said that wait right behind one."""
+    found = [event.detail for event in c.queue.adjacent("replicas_failed", ANSWERS_MAX - 1)]
+    return [failed for failed in found if isinstance(failed, Failed)]

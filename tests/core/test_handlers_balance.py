@@ -1,0 +1,152 @@
+"""The automatic balance in virtual time: first look, interval, ratio, budget (S4-83)."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from controller.balance import Balance
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+
+
+async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
+    """Broker 1 is preferred by all of t and u, and leads u only."""
+    await w.topic("t", *[(1, 2, 3)] * not_led, leaders=True, led_by=2)
+    if led:
+        await w.topic("u", *[(1, 2, 3)] * led, leaders=True)
+    await w.take_office()
+    await w.told()
+
+
+def moved(w: World) -> int:
+    return sum(topic == "t" and leader == 1 for (topic, _), (leader, _) in w.led().items())
+
+
+async def after(w: World, seconds: float) -> int:
+    """How many have moved then."""
+    await asyncio.sleep(seconds)
+    await w.told()
+    return moved(w)
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_it_looks_soon_after_a_failover_and_then_every_interval() -> None:
+    """testAutoPreferredReplicaLeaderElection; what is out of balance later waits for the next look."""
+    async with world() as w:
+        await unbalanced(w, 4)
+        assert await after(w, 4.0) == 0
+        assert await after(w, 2.0) == 4
+        await w.bounce(1)
+        await w.told()
+        for partition in range(4):
+            await w.alter_partition(2, w.proposal("t", partition, (2, 3, 1)))
+        assert await after(w, 290.0) == 0
+        assert await after(w, 10.0) == 4
+        w.agreed()
+
+
+@pytest.mark.seed("S4-83")
+@pytest.mark.parametrize(("led", "expected"), [(9, 0), (8, 1)])
+@in_virtual_time
+async def test_only_above_the_ratio(led: int, expected: int) -> None:
+    async with world() as w:
+        await unbalanced(w, 1, led)
+        assert await after(w, 6.0) == expected
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_the_ratio_and_the_interval_are_settings() -> None:
+    async with world(leader_imbalance_per_broker_percentage=50, leader_imbalance_check_interval_seconds=20) as w:
+        await unbalanced(w, 1, 1)
+        assert await after(w, 6.0) == 0
+        await w.topic("v", (1, 2), leaders=True, led_by=2)
+        await w.told()
+        assert await after(w, 10.0) == 0
+        assert await after(w, 10.0) == 1
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_no_more_leaders_move_in_a_minute_than_allowed() -> None:
+    async with world(leader_rebalance_moves_per_minute=3) as w:
+        await unbalanced(w, 8)
+        assert await after(w, 6.0) == 3
+        assert await after(w, 58.0) == 3
+        assert await after(w, 2.0) == 6
+        assert await after(w, 61.0) == 8
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_a_short_interval_does_not_widen_the_budget() -> None:
+    async with world(leader_rebalance_moves_per_minute=3, leader_imbalance_check_interval_seconds=1) as w:
+        await unbalanced(w, 8)
+        assert await after(w, 60.0) == 3
+        assert await after(w, 10.0) == 6
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_it_can_be_switched_off() -> None:
+    async with world(auto_leader_rebalance_enable=False) as w:
+        await unbalanced(w, 4)
+        assert await after(w, 1_000.0) == 0
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_where_nothing_is_to_be_done_nothing_is_written() -> None:
+    """A preferred replica that is behind is not asked for (KAFKA-9866)."""
+    async with world() as w:
+        await w.topic("t", (1, 2), leaders=True, led_by=2, isr=(2,))
+        await w.take_office()
+        await w.told()
+        zxid = w.server.tree.zxid
+        await after(w, 1_000.0)
+        assert w.server.tree.zxid == zxid
+        assert w.counters.events["auto_balance"].count == 4
+
+
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_a_look_waits_for_the_connection_and_ends_with_the_term() -> None:
+    async with world() as w:
+        await unbalanced(w, 4)
+        w.server.suspend(w.active.zk.session_id)
+        await asyncio.sleep(10.0)
+        assert moved(w) == 0
+        w.server.resume(w.active.zk.session_id)
+        await w.told()
+        assert moved(w) == 4
+        await w.seize()
+        await w.active.ended()
+        await asyncio.sleep(1_000.0)
+        assert w.counters.events["auto_balance"].count == 1
+
+
+@in_virtual_time
+async def test_a_large_model_is_counted_in_turns() -> None:
+    async with world() as w:
+        with mock.patch("controller.handlers.auto_balance.TURN_ROWS", 3):
+            await unbalanced(w, 10)
+            assert await after(w, 6.0) == 10
+
+
+def test_the_budget_is_that_of_the_last_minute() -> None:
+    balance = Balance(300.0, 10, 10)
+    assert balance.budget(1_000.0) == 10
+    balance.spend(1_000.0, 4)
+    balance.spend(1_010.0, 0)
+    balance.spend(1_030.0, 6)
+    assert [balance.budget(now_s) for now_s in (1_030.0, 1_059.9, 1_060.0, 1_089.9, 1_090.0)] == [0, 0, 4, 4, 10]
+    balance.spend(2_000.0, 10)
+    assert balance.next_look_s(2_015.0, left=True) == 45.0
+    assert balance.next_look_s(2_015.0, left=False) == 300.0
+    assert Balance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
+    balance.spend(3_000.0, 10)
+    assert balance.next_look_s(3_000.0 + 59.999_999, left=True) == 1.0, "never a look after the other without a pause"

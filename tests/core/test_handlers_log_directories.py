@@ -1,0 +1,230 @@
+"""Failed log directories: the note of a broker, its answers with error 56, replicas offline and back (S4-29, S4-81)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from controller.handlers.log_directories import Failed
+from metadata_store import paths
+from state_machines.types import ReplicaState
+from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+
+
+async def running(w: World) -> None:
+    """t-0 and t-2 are led by 1, t-1 by 2; u has one replica, on 1."""
+    await w.topic("t", (1, 2, 3), (2, 1, 3), (1, 3, 2), leaders=True)
+    await w.topic("u", (1,), leaders=True)
+    await w.take_office()
+    await w.told()
+    w.wires.frames.clear()
+    w.active.script.writes.clear()
+
+
+async def fail(w: World, broker: int, *lost: tuple[str, int]) -> None:
+    """A log directory with these replicas fails, and the broker says so."""
+    w.wires.lost[broker] = set(lost)
+    await w.log_directory_fails(broker)
+    await w.told()
+    await w.told()
+
+
+def notes(w: World) -> object:
+    return w.server.tree._nodes[paths.LOG_DIR_EVENTS].children
+
+
+def offline(w: World, broker: int) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Offline replicas as a broker was last told them."""
+    return {
+        (topic.topic_name, p.partition_index): tuple(p.offline_replicas)
+        for entity in w.wires.heard(broker, UPDATE_METADATA)
+        for topic in entity.topic_states
+        for p in topic.partition_states
+    }
+
+
+@pytest.mark.seed("S4-29", "S4-81")
+@in_virtual_time
+async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it() -> None:
+    async with world() as w:
+        await running(w)
+        await fail(w, 1, ("t", 0), ("t", 1), ("u", 0))
+        assert w.led() == {
+            ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
+        }  # fmt: skip
+        assert notes(w) == {}
+        assert offline(w, 3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
+        assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
+        row = w.reign.cluster.find("t", 0)
+        assert row is not None
+        assert w.reign.cluster.replica_state(row, 1) is ReplicaState.OFFLINE
+        w.agreed()
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_the_broker_is_asked_for_all_that_it_hosts_and_nobody_else_is() -> None:
+    async with world() as w:
+        await w.topic("elsewhere", (2, 3), leaders=True)
+        await running(w)
+        await fail(w, 1)
+        assert w.wires.last_word(1, LEADER_AND_ISR).keys() == {("t", 0), ("t", 1), ("t", 2), ("u", 0)}
+        assert not w.wires.heard(2, LEADER_AND_ISR)
+        assert not w.wires.heard(3, LEADER_AND_ISR)
+        assert [multi for multi in w.active.script.writes if "/state" in str(multi)] == [], "all is well after all"
+
+
+@pytest.mark.seed("S4-29", "S4-81")
+@in_virtual_time
+async def test_a_restart_brings_the_replicas_back() -> None:
+    async with world() as w:
+        await running(w)
+        await fail(w, 1, ("t", 0), ("u", 0))
+        w.wires.lost.clear()
+        w.wires.frames.clear()
+        await w.bounce(1)
+        await w.told()
+        assert w.led()["u", 0] == (1, (1,))
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0][0] == 2, "it follows, and may join the ISR"
+        assert offline(w, 3)["t", 0] == ()
+        found = await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+        assert [one.error for one in found.partitions] == [0]
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_a_restart_with_the_directory_still_broken_says_so_again() -> None:
+    async with world() as w:
+        await running(w)
+        await fail(w, 1, ("t", 0), ("u", 0))
+        await w.bounce(1)
+        await w.told()
+        await w.told()
+        assert w.led()["u", 0] == (-1, (1,))
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert w.led()["t", 2][0] == 3, "led elsewhere since its restart"
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> None:
+    """The note is gone, or was never handled: what every broker is told first asks it, too."""
+    for noted in (False, True):
+        async with world() as w:
+            await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True)
+            w.wires.lost[1] = {("t", 0)}
+            if noted:
+                await w.log_directory_fails(1)
+            await w.take_office()
+            await w.told()
+            await w.told()
+            assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 1, 3))}
+            assert notes(w) == {}
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_notes_that_name_nobody_are_deleted() -> None:
+    async with world() as w:
+        await running(w)
+        for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
+            await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
+        await w.told()
+        assert notes(w) == {}
+        assert not w.wires.heard(2, LEADER_AND_ISR)
+        assert not w.counters.malformed
+        assert not w.reign.term.ended
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_answers_of_a_former_life_mean_nothing() -> None:
+    async with world() as w:
+        await running(w)
+        former = w.broker_epoch(1)
+        row = w.reign.cluster.find("t", 0)
+        assert row is not None
+        await w.bounce(1)
+        await w.told()
+        before = w.led()
+        w.reign.queue.signal("replicas_failed", _failed(1, former, row))
+        w.reign.queue.signal("replicas_failed", _failed(9, 1, row))
+        await w.told()
+        assert (w.led(), w.reign.cluster.failed_dirs) == (before, {})
+
+
+def _failed(broker: int, epoch: int, *rows: int) -> Failed:
+    return Failed(broker, epoch, rows)
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_answers_of_several_brokers_are_one_decision() -> None:
+    async with world() as w:
+        await running(w)
+        rows = [w.reign.cluster.find("t", partition) for partition in (0, 1)]
+        for broker, row in zip((1, 2), rows, strict=True):
+            assert row is not None
+            w.reign.queue.signal("replicas_failed", _failed(broker, w.broker_epoch(broker), row))
+        await w.told()
+        assert [len(multi) for multi in w.active.script.writes] == [3], "the check of the epoch, and both partitions"
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert w.led()["t", 1] == (1, (1, 3))
+
+
+@pytest.mark.seed("S4-81", "S4-82")
+@in_virtual_time
+async def test_an_unclean_election_follows_where_the_topic_allows_it() -> None:
+    async with world() as w:
+        await w.topic("lagging", (1, 2), leaders=True, isr=(1,))
+        await w.configure("topics", "lagging", unclean_leader_election_enable="true")
+        await running(w)
+        await fail(w, 1, ("lagging", 0))
+        assert w.led()["lagging", 0] == (2, (2,))
+        assert w.counters.unclean_elections == 1
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_a_broker_that_shuts_down_is_not_started_anew() -> None:
+    """What it was told to stop stays stopped."""
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(1)
+        await w.told()
+        w.wires.frames.clear()
+        await fail(w, 1)
+        assert ("t", 1) not in w.wires.last_word(1, LEADER_AND_ISR)
+
+
+@pytest.mark.seed("S4-81")
+@in_virtual_time
+async def test_a_note_while_suspended_is_read_afterwards() -> None:
+    async with world() as w:
+        await running(w)
+        w.server.suspend(w.active.zk.session_id)
+        w.wires.lost[1] = {("t", 0)}
+        await w.log_directory_fails(1)
+        await asyncio.sleep(1.0)
+        w.server.resume(w.active.zk.session_id)
+        await w.told()
+        await w.told()
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert notes(w) == {}
+
+
+@in_virtual_time
+async def test_it_is_said_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        with caplog.at_level(logging.WARNING):
+            await fail(w, 1, ("t", 0), ("t", 2))
+        [line] = [r.getMessage() for r in caplog.records if "replicas with a log directory" in r.getMessage()]
+        assert line == (
+            "broker 1 lost 2 replicas with a log directory, the first is t-0: they are offline until it is restarted"
+        )

@@ -1,0 +1,70 @@
+"""Elections that people ask for, and what they allow."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from brokers.controller_listener import NotController
+from controller.calls import Calls
+from controller.election_call import ElectLeadersCall
+from metadata_store import paths
+from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.notifications import encode_config_change, encode_partitions
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.port import ANY_VERSION
+from state_machines.leader_election import ElectionType
+from state_machines.types import TopicPartition
+from tests.simulation import faults
+from tests.simulation.acting import Acting
+
+ANSWER_S_MAX: Final = 10.0
+
+
+class ElectionActions(Acting):
+    """None of it is a fault; what is carried out is judged by I3, I4 and I5."""
+
+    def do_ask_preferred(self, name: str) -> None:
+        """An old tool writes the znode for all partitions of a topic, unless one is there."""
+        self.w.operate(self._ask_preferred(name))
+
+    async def _ask_preferred(self, name: str) -> None:
+        data = encode_partitions(self._partitions(name))
+        with suppress(ZkError, NotConnected, OutcomeUnknown):
+            await self.w.operator.create(paths.PREFERRED_ELECTION, data)
+            self.w.happened(faults.ELECTION_BY_ZNODE)
+
+    def do_elect(self, kind: str, name: str) -> None:
+        """An administrator asks the daemon in office, for a topic or (``all``) for everything."""
+        self.w.operate(self._elect(ElectionType[kind.upper()], name))
+
+    async def _elect(self, kind: ElectionType, name: str) -> None:
+        reign = next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
+        if reign is None:
+            return
+        wanted = None if name == "all" else self._partitions(name)
+        if kind is ElectionType.UNCLEAN:
+            topics = self.w.invariants.history.topics if name == "all" else [name]
+            self.w.invariants.history.unclean.update(topics)
+        with suppress(NotController, TimeoutError):
+            async with asyncio.timeout(3 * ANSWER_S_MAX):
+                reply = await Calls(reign.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
+            self.w.trace(f"elected {kind.name} {name}: {[one.error for one in reply.results]}")
+            self.w.happened(faults.ELECTION_BY_REQUEST)
+
+    def do_allow_unclean(self, name: str) -> None:
+        """A topic's configuration allows unclean elections from now on; it never goes back."""
+        self.w.operate(self._allow_unclean(name))
+
+    async def _allow_unclean(self, name: str) -> None:
+        self.w.invariants.history.unclean.add(name)
+        with suppress(ZkError, NotConnected, OutcomeUnknown):
+            data = encode_config({"unclean.leader.election.enable": "true"})
+            await self.w.operator.set(paths.topic_config(name), data, ANY_VERSION)
+            note = encode_config_change(f"topics/{name}")
+            await self.w.operator.create(paths.CONFIG_CHANGE_PREFIX, note, sequential=True)
+
+    def _partitions(self, name: str) -> list[TopicPartition]:
+        found = self.w.invariants.history.topics.get(name)
+        return [TopicPartition(name, partition) for partition in found.partitions] if found is not None else []
