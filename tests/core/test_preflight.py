@@ -254,11 +254,11 @@ async def test_an_election_that_was_asked_for_waits_for_the_take_over(tmp_path: 
 
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        for prepare in (requested_election, tls, migrating, old_requests, foreign_epoch):
+        for prepare in (generated_ids_near, tls, migrating, old_requests, foreign_epoch):
             await prepare(cluster)
         refused = {found.name for found in (await cluster.preflight()).refusals}
         assert refused == {
-            "requested elections", "listener protocol", "KRaft migration", "request versions",
+            "controller.id", "listener protocol", "KRaft migration", "request versions",
             "controller epoch",
         }  # fmt: skip
 
