@@ -72,6 +72,12 @@ class History:
         found = topic.partitions.get(key[1]) if topic is not None else None
         return found.replicas if found is not None else ()
 
+    def kept(self, key: Key) -> frozenset[int]:
+        """Replicas of a partition that no reassignment removes."""
+        topic = self.topics.get(key[0])
+        found = topic.partitions.get(key[1]) if topic is not None else None
+        return frozenset(found.replicas).difference(found.removing) if found is not None else frozenset()
+
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
         states = self.states.get(key)

@@ -107,13 +107,16 @@ class RequestInvariants(WriteInvariants):
             self._fail("I12", f"{head.api.name} tells to forget {key}, which is not to be deleted")
 
     def _stopped(self, broker: int, request: StopReplica) -> None:
-        """I12: no log is deleted of a topic that goes on. What a former controller says is refused."""
+        """I12: no log is deleted of a topic that goes on, but for what is being removed.
+
+        What a former controller says is refused.
+        """
         if request.head.controller_epoch != self.history.epoch:
             return
         for entry in request.entries:
             key = entry.topic, entry.partition
             goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
-            if entry.delete and goes_on and broker in self.history.assignment(key):
+            if entry.delete and goes_on and broker in self.history.kept(key):
                 self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
 
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
