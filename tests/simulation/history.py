@@ -73,10 +73,15 @@ class History:
         return found.replicas if found is not None else ()
 
     def kept(self, key: Key) -> frozenset[int]:
-        """Replicas of a partition that no reassignment removes."""
-        topic = self.topics.get(key[0])
+        """Replicas that no reassignment removes; what it adds counts from when it is in sync.
+
+        Until then a log that was there before may still be deleted: the broker is told to stop first, then of the new.
+        """
+        topic, state = self.topics.get(key[0]), self.current(key)
         found = topic.partitions.get(key[1]) if topic is not None else None
-        return frozenset(found.replicas).difference(found.removing) if found is not None else frozenset()
+        if found is None or state is None:
+            return frozenset()
+        return frozenset(found.replicas).difference(found.removing, set(found.adding).difference(state.isr))
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
