@@ -94,6 +94,15 @@ def _fixed_port_advertised(s: Settings) -> Broken | None:
     )
 
 
+def _journal_files(s: Settings) -> Broken | None:
+    if 2 * s.journal.segment_bytes <= s.journal.bytes_max:
+        return None
+    return Broken(
+        f"has no room for two files of journal.segment_bytes ({s.journal.segment_bytes})",
+        "give a smaller journal.segment_bytes, or a larger journal.bytes_max",
+    )
+
+
 def _no_unclean(s: Settings) -> Broken | None:
     if not s.controller.unclean_leader_election_enable:
         return None
@@ -112,4 +121,5 @@ RULES: Final = (
     Rule(("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max"), _backoffs),
     Rule(("brokers.control_plane_listener", "brokers.inter_broker_listener"), _listeners_differ),
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
+    Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
 )

@@ -33,6 +33,7 @@ from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.topic_change import partition_modifications, topic_change
 from controller.ibp_check import compare_ibp
+from controller.journal.term import TermJournal
 from controller.lease import Lease
 from controller.office import Claim, Office
 from controller.questions import Ask
@@ -42,8 +43,11 @@ from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.events import Kind
 
 log = logging.getLogger("regent.role")
+
+IN_OFFICE = "in office: the cluster is read, leaders are elected, every live broker is being told"
 
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
@@ -77,6 +81,7 @@ class Reign:
         advertised: tuple[str, int],
         ask: Ask | None = None,
         transport: Transport | None = None,
+        journal: TermJournal | None = None,
     ) -> None:
         self.office = office
         self.claim = claim
@@ -108,6 +113,7 @@ class Reign:
             ibp=ibp,
             ready=self._claim_watch.ready,
             brokers_joined=weakly(self._joined),
+            journal=journal,
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -143,6 +149,7 @@ class Reign:
             with anyio.CancelScope(shield=True):
                 await self._close()
         assert self.term.why_ended is not None
+        self.controller.journal.event(Kind.CTL_RESIGNED, why=self.term.why_ended)
         return self.term.why_ended
 
     async def _until_ended(self) -> None:
@@ -150,6 +157,7 @@ class Reign:
             await self._serve()
         except Fenced as fenced:
             self._counters.fenced += 1
+            self.controller.journal.event(Kind.FENCED, err=str(fenced))
             self._end(str(fenced))
         except TermEnded as ended:
             self._end(str(ended))
@@ -189,16 +197,29 @@ class Reign:
             await self.office.verify_lock()
             if not await self._claim_watch.arm():
                 raise TermEnded("another controller was elected right after the claim")
+            await self._elected()
             await take_office(self.controller)
+            self.controller.journal.event(Kind.CTL_PHASE, why=IN_OFFICE)
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
         finally:
             self._counters.events["failover"].record(time.monotonic() - started_s)
 
+    async def _elected(self) -> None:
+        """The journal of a term begins with the cluster's id and the controller before."""
+        journal = self.controller.journal
+        if journal.kept:
+            cluster_id = await self.controller.store.read_cluster_id()
+            journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
+            before = self.claim.displaced
+            why = "nobody held the role" if before is None else f"{before} held the role"
+            journal.event(Kind.CTL_ELECTED, broker=before, why=why)
+
     async def _handle(self, event: Event) -> None:
         """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
         started_s = time.monotonic()
         self.handling = event.kind
+        self.controller.journal.noticed(event.enqueued_s)
         try:
             await self._handlers[event.kind](event)
         except (NotConnected, OutcomeUnknown):

@@ -41,6 +41,8 @@ class Draft:
         self._epoch = cluster.epoch
         self._drawn: dict[int, PartitionRow] = {}
         self._why: dict[int, str] = {}
+        self._steps: dict[int, tuple[str, ...]] = {}
+        self._states: dict[int, tuple[PartitionState, ...]] = {}
         self._new: set[int] = set()
         self._replicas: dict[tuple[int, int], ReplicaMove] = {}
         self._metadata: dict[int, None] = {}
@@ -86,6 +88,10 @@ class Draft:
             row.recovering if recovering is None else recovering,
         )
         self._why[i] = why
+        drawn = self._steps.get(i)
+        self._steps[i] = (why,) if drawn is None else (*drawn, why)
+        if state is not row.state:
+            self._states[i] = (*self._states.get(i, ()), state)
         if created:
             self._new.add(i)
 
@@ -125,6 +131,7 @@ class Draft:
                 row.recovering,
             )
             self._why.setdefault(i, why)
+            self._states[i] = (*self._states.get(i, ()), state)
 
     def replica(self, i: int, broker: int) -> ReplicaState:
         """State of a replica as drawn so far."""
@@ -133,14 +140,15 @@ class Draft:
         return self.cluster.replica_state(i, broker)
 
     def move_replica(self, move: ReplicaMove) -> None:
-        """Draws a replica's state; a later one of the same replica replaces it, what it is to be told stays."""
+        """Draws a replica's state; a later one of the same replica continues it, what it is to be told stays."""
         if not self.covers(move.entity):
             return
         key = (move.entity, move.broker)
         earlier = self._replicas.get(key)
-        if earlier is not None and (earlier.stop or earlier.order):
+        if earlier is not None:
             stop, delete, order = earlier.stop or move.stop, earlier.delete or move.delete, earlier.order or move.order
-            move = ReplicaMove(move.entity, move.broker, move.state, move.why, stop, delete, order)
+            passed = (*earlier.passed, earlier.state)
+            move = ReplicaMove(move.entity, move.broker, move.state, move.why, stop, delete, order, passed)
         self._replicas[key] = move
 
     def tell_metadata(self, rows: Iterable[int]) -> None:
@@ -155,10 +163,10 @@ class Draft:
         """The decision: one write per row whose partition epoch moved, moves for the rest."""
         writes: list[Change] = []
         moves: list[Change] = []
-        rows, why, new = self.rows, self._why, self._new
+        rows, why, new, steps, states = self.rows, self._why, self._new, self._steps, self._states
         for i, after in self._drawn.items():
             before = rows[i]
-            change = Change(i, before, after, why[i], i in new)
+            change = Change(i, before, after, why[i], i in new, steps.get(i, ()), states.get(i, ()))
             (writes if after.version != before.version else moves).append(change)
         metadata = [i for i in self._metadata if i not in self._drawn]
         return Decision(writes, moves, list(self._replicas.values()), metadata, self._refusals)

@@ -18,6 +18,7 @@ from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
+from state_machines.events import Kind
 from state_machines.failover import failover
 from state_machines.types import TopicAssignment
 
@@ -47,6 +48,7 @@ async def take_office(c: Controller) -> None:
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
+    c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
     report = await c.carry_out(failover, "failover")
     c.channels.snapshot(None)
     c.spawn(tidy(c))

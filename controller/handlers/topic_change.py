@@ -15,6 +15,7 @@ from controller.term import TermEnded
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
+from state_machines.events import Kind
 from state_machines.topic_change import new_partitions
 from state_machines.types import PartitionState, TopicAssignment
 
@@ -108,6 +109,8 @@ def _forget(c: Controller, name: str) -> int:
     """A topic is gone; returns how many partitions it had."""
     c.waiting_topics.discard(name)
     c.warned_topics.discard(name)
+    if name in c.cluster.topic_index:
+        c.journal.event(Kind.TOPIC_DELETE, topic=name)
     return len(c.cluster.observe_topic_gone(name))
 
 
@@ -137,7 +140,10 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
+    created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
+    for topic in created:
+        c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
     found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]
     c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]

@@ -170,7 +170,8 @@ def test_a_later_state_of_a_replica_replaces_the_earlier() -> None:
     draft = Draft(make_cluster(P((1, 2), 1)))
     draft.move_replica(ReplicaMove(0, 2, ReplicaState.NEW, "a"))
     draft.move_replica(ReplicaMove(0, 2, ReplicaState.ONLINE, "b"))
-    assert draft.finish().replica_moves == [ReplicaMove(0, 2, ReplicaState.ONLINE, "b")]
+    [move] = draft.finish().replica_moves
+    assert move == ReplicaMove(0, 2, ReplicaState.ONLINE, "b", passed=(ReplicaState.NEW,))
     assert draft.replica(0, 2) is ReplicaState.ONLINE
 
 
