@@ -1,0 +1,149 @@
+"""Questions to a journal: which rows, the last of them, those still to come, and sentences for people."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from controller.journal.reader import Damage, Gap, joined, lines, parsed, read_each
+from controller.journal.segments import segments_in
+from state_machines.events import PARTITION_KINDS, Kind, Row
+
+
+class Wanted(Struct, frozen=True):
+    """Which rows; what is None, or empty, does not matter. Times are on the wall clock, in microseconds."""
+
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+    kinds: frozenset[str] = frozenset()
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def matches(self, row: Row) -> bool:
+        """Whether a row is wanted."""
+        return (
+            (self.topic is None or row.topic == self.topic)
+            and (self.partition is None or row.partition == self.partition)
+            and (self.broker is None or row.concerns(self.broker))
+            and (not self.kinds or row.kind in self.kinds)
+            and (self.since_us is None or row.ts_us >= self.since_us)
+            and (self.until_us is None or row.ts_us <= self.until_us)
+        )
+
+
+def found(folder: Path, wanted: Wanted) -> Iterator[Row | Gap]:
+    """The rows that are wanted, and every gap in the files that were read: those last written before are left out."""
+    for row in joined(read_each(_since(folder, wanted.since_us))):
+        if isinstance(row, Gap) or wanted.matches(row):
+            yield row
+
+
+def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], int]:
+    """The last ``count`` wanted rows, the gaps, and how many wanted rows there are."""
+    rows: deque[Row] = deque(maxlen=count)
+    gaps: list[Gap] = []
+    total = 0
+    for row in found(folder, wanted):
+        if isinstance(row, Gap):
+            gaps.append(row)
+        else:
+            rows.append(row)
+            total += 1
+    return list(rows), gaps, total
+
+
+def _since(folder: Path, since_us: int | None) -> Iterator[Path]:
+    for path in segments_in(folder):
+        try:
+            if since_us is None or path.stat().st_mtime_ns // 1_000 >= since_us:
+                yield path
+        except FileNotFoundError:
+            continue
+
+
+class Follower:
+    """Gives what was added since the last look; a line that is not complete yet is left for the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read = {path: path.stat().st_size for path in segments_in(folder)}
+
+    def look(self) -> Iterator[Row]:
+        """New rows; whoever looks waits in between."""
+        present = segments_in(self._folder)
+        self._read = {path: self._read.get(path, 0) for path in present}
+        for path in present:
+            for end, line, complete in lines(path, self._read[path]):
+                if not complete:
+                    break
+                self._read[path] = end
+                row = parsed(line)
+                if not isinstance(row, Damage):
+                    yield row
+
+
+def at(row: Row) -> str:
+    """When it was, in UTC."""
+    return datetime.fromtimestamp(row.ts_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def entity(row: Row) -> str:
+    """What it is about: a partition, a replica, a topic, a broker, or the daemon."""
+    if row.partition is not None:
+        return f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
+    if row.topic is not None:
+        return row.topic
+    if row.broker is not None and row.kind != Kind.CTL_ELECTED:
+        return f"broker {row.broker}"
+    return f"daemon {row.ctl_id}"
+
+
+def told(row: Row) -> str:
+    """What happened, and why."""
+    parts = [part for part in (say(row) for say in _SAYINGS) if part]
+    if row.kind == Kind.UNRECORDED:
+        parts.append(f"{row.lost} rows are missing")
+    why = row.err or row.why
+    return ", ".join(parts) + (f": {why}" if parts and why else why or "")
+
+
+def _leader(row: Row) -> str:
+    if row.kind not in PARTITION_KINDS or row.leader1 is None:
+        return ""
+    if row.leader0 == row.leader1:
+        return f"leader {_who(row.leader1)} stays"
+    text = (
+        f"leader {_who(row.leader1)}" if row.leader0 is None else f"leader {_who(row.leader0)} -> {_who(row.leader1)}"
+    )
+    return f"{text} uncleanly" if row.unclean else text
+
+
+def _isr(row: Row) -> str:
+    if row.isr1 is None or row.isr0 == row.isr1:
+        return ""
+    before = "" if row.isr0 is None else f"[{_ids(row.isr0)}] -> "
+    return f"ISR {before}[{_ids(row.isr1)}]"
+
+
+def _states(row: Row) -> str:
+    return "" if row.from_state == row.to_state else f"{row.from_state} -> {row.to_state}"
+
+
+def _epoch(row: Row) -> str:
+    return "" if row.leader_epoch1 is None else f"leader epoch {row.leader_epoch1}"
+
+
+_SAYINGS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
+
+
+def _who(leader: int) -> str:
+    return "none" if leader < 0 else str(leader)
+
+
+def _ids(brokers: object) -> str:
+    return ",".join(map(str, brokers)) if isinstance(brokers, list | tuple) else ""
