@@ -6,12 +6,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
-from controller.journal.reader import Damage, Gap, joined, lines, parsed, read_each
+from controller.journal.reader import CHUNK_BYTES, Damage, Gap, joined, lines, parsed, read_each
 from controller.journal.segments import segments_in
 from state_machines.events import PARTITION_KINDS, Kind, Row
+
+HISTORY_ROWS: Final = 20
+HISTORY_BYTES_MAX: Final = 256 << 20
+"""Of the newest files: what a partition's history is looked for in."""
 
 
 class Wanted(Struct, frozen=True):
@@ -64,6 +69,36 @@ def _since(folder: Path, since_us: int | None) -> Iterator[Path]:
                 yield path
         except FileNotFoundError:
             continue
+
+
+def history(folder: Path, topic: str, partition: int, count: int = HISTORY_ROWS) -> list[Row]:
+    """The last rows of one partition over all terms, oldest first, from the newest files.
+
+    It reads ``HISTORY_BYTES_MAX`` of them at the most, a megabyte at a time: the daemon asks beside its loop.
+    """
+    needle = f'"topic":"{topic}","partition":{partition},'.encode()
+    rows: list[Row] = []
+    left = HISTORY_BYTES_MAX
+    for path in reversed(segments_in(folder)):
+        if left <= 0 or len(rows) >= count:
+            break
+        try:
+            left -= path.stat().st_size
+            rows = [*_rows_with(path, needle), *rows]
+        except FileNotFoundError:
+            continue
+    return rows[-count:]
+
+
+def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
+    """Rows of lines that have ``needle`` in them, which every row's fixed order of fields allows."""
+    rest = b""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            block, _, rest = (rest + chunk).rpartition(b"\n")
+            for line in block.split(b"\n") if needle in block else ():
+                if needle in line and isinstance(row := parsed(line), Row):
+                    yield row
 
 
 class Follower:

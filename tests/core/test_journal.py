@@ -13,6 +13,7 @@ import pytest
 from configs.sections import JournalSettings
 from controller.counters import Counters
 from controller.journal.journal import FULL, Journal
+from controller.journal.query import history
 from controller.journal.reader import HOLE, TORN, Gap, read
 from controller.journal.segments import SegmentName, segments_in
 from controller.journal.term import TermJournal
@@ -142,6 +143,32 @@ async def test_what_a_term_decided_is_read_from_its_files(tmp_path: Path) -> Non
     [file] = segments_in(journal.folder)
     assert counters.journal_bytes == file.stat().st_size
     assert file.stat().st_mode & 0o027 == 0, "what the cluster does is not everybody's business"
+
+
+@in_virtual_time
+async def test_a_partitions_history_goes_over_failovers(tmp_path: Path) -> None:
+    """Two daemons after each other on one machine: the second one's questions are answered from both terms."""
+    journal = Journal(tmp_path, JournalSettings(), Counters())
+    journal.start()
+    async with world() as w:
+        w.book = OnDisk(journal)
+        await w.topic("t", (1, 2, 3), (1, 2, 3), leaders=True)
+        await w.take_office()
+        w.die(1)
+        await w.told()
+        await w.active.crash()
+        w.die(2)
+        await w.take_office()
+        await w.told()
+        journal.close()
+    rows = history(tmp_path, "t", 0)
+    assert [(row.ctl_epoch, row.leader0, row.leader1, row.reason) for row in rows] == [
+        (1, 1, 2, "broker_failure"),
+        (2, 2, 3, "failover"),
+    ]
+    assert {row.partition for row in rows} == {0}
+    assert [row.ctl_epoch for row in history(tmp_path, "t", 0, 1)] == [2], "the newest ones"
+    assert history(tmp_path, "t", 7) == []
 
 
 def test_terms_have_files_of_their_own(tmp_path: Path, disk: Disk) -> None:
