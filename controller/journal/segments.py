@@ -133,7 +133,7 @@ class Segments:
         return self._size > 0 and (self._size + more > self._bounds.segment_bytes or old)
 
     def _begin(self, epoch: int, seq: int) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.expire()
         for again in range(SAME_NAMES_MAX):
             self._path = self.folder / str(SegmentName(epoch, seq, again))
