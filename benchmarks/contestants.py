@@ -94,7 +94,7 @@ class Regent(Contestant):
     id = DAEMON_ID
     ready_pattern = "took office at epoch"
 
-    def __init__(self, folder: Path, connect: str) -> None:
+    def __init__(self, folder: Path, connect: str, *, journal: bool = True) -> None:
         defaults = Settings.model_validate(
             {"zookeeper": {"connect": connect}, "listener": {"advertised_host": "127.0.0.1"}}
         )
@@ -102,6 +102,7 @@ class Regent(Contestant):
             "zookeeper.session_timeout_ms": defaults.zookeeper.session_timeout_ms,
             "controller.loop_stall_ms_max": defaults.controller.loop_stall_ms_max,
             "log.format": "json",
+            "journal.enabled": journal,
         }
         self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings)
         super().__init__(self.daemon, role.give_to_regent)
