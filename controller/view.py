@@ -131,6 +131,8 @@ class View:
             found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
+        if counters.journal_failing:
+            found.append(f"the journal cannot be written, what is decided is not recorded: {counters.journal_failing}")
         if counters.shadow_differences:
             found.append(
                 f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "

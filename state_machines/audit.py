@@ -138,7 +138,7 @@ def elected_in_order(row: Row) -> str | None:
     """A11: who is elected is the first of the replicas, by the rule of the strategy.
 
     The offline and the controlled-shutdown rule leave those in the ISR that may lead: the first of them in the order
-    of the replicas leads.
+    of the replicas leads. Only one that is gone may stay in it, where an earlier write was refused.
     """
     replicas = row.replicas or ()
     if row.leader1 in (None, *_NOBODY):
@@ -146,8 +146,8 @@ def elected_in_order(row: Row) -> str | None:
     if row.strategy == "preferred" and row.leader1 not in replicas[:1]:
         return f"the preferred election made {row.leader1} the leader, the replicas are {_ids(replicas)}"
     if row.strategy in ("initial", "offline", "controlled_shutdown"):
-        first = next((replica for replica in replicas if replica in (row.isr1 or ())), None)
-        if row.leader1 != first:
+        able = set(row.isr1 or ()).difference(row.absent or ())
+        if row.leader1 != next((replica for replica in replicas if replica in able), None):
             return f"leader {row.leader1} is not the first of the replicas {_ids(replicas)} in {_ids(row.isr1)}"
     return None
 

@@ -26,6 +26,7 @@ Decide = Callable[["Draft"], None]
 """A decision: draws on the draft. Time, liveness and randomness are arguments bound beforehand."""
 
 _ONLINE = PartitionState.ONLINE
+_ENTERED = {state: (state,) for state in PartitionState}
 
 
 class Draft:
@@ -42,6 +43,7 @@ class Draft:
         self._drawn: dict[int, PartitionRow] = {}
         self._why: dict[int, str] = {}
         self._steps: dict[int, tuple[str, ...]] = {}
+        self._single: dict[str, tuple[str, ...]] = {}
         self._states: dict[int, tuple[PartitionState, ...]] = {}
         self._new: set[int] = set()
         self._replicas: dict[tuple[int, int], ReplicaMove] = {}
@@ -89,9 +91,10 @@ class Draft:
         )
         self._why[i] = why
         drawn = self._steps.get(i)
-        self._steps[i] = (why,) if drawn is None else (*drawn, why)
+        single = self._single.get(why) or self._single.setdefault(why, (why,))
+        self._steps[i] = single if drawn is None else drawn + single
         if state is not row.state:
-            self._states[i] = (*self._states.get(i, ()), state)
+            self._enter(i, state)
         if created:
             self._new.add(i)
 
@@ -131,7 +134,12 @@ class Draft:
                 row.recovering,
             )
             self._why.setdefault(i, why)
-            self._states[i] = (*self._states.get(i, ()), state)
+            self._enter(i, state)
+
+    def _enter(self, i: int, state: PartitionState) -> None:
+        """A state entered on the way; nearly always the first, for which rows share one tuple."""
+        entered = self._states.get(i)
+        self._states[i] = _ENTERED[state] if entered is None else entered + _ENTERED[state]
 
     def replica(self, i: int, broker: int) -> ReplicaState:
         """State of a replica as drawn so far."""

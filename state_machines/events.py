@@ -52,7 +52,8 @@ class Row(Struct, omit_defaults=True, gc=False):
     ``leader``, ``leader_epoch``, ``pepoch`` (partition epoch, the znode's version) and ``isr`` with 0 are before, with
     1 after the event. ``replicas`` includes those being added. ``states``: all states entered, where they are several.
     ``steps``: the reason of each leader epoch that the write takes. ``lost``: UNRECORDED stands for so many rows,
-    itself included. ``why``: one sentence for people.
+    itself included. ``absent``: after an election, members of the ISR whose brokers are not registered. ``why``: one
+    sentence for people.
     """
 
     v: int
@@ -93,6 +94,7 @@ class Row(Struct, omit_defaults=True, gc=False):
     rack: str | None = None
     lost: int | None = None
     err: str | None = None
+    absent: Sequence[int] | None = None
 
     def concerns(self, broker: int) -> bool:
         """Whether a broker leads before or after, comes into the ISR, leaves it, or is what the row is about."""

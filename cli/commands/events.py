@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -64,10 +65,10 @@ def show(
     from controller.journal.query import last
 
     wanted = _wanted(topic, partition, broker, kind, since, until)
-    rows, gaps, total = last(_folder(session, directory), wanted, limit)
+    rows, gaps, more = last(_folder(session, directory), wanted, limit)
     _listed(session, rows)
-    if total > len(rows):
-        session.output.say(f"these are the last {len(rows)} of {total}: see --limit")
+    if more:
+        session.output.say(f"these are the last {len(rows)}, there are more: see --limit")
     _say_gaps(session, gaps)
 
 
@@ -96,6 +97,7 @@ def tail(
     while True:
         for row in rows:
             session.output.text(_line(session, row))
+        sys.stdout.flush()
         time.sleep(POLL_S)
         rows = [row for row in follower.look() if wanted.matches(row) and (row.ctl_epoch, row.seq) not in shown]
 

@@ -69,12 +69,11 @@ class Story:
             await load.stop()
             verdict = await reader.verdict()
         clean = await self.verified()
-        sound = self.judged()
         self.say(
             f"{verdict.acknowledged} records acknowledged, {verdict.read} read back, "
             f"[bold]{len(verdict.lost)} lost[/]; 'regent verify' is [bold]{'clean' if clean else 'NOT clean'}[/]"
         )
-        return clean and sound and not verdict.lost
+        return self.judged() and clean and not verdict.lost
 
     async def steps(self, load: Load) -> None:
         """Crashes and restarts, each told when the cluster is well again."""
@@ -149,8 +148,8 @@ class Story:
         rows = [row for row in found if isinstance(row, Row)]
         violations = list(judge(rows))
         self.say(
-            f"its journal tells of {len(rows)} events in {len({row.ctl_epoch for row in rows})} terms; judged one by "
-            f"one: [bold]{len(violations)} violations[/], {len(found) - len(rows)} gaps"
+            f"regent's journal tells of {len(rows)} events in {len({row.ctl_epoch for row in rows})} terms; judged one "
+            f"by one: [bold]{len(violations)} violations[/], {len(found) - len(rows)} gaps"
         )
         for violation in violations[:VIOLATIONS_SHOWN]:
             self.say(f"[red]{escape(str(violation))}[/]")

@@ -5,14 +5,14 @@ Changes are kept as they were applied: they are immutable, so the thread that wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from metadata_store.codecs.topic import topic_id_text
 from state_machines import selectors
-from state_machines.audit import STRATEGIES
+from state_machines.audit import BY_LEADER, STRATEGIES
 from state_machines.cluster import READ
 from state_machines.decision import Change, ReplicaMove
 from state_machines.events import OBSERVED, SCHEMA_VERSION, Kind, Row
@@ -52,7 +52,10 @@ class Single(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """Changes and moves that were entered together. ``before`` and ``rows`` belong to ``moves``, one each."""
+    """Changes and moves that were entered together. ``before`` and ``rows`` belong to ``moves``, one each.
+
+    ``registered`` are the brokers at that time.
+    """
 
     head: Head
     seq: int
@@ -64,6 +67,7 @@ class Batch(Struct, frozen=True):
     moves: Sequence[ReplicaMove] = ()
     before: Sequence[ReplicaState] = ()
     rows: Sequence[PartitionRow] = ()
+    registered: Collection[int] = ()
 
     def __len__(self) -> int:
         return len(self.changes) + len(self.moves)
@@ -121,6 +125,8 @@ def _changes(batch: Batch) -> Iterator[Row]:
             named = names[after.topic] = _named(topics[after.topic])
         old, new = before.version != -1, after.version != -1
         assignment, steps, read = after.assignment, change.steps, change.why == READ
+        strategy = _strategy(steps) if steps else None
+        absent = [r for r in after.isr if r not in batch.registered] if strategy is not None else None
         kind = _STATE if before.version == after.version else _ISR if before.leader == after.leader and old else _LEADER
         yield Row(
             SCHEMA_VERSION,
@@ -147,8 +153,8 @@ def _changes(batch: Batch) -> Iterator[Row]:
             assignment.replicas,
             assignment.adding or None,
             assignment.removing or None,
-            OBSERVED if read else reason,
-            _strategy(steps) if steps else None,
+            _read_reason(before, after) if read else reason,
+            strategy,
             True if selectors.OFFLINE_UNCLEAN in steps else None,
             steps or None,
             [states[s] for s in change.states] if len(change.states) > 1 else None,
@@ -156,7 +162,14 @@ def _changes(batch: Batch) -> Iterator[Row]:
             decide,
             None if read else mono_us,
             batch.why,
+            absent=absent or None,
         )
+
+
+def _read_reason(before: PartitionRow, after: PartitionRow) -> str:
+    """An ISR that changed under the same leader and leader epoch was the leader's wish: no controller does that."""
+    same = before.leader == after.leader and before.leader_epoch == after.leader_epoch
+    return BY_LEADER if same and before.has_leadership and before.version != after.version else OBSERVED
 
 
 def _named(topic: Topic) -> tuple[str, str | None]:

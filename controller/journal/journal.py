@@ -40,6 +40,7 @@ EXPIRE_S: Final = 3_600.0
 CLOSE_S_MAX: Final = 3.0
 """At a stop: longest wait for the disk."""
 FULL: Final = "the queue was full"
+DEFECT: Final = "a defect: the log of the daemon tells"
 
 
 def folder_in(state: Path) -> Path:
@@ -111,12 +112,13 @@ class Journal:
             self._let_pass()
             self._wake.clear()
             closing = self._closing.is_set()
+            taken = self._taken()
             try:
-                self._write(self._taken(), last=closing)
+                self._write(taken, last=closing)
             except Exception:
-                log.exception("a defect in the journal: rows of the last second are lost")
+                log.exception("a defect in the journal: %d entries are lost", len(taken))
                 self._segments.abandon()
-                self._owed = []
+                self._owe([*self._owed, *taken], DEFECT)
             if closing and not self._queue:
                 with contextlib.suppress(OSError):
                     self._segments.close()
@@ -171,9 +173,14 @@ class Journal:
         owed: deque[Entry] = deque()
         for entry in entries:
             if not isinstance(entry, Lost):
-                self._counters.journal_rows_lost += len(entry)
+                self._count_lost(entry)
             _merge(owed, lost(entry, why or self._failing))
         self._owed = [entry for entry in owed if isinstance(entry, Lost)]
+
+    def _count_lost(self, entry: Entry) -> None:
+        """Both threads count."""
+        with self._lock:
+            self._counters.journal_rows_lost += len(entry)
 
     def _fail(self, error: OSError) -> None:
         """Said once for as long as it lasts."""

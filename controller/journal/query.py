@@ -41,25 +41,25 @@ class Wanted(Struct, frozen=True):
         )
 
 
-def found(folder: Path, wanted: Wanted) -> Iterator[Row | Gap]:
-    """The rows that are wanted, and every gap in the files that were read: those last written before are left out."""
-    for row in joined(read_each(_since(folder, wanted.since_us))):
-        if isinstance(row, Gap) or wanted.matches(row):
-            yield row
+def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
+    """The last ``count`` rows that are wanted, oldest first, the gaps around them, and whether there are more.
 
-
-def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], int]:
-    """The last ``count`` wanted rows, the gaps, and how many wanted rows there are."""
+    It begins with the newest file and goes back no further than it must: a journal may have millions of rows.
+    """
+    paths = list(_since(folder, wanted.since_us))
+    begin, seen = len(paths), 0
+    while begin and seen <= count:
+        begin -= 1
+        found = read_each(paths[begin : begin + 1])
+        seen += sum(isinstance(row, Row) and wanted.matches(row) for row in found)
     rows: deque[Row] = deque(maxlen=count)
     gaps: list[Gap] = []
-    total = 0
-    for row in found(folder, wanted):
+    for row in joined(read_each(paths[begin:])):
         if isinstance(row, Gap):
             gaps.append(row)
-        else:
+        elif wanted.matches(row):
             rows.append(row)
-            total += 1
-    return list(rows), gaps, total
+    return list(rows), gaps, seen > count
 
 
 def _since(folder: Path, since_us: int | None) -> Iterator[Path]:

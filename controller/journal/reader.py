@@ -32,7 +32,9 @@ class Gap(Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f" in {self.file}" if self.file else ""
-        what = f"rows {self.seq} to {self.seq + self.rows - 1} of epoch {self.ctl_epoch}: " if self.rows else ""
+        what = f"epoch {self.ctl_epoch}: " if self.ctl_epoch else ""
+        if self.rows:
+            what = f"rows {self.seq} to {self.seq + self.rows - 1} of {what}"
         return f"{what}{self.why}{where}"
 
 
@@ -43,6 +45,7 @@ class Damage(Struct, frozen=True):
 
 
 HOLE: Final = "rows are missing"
+CUT_SHORT: Final = "the term has no end: its daemon was killed, its last second may be missing"
 TORN: Final = "the last line is torn"
 
 _DECODE: Final = msgspec.json.Decoder(Row).decode
@@ -102,20 +105,28 @@ def joined(found: Iterable[Row | Gap]) -> Iterator[Row | Gap]:
     """Each row once, and a gap wherever numbers are missing within a term.
 
     The first term begins where the oldest file does: what was before it is expired. An UNRECORDED row is given as it
-    is, and as the gap that it stands for.
+    is, and as the gap that it stands for. A daemon's term that another one of its own follows must have an end.
     """
     due: dict[tuple[str, int, int], int] = {}
+    serving: dict[tuple[str, int], int] = {}
     for row in found:
         if isinstance(row, Gap):
             yield row
             continue
-        term = (row.cluster, row.ctl_id, row.ctl_epoch)
+        daemon = (row.cluster, row.ctl_id)
+        term = (*daemon, row.ctl_epoch)
         expected = due.get(term, 1 if due else row.seq)
         if row.seq < expected:
             continue
+        before = serving.get(daemon, row.ctl_epoch)
+        if before != row.ctl_epoch:
+            yield Gap(CUT_SHORT, "", before, due[*daemon, before])
         if row.seq > expected:
             yield Gap(HOLE, "", row.ctl_epoch, expected, row.seq - expected)
-        due[term] = row.seq + max(1, row.lost or 1)
         if row.kind == Kind.UNRECORDED:
             yield Gap(row.why or "", "", row.ctl_epoch, row.seq, row.lost or 0)
+        due[term] = row.seq + max(1, row.lost or 1)
+        serving[daemon] = row.ctl_epoch
+        if row.kind == Kind.CTL_RESIGNED:
+            del serving[daemon]
         yield row

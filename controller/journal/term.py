@@ -101,7 +101,10 @@ class TermJournal:
             return
         rows = [cluster.rows[move.entity] for move in moves]
         moment, of = self._moment(report.decided_us), (cluster.topics, report.reason, report.why)
-        self._put(Batch(self._head, self._seq, moment, *of, changes, moves, before, rows), self._sink)
+        self._put(
+            Batch(self._head, self._seq, moment, *of, changes, moves, before, rows, cluster.brokers.keys()),
+            self._sink,
+        )
 
     def observed(self, cluster: Cluster, changes: Sequence[Change]) -> None:
         """Leaderships were read that the model did not have."""

@@ -69,6 +69,9 @@ SOUND: dict[str, Row] = {
     "a preferred election": row(
         leader0=2, leader1=1, isr1=[1, 2, 3], strategy="preferred", steps=["preferred"], states=None
     ),
+    "one that is gone is passed over": row(
+        leader0=2, leader1=3, isr0=[2, 1, 3], isr1=[1, 3], absent=[1], strategy="controlled_shutdown", states=None
+    ),
     "another controller's write": row(reason=OBSERVED, leader_epoch1=9, from_state="NON_EXISTENT", states=None),
     "a replica that stops": replica(),
     "a new replica": replica(from_state="NON_EXISTENT", to_state="ONLINE", states=["NEW", "ONLINE"]),

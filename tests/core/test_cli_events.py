@@ -169,3 +169,13 @@ def test_what_is_wrong_is_said(folder: Path, arguments: list[object], code: Exit
     result = regent("show", *arguments, *where, code=code)
     assert said in result.stderr
     assert "Remedy: " in result.stderr
+
+
+def test_only_the_files_that_are_needed_are_read(folder: Path) -> None:
+    """A journal may have gigabytes: the newest rows are found from its end."""
+    (folder / str(SegmentName(0, 1, 0))).write_bytes(b"\xff" * 1_000 + b"\n")
+    assert "gap" not in regent("show", "--directory", folder, "--limit", 1).stderr
+    assert "there are more" in regent("show", "--directory", folder, "--limit", 7).stderr
+    everything = regent("show", "--directory", folder)
+    assert "there are more" not in everything.stderr
+    assert "a line is not a row" in everything.stderr

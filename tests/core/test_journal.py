@@ -5,6 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,9 @@ import pytest
 
 from configs.sections import JournalSettings
 from controller.counters import Counters
-from controller.journal.journal import FULL, Journal
+from controller.journal.journal import DEFECT, FULL, Journal
 from controller.journal.query import history
-from controller.journal.reader import HOLE, TORN, Gap, read
+from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap, read
 from controller.journal.segments import SegmentName, segments_in
 from controller.journal.term import TermJournal
 from state_machines.audit import judge
@@ -24,6 +29,7 @@ from tests.core.journal_kit import Book
 from tests.core.virtual_time import in_virtual_time
 
 DAEMON = 1_000_001
+ROOT = Path(__file__).parents[2]
 
 
 class Disk:
@@ -177,7 +183,7 @@ def test_terms_have_files_of_their_own(tmp_path: Path, disk: Disk) -> None:
     tell(first, "a", "b")
     tell(second, "c")
     desk.write()
-    assert desk.found() == (["a", "b", "c"], [])
+    assert desk.found() == (["a", "b", "c"], [Gap(CUT_SHORT, "", 1, 3)]), "the first term was not seen to end"
     assert [SegmentName.of(path) for path in segments_in(tmp_path)] == [(1, 1, 0), (2, 1, 0)]
 
 
@@ -219,7 +225,7 @@ def test_a_term_that_begins_on_a_full_disk(tmp_path: Path, disk: Disk) -> None:
     desk.write()
     rows, gaps = desk.found()
     assert rows == [Kind.UNRECORDED, Kind.UNRECORDED]
-    assert [(gap.ctl_epoch, gap.seq, gap.rows) for gap in gaps] == [(1, 1, 1), (2, 1, 2)]
+    assert [(gap.ctl_epoch, gap.seq, gap.rows) for gap in gaps] == [(1, 1, 1), (1, 2, 0), (2, 1, 2)]
 
 
 def test_after_an_error_the_disk_is_left_alone_for_a_while(tmp_path: Path, disk: Disk) -> None:
@@ -334,7 +340,7 @@ def test_a_killed_daemon_leaves_a_torn_line(tmp_path: Path, disk: Disk) -> None:
     after = Desk(tmp_path, disk)
     tell(after.term(3), "d")
     after.write()
-    assert after.found() == (["a", "b", "d"], [Gap(TORN, path.name)])
+    assert after.found() == (["a", "b", "d"], [Gap(TORN, path.name), Gap(CUT_SHORT, "", 1, 3)])
 
 
 def test_a_cluster_that_was_made_anew_has_the_same_epochs(tmp_path: Path, disk: Disk) -> None:
@@ -364,3 +370,66 @@ def test_a_stop_writes_what_waits(tmp_path: Path) -> None:
     tell(journal.term(DAEMON, 1), *map(str, range(500)))
     journal.close()
     assert found(tmp_path) == (list(map(str, range(500))), [])
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from configs.sections import JournalSettings
+from controller.counters import Counters
+from controller.journal.journal import Journal
+from state_machines.events import Kind
+
+counters = Counters()
+journal = Journal(Path(sys.argv[1]), JournalSettings(), counters)
+term = journal.term(1, 1)
+
+def write(count):
+    for _ in range(count):
+        term.event(Kind.BROKER_UP, broker=1)
+    journal._write(journal._taken(), last=True)
+    print(counters.journal_rows_lost, counters.journal_failing)
+
+write(10)
+most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, most))
+write(500)
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+write(10)
+"""
+
+
+def test_a_limit_of_the_system_is_like_a_full_disk(tmp_path: Path) -> None:
+    """The kernel itself takes a part of a group and then no more."""
+    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+    assert ended.stdout.splitlines() == ["0 ", f"500 {os.strerror(errno.EFBIG)}", "500 "]
+    rows, [gap] = found(tmp_path)
+    assert rows == [Kind.BROKER_UP] * 10 + [Kind.UNRECORDED] + [Kind.BROKER_UP] * 10
+    assert (gap.seq, gap.rows) == (11, 500)
+
+
+def test_a_defect_costs_its_group_and_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row that cannot be made, because of a bug, ends neither the thread nor the journal."""
+    monkeypatch.setattr("controller.journal.journal.RETRY_S", 0.01)
+    journal = Journal(tmp_path, JournalSettings(), Counters())
+    term = journal.term(DAEMON, 1)
+    tell(term, "a")
+    term.event(Kind.TOPIC_CREATE, topic=object())
+    journal.start()
+    eventually_true(lambda: bool(caplog.records))
+    tell(term, "b")
+    journal.close()
+    rows, [gap] = found(tmp_path)
+    assert rows == [Kind.UNRECORDED, "b"]
+    assert (gap.seq, gap.rows, gap.why) == (1, 2, DEFECT)
+
+
+def eventually_true(condition: Callable[[], bool]) -> None:
+    """Waits for the thread."""
+    until_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until_s
+        threading.Event().wait(0.005)

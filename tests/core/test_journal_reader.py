@@ -9,7 +9,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.journal.reader import HOLE, LINE_BYTES_MAX, TORN, Damage, Gap, joined, parsed, read, read_file
+from controller.journal.reader import (
+    CUT_SHORT,
+    HOLE,
+    LINE_BYTES_MAX,
+    TORN,
+    Damage,
+    Gap,
+    joined,
+    parsed,
+    read,
+    read_file,
+)
 from controller.journal.segments import SegmentName, segments_in
 from state_machines.events import Kind, Row
 
@@ -51,7 +62,9 @@ def test_each_row_once_and_each_hole_named(terms: list[int], missing: set[tuple[
     kept = [r for r in rows if (r.ctl_epoch, r.seq) not in missing]
     told, gaps = split(list(joined([r for r in kept for _ in range(1 + twice)])))
     assert told == kept
-    assert all(gap.why == HOLE for gap in gaps)
+    assert {gap.why for gap in gaps} <= {HOLE, CUT_SHORT}
+    seen = sorted({r.ctl_epoch for r in kept})
+    assert [gap.ctl_epoch for gap in gaps if gap.why == CUT_SHORT] == seen[:-1], "no term here was seen to end"
     named = {(gap.ctl_epoch, gap.seq + at) for gap in gaps for at in range(gap.rows)}
     last = {epoch: max((r.seq for r in kept if r.ctl_epoch == epoch), default=0) for epoch in range(1, len(terms) + 1)}
     first = (kept[0].ctl_epoch, kept[0].seq) if kept else (0, 0)
@@ -72,6 +85,14 @@ def test_unrecorded_rows_stand_for_many(runs: list[tuple[int, bool]]) -> None:
     told, gaps = split(list(joined(rows)))
     assert told == rows
     assert [(gap.seq, gap.rows) for gap in gaps] == unrecorded
+
+
+def test_a_term_that_ends_is_whole_and_one_that_does_not_is_named() -> None:
+    resigned = msgspec.structs.replace(row(2), kind=Kind.CTL_RESIGNED)
+    assert list(joined([row(1), resigned, row(1, 2)])) == [row(1), resigned, row(1, 2)]
+    [gap] = split(list(joined([row(1), row(2), row(1, 2)])))[1]
+    assert gap == Gap(CUT_SHORT, "", 1, 3)
+    assert str(gap).startswith("epoch 1: the term has no end")
 
 
 def test_two_daemons_count_for_themselves() -> None:

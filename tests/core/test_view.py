@@ -116,6 +116,12 @@ async def test_in_office_everything_is_described(tmp_path: Path) -> None:
         assert (one.leader, one.isr, one.under_replicated, one.preferred) == (2, [2, 3, 1], False, True)
 
 
+async def test_a_journal_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        daemon.counters.journal_failing = "No space left on device"
+        assert [text for text in view.status().warnings if "journal" in text and "No space left" in text]
+
+
 async def test_who_is_not_there_is_not_found(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, _, view):
         with pytest.raises(NotFound, match="broker 9"):
