@@ -27,7 +27,7 @@ from controller.journal.term import TermJournal
 
 log = logging.getLogger("regent.journal")
 
-QUIET_S: Final = 0.05
+QUIET_S: Final = 0.25
 """A burst is over when nothing was added for so long."""
 BURST_S_MAX: Final = 1.0
 """After so long a burst is written although it goes on."""
