@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.exit_codes import Exit, Failure
-from cli.session import Session, command
+from cli.session import Session, command, group
 
 if TYPE_CHECKING:
     from controller.journal.query import Wanted
@@ -44,10 +44,9 @@ Directory = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(no_args_is_help=True, help="The journal: what was decided, when and why.")
+    named = group(app, "events", "The journal: what was decided, when and why.")
     for function in (show, tail, check):
-        command(group)(function)
-    app.add_typer(group, name="events")
+        command(named)(function)
 
 
 def show(

@@ -36,7 +36,8 @@ class Journals(Protocol):
 REASONS: Final = {
     "broker_death": "broker_failure",
     "broker_return": "broker_return",
-    "controlled_shutdown": "controlled_shutdown",
+    "move_leaders": "controlled_shutdown",
+    "stop_followers": "controlled_shutdown",
     "new_partitions": "new_topic",
     "alter_partitions": BY_LEADER,
     "failover": "failover",
