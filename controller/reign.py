@@ -48,8 +48,6 @@ from state_machines.events import Kind
 
 log = logging.getLogger("regent.role")
 
-IN_OFFICE = "in office: the cluster is read, leaders are elected, every live broker is being told"
-
 TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
 _PARENTS = (paths.BROKER_IDS, paths.TOPICS, paths.ISR_CHANGES)
@@ -187,7 +185,7 @@ class Reign:
                 raise TermEnded("another controller was elected right after the claim")
             await self._elected()
             await take_office(self.controller)
-            self.controller.journal.event(Kind.CTL_PHASE, why=IN_OFFICE)
+            self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
         finally:

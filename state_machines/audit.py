@@ -19,6 +19,25 @@ from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
 from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER, PartitionState, ReplicaState
 
+INVARIANTS: Final[Mapping[str, str]] = {
+    "A1": "the leader epoch never decreases, and counts the steps of the controller",
+    "A2": "a leader epoch has at most one leader",
+    "A3": "the leader is in the ISR",
+    "A4": "the ISR is within the replicas",
+    "A5": "the ISR is never empty",
+    "A6": "only legal transitions",
+    "A7": "writes carry the current controller epoch, and none of an earlier one follows",
+    "A8": "the partition epoch is one higher with each write",
+    "A9": "who is elected is live and not shutting down",
+    "A10": "who is elected was in the ISR, or the election is marked as unclean",
+    "A11": "who is elected is the first of the replicas, by the rule of the strategy",
+    "A12": "a reassignment adds up, and removes only once those that stay are in sync",
+    "A13": "replicas are spread over racks",
+    "A14": "procedures end after their children and share no lock",
+    "A15": "requests carry the current broker epoch and a controller epoch that never falls",
+}
+"""All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
+
 STRATEGIES: Final = {
     selectors.NEW_PARTITION: "initial",
     selectors.OFFLINE_IN_ISR: "offline",
