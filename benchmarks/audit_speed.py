@@ -82,9 +82,9 @@ def make(spark: SparkSession, events: int, partitions: int, journal: str) -> Non
     from pyspark.sql import functions as fn
 
     per_term = events // TERMS
-    offices(spark, per_term).unionByName(
-        changes(spark, per_term, partitions), allowMissingColumns=True
-    ).select(fn.to_json(fn.struct("*")).alias("value")).write.text(journal)
+    offices(spark, per_term).unionByName(changes(spark, per_term, partitions), allowMissingColumns=True).select(
+        fn.to_json(fn.struct("*")).alias("value")
+    ).write.text(journal)
 
 
 def changes(spark: SparkSession, per_term: int, partitions: int) -> DataFrame:

@@ -24,8 +24,6 @@ IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which the first of the replicas leads that stays in the ISR and may lead."""
 
 
-
-
 def row_local(rows: DataFrame) -> DataFrame:
     """Violations of A1, A3 to A6 and A8 to A12 that single rows show."""
     partitions, replicas = fn.col("kind").isin(*OF_PARTITION), fn.col("kind") == Kind.REPLICA_STATE.value

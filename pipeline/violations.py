@@ -1,4 +1,4 @@
-"""What a broken invariant looks like, and which comparisons of two rows mean nothing because rows between are missing."""
+"""What a broken invariant looks like, and when a comparison of two rows means nothing because of what is missing."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import typer
 from cli.exit_codes import Exit, Failure
 from cli.session import Session, command, group
 
-
 Master = Annotated[str, typer.Option("--master", help="Of Spark: local[2], spark://host:7077, yarn, k8s://...")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; may be repeated.")]
 LOCAL = "local[*]"
@@ -54,7 +53,9 @@ def audit(
     racks: Annotated[
         bool, typer.Option("--racks", help="The cluster promises to spread replicas over racks: judge that, too.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Gaps and lines in quarantine count as broken, too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Gaps and lines in quarantine count as broken, too.")
+    ] = False,
     master: Master = LOCAL,
     conf: Conf = None,
 ) -> None:

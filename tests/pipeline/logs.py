@@ -1,4 +1,4 @@
-"""A small cluster's journal of two daemons, and ways to break it. A log is a list of rows as they stand in the files."""
+"""A small cluster's journal of two daemons, and ways to break it. A log is a list of rows as in the files."""
 
 from __future__ import annotations
 

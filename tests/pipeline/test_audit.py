@@ -134,7 +134,9 @@ def test_gaps_are_marked(spark: SparkSession, bronze: tuple[Path, dict[str, Any]
 
 def test_each_row_is_kept_once_and_nothing_is_put_aside(bronze: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bronze
-    assert summary["rows"] == sum(len(log) for log in (sound(""), *(mutation(sound("")) for mutation in MUTATED.values())))
+    assert summary["rows"] == sum(
+        len(log) for log in (sound(""), *(mutation(sound("")) for mutation in MUTATED.values()))
+    )
     assert summary["quarantined"] == 0
     assert json.loads((folder / "ingest.json").read_text()) == summary
 
@@ -154,7 +156,7 @@ def test_bad_lines_are_put_aside_and_the_rest_goes_on(spark: SparkSession, tmp_p
     file = tmp_path / "journal" / "0000000005-000000000001.jsonl"
     file.parent.mkdir()
     wrong_type = text([sound("c")[0] | {"seq": "one"}]).strip()
-    lines = [*BAD.values(), wrong_type, *text(sound("c") + [sound("c")[0] | {"of_later": 1}]).splitlines()]
+    lines = [*BAD.values(), wrong_type, *text([*sound("c"), sound("c")[0] | {"of_later": 1}]).splitlines()]
     file.write_text("\n".join(lines) + "\n")
     summary = jobs.ingest(spark, [str(file)], str(tmp_path / "bronze"))
     assert (summary["rows"], summary["quarantined"]) == (len(sound("c")) + 1, len(BAD) + 1)

@@ -29,9 +29,7 @@ def test_a_recent_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(("version", "found"), [("11.0.2", "is Java 11"), ("1.8.0_392", "is Java 1"), ("x", "version")])
-def test_an_old_java_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, found: str
-) -> None:
+def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, found: str) -> None:
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, version))
     with pytest.raises(CannotStart, match=f"needs Java 17 or newer, but .*{found}"):
         need_java()
