@@ -28,7 +28,7 @@ simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.j
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
 
 test-pipeline: venv ## jobs on one local Spark; skipped where PySpark or Java 17 is not there
-	$(PYTEST) tests/pipeline
+	$(PYTEST) tests/pipeline --timeout=300
 
 test-zookeeper: venv jars ## tests on a real ZooKeeper
 	$(PYTEST) tests/zookeeper
