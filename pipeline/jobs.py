@@ -61,7 +61,7 @@ def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
         "to": _time(whole[3]),
         "quarantined": spark.read.parquet(f"{into}/quarantine").count(),
         "gaps": _counts(missing, "kind"),
-        "missingRows": missing.filter(fn.col("kind").isin(HOLE, UNRECORDED)).agg(fn.sum("rows")).first()[0] or 0,
+        "missingRows": _sum(missing.filter(fn.col("kind").isin(HOLE, UNRECORDED)), "rows"),
     })  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
     incomplete = quarantined > 0 or any(kind != EXPIRED for kind in holes)
     return _kept(folder, "audit", {
         "clean": not broken and not (strict and incomplete),
-        "rows": offices.agg(fn.sum("rows")).first()[0] or 0,
+        "rows": _sum(offices, "rows"),
         "violations": sum(broken.values()),
         "broken": broken,
         "first": [_told(row) for row in found.orderBy("ctl_epoch", "seq", "invariant").limit(SHOWN_MAX).collect()],
@@ -118,6 +118,11 @@ def _write(frame: DataFrame, path: str, parted_by: Sequence[str] = ()) -> None:
 
 def _counts(frame: DataFrame, by: str) -> dict[str, int]:
     return {row[by]: row["count"] for row in frame.groupBy(by).count().orderBy(by).collect()}
+
+
+def _sum(frame: DataFrame, column: str) -> int:
+    row = frame.agg(fn.sum(column).alias("sum")).first()
+    return row["sum"] or 0 if row is not None else 0
 
 
 def _told(row: Any) -> str:
