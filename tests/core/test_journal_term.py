@@ -13,14 +13,14 @@ from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from state_machines.alter_partition import alter_partitions
 from state_machines.broker_change import broker_death, broker_return
-from state_machines.controlled_shutdown import controlled_shutdown
+from state_machines.controlled_shutdown import move_leaders, stop_followers
 from state_machines.events import OBSERVED, Kind, Row
 from state_machines.failover import failover
 from state_machines.topic_change import new_partitions
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
-DECIDERS = (alter_partitions, broker_death, broker_return, controlled_shutdown, failover, new_partitions)
+DECIDERS = (alter_partitions, broker_death, broker_return, failover, move_leaders, new_partitions, stop_followers)
 
 
 async def running(w: World) -> None:
