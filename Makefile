@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PACKAGES := cli controller brokers metadata_store state_machines configs
-LATER := tests/simulation tests/zookeeper tests/cluster tests/verify
+PACKAGES := cli controller pipeline brokers metadata_store state_machines configs
+LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars check format test test-core test-simulation simulate test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
+.PHONY: help venv jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 	@$(PYTHON) scripts/bootstrap.py demo
 	@$(BIN)/regent demo $(if $(KEEP),--keep)
 
-test: test-core test-simulation test-zookeeper test-cluster ## all tests but the long ones, cheapest first
+test: test-core test-simulation test-pipeline test-zookeeper test-cluster ## all tests but the long ones, cheapest first
 
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER))
@@ -26,6 +26,9 @@ test-simulation: venv ## whole clusters in virtual time, 300 seeds
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
+
+test-pipeline: venv ## jobs on one local Spark; skipped where PySpark or Java 17 is not there
+	$(PYTEST) tests/pipeline --timeout=300
 
 test-zookeeper: venv jars ## tests on a real ZooKeeper
 	$(PYTEST) tests/zookeeper

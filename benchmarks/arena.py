@@ -40,13 +40,21 @@ class Arena:
     """``contestants`` in the order of their turns; ``oracle`` is what must be true now."""
 
     def __init__(
-        self, data: DataSet, zookeeper: BenchmarkZooKeeper, zk: KazooZooKeeper, fleet: Fleet, folder: Path
+        self,
+        data: DataSet,
+        zookeeper: BenchmarkZooKeeper,
+        zk: KazooZooKeeper,
+        fleet: Fleet,
+        folder: Path,
+        *,
+        journal: bool = True,
     ) -> None:
         self.data = data
         self.zookeeper = zookeeper
         self.zk = zk
         self.fleet = fleet
         self.folder = folder
+        self.journal = journal
         self.contestants: dict[str, Contestant] = {}
         self.oracle: Oracle = initial(data)
 
@@ -60,7 +68,7 @@ class Arena:
         """Starts a controller process, which then waits."""
         began_s = time.monotonic()
         made: Contestant = (
-            Regent(self.folder / OURS, self.zookeeper.connect)
+            Regent(self.folder / OURS, self.zookeeper.connect, journal=self.journal)
             if name == OURS
             else Kafka(self.folder / PEER, self.zookeeper.connect, _kafka_mb(self.data.shape))
         )
@@ -105,14 +113,14 @@ class Arena:
 
 @asynccontextmanager
 async def arena(
-    shape: Shape, folder: Path, contestants: Sequence[str] = (), *, full_answers: bool = False
+    shape: Shape, folder: Path, contestants: Sequence[str] = (), *, full_answers: bool = False, journal: bool = True
 ) -> AsyncIterator[Arena]:
-    """Everything is up inside the block and gone after it, however it ends."""
+    """Everything is up inside the block and gone after it, however it ends. ``journal``: whether regent keeps one."""
     data = data_set(shape)
     zookeeper = BenchmarkZooKeeper(folder / "zookeeper", _zookeeper_mb(shape))
     fleet = Fleet(folder / "brokers", zookeeper.connect, shape.brokers, full_answers=full_answers)
     zk = KazooZooKeeper(zookeeper.connect, session_timeout_ms=SESSION_MS)
-    made = Arena(data, zookeeper, zk, fleet, folder)
+    made = Arena(data, zookeeper, zk, fleet, folder, journal=journal)
     try:
         await zookeeper.boot()
         await zk.connect(30.0)

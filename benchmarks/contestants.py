@@ -95,7 +95,7 @@ class Regent(Contestant):
     id = DAEMON_ID
     ready_pattern = "took office at epoch"
 
-    def __init__(self, folder: Path, connect: str) -> None:
+    def __init__(self, folder: Path, connect: str, *, journal: bool = True) -> None:
         defaults = Settings.model_validate(
             {"zookeeper": {"connect": connect}, "listener": {"advertised_host": "127.0.0.1"}}
         )
@@ -104,6 +104,7 @@ class Regent(Contestant):
             "controller.loop_stall_ms_max": defaults.controller.loop_stall_ms_max,
             "controller.auto_leader_rebalance_enable": False,
             "log.format": "json",
+            "journal.enabled": journal,
         }
         self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings)
         super().__init__(self.daemon, role.give_to_regent)

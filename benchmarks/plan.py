@@ -22,6 +22,7 @@ GOALS: Final[dict[tuple[str, str], Goal]] = {
     ("D1", SINGLE_TOPICS): Goal(ratio=8),
     ("D2", "100kx20"): Goal(ratio=12),
     ("D3", "100kx20"): Goal(ratio=4),
+    ("J", "100kx20"): Goal(ratio=0.95),
     ("M1", "400kx50"): Goal(most=450),
     ("F2", "1mx100"): Goal(most=12),
     ("M1", "1mx100"): Goal(most=1_200),

@@ -52,12 +52,14 @@ class Taken:
         return self.turns.get((name, event)) or ([cold] if cold is not None else [])
 
 
-async def play(run: Run, folder: Path, only: Sequence[str] = (OURS, PEER), *, full_answers: bool = False) -> Taken:
+async def play(
+    run: Run, folder: Path, only: Sequence[str] = (OURS, PEER), *, full_answers: bool = False, journal: bool = True
+) -> Taken:
     """Runs everything; raises :class:`benchmarks.turns.Wrong` where the end is not the oracle's."""
     wanted = {OURS: run.rounds, PEER: run.peer_rounds}
     names = [name for name in only if wanted[name] >= 0]
     taken = Taken(run.size)
-    async with arena(shape(run.size), folder, names, full_answers=full_answers) as found:
+    async with arena(shape(run.size), folder, names, full_answers=full_answers, journal=journal) as found:
         for number in range(1 + max(wanted[name] for name in names)):
             for name in names:
                 if number <= wanted[name]:

@@ -66,6 +66,17 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("FOUND", "found"),
         Column("REMEDY", "remedy"),
     ),
+    "Event": (
+        Column("TIME", "time"),
+        Column("KIND", "kind"),
+        Column("WHAT", "what"),
+        Column("TOLD", "told"),
+        Column("EPOCH", "ctl_epoch", wide=True),
+        Column("SEQ", "seq", wide=True),
+        Column("REASON", "reason", wide=True),
+        Column("STRATEGY", "strategy", wide=True),
+        Column("DAEMON", "ctl_id", wide=True),
+    ),
     "Setting": (
         Column("KEY", "key"),
         Column("VALUE", "value"),

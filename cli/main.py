@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli.commands import about, config, daemon, describe, listing, observe, role
+from cli.commands import about, config, daemon, describe, events, listing, observe, pipeline, role
 from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
 
 EPILOG = (
@@ -35,7 +35,7 @@ def shared(
     context.obj = Session(form, server, no_color, request_timeout, config)
 
 
-for group in (daemon, observe, describe, listing, role, config, about):
+for group in (daemon, observe, describe, listing, events, pipeline, role, config, about):
     group.register(app)
 
 

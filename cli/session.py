@@ -17,6 +17,7 @@ from cli.output import Format, Output
 if TYPE_CHECKING:
     from cli.client import Client
     from configs.loading import Loaded
+    from configs.sections import StateSettings
     from configs.settings import Settings
 
 P = ParamSpec("P")
@@ -85,6 +86,13 @@ class Session:
                 return _configured(lambda: load_section(HttpSettings, self.config)).socket
             # A default file that is private or broken must not hide a daemon that runs.
             return DEFAULT_SOCKET
+
+    def section_of_state(self) -> StateSettings:
+        """What the daemon keeps on disk, whatever the other sections say."""
+        from configs.loading import load_section
+        from configs.sections import StateSettings
+
+        return _configured(lambda: load_section(StateSettings, self.config))
 
     def merged(self, context: typer.Context, given: dict[str, Any]) -> Session:
         """These options with those that were ``given`` here; the environment counts less than any command line."""

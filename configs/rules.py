@@ -94,6 +94,15 @@ def _fixed_port_advertised(s: Settings) -> Broken | None:
     )
 
 
+def _journal_files(s: Settings) -> Broken | None:
+    if 2 * s.journal.segment_bytes <= s.journal.bytes_max:
+        return None
+    return Broken(
+        f"has no room for two files of journal.segment_bytes ({s.journal.segment_bytes})",
+        "give a smaller journal.segment_bytes, or a larger journal.bytes_max",
+    )
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -102,4 +111,5 @@ RULES: Final = (
     Rule(("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max"), _backoffs),
     Rule(("brokers.control_plane_listener", "brokers.inter_broker_listener"), _listeners_differ),
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
+    Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
 )

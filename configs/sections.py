@@ -290,6 +290,32 @@ class StateSettings(Section):
 
     directory: AbsolutePath = key(
         Path("/var/lib/regent"),
-        "Holds the roll-back files that a take-over saves.",
+        "Holds the roll-back files that a take-over saves and, in events/, the journal.",
         remedy="give an absolute path that the daemon may write to",
+    )
+
+
+class JournalSettings(Section):
+    """The journal: every decision about a partition, with before and after, in files of JSON lines."""
+
+    enabled: bool = key(True, "Whether the daemon keeps it, in state.directory/events.")
+    fsync: Literal["group", "never"] = key(
+        "group",
+        "group: what was decided is flushed to the disk together once a burst of decisions pauses, within a second. "
+        "never: when the system likes to.",
+    )
+    bytes_max: int = key(
+        4_294_967_296,
+        "Most room on disk, in bytes; the oldest files go first.",
+        ge=2_097_152,
+        le=1_099_511_627_776,
+    )
+    age_days_max: int = key(30, "Files older than this go, too, in days.", ge=1, le=3_650)
+    segment_bytes: int = key(67_108_864, "A file of this size is complete, in bytes.", ge=1_048_576, le=1_073_741_824)
+    segment_s_max: int = key(600, "A file this old is complete, in seconds.", ge=1, le=86_400)
+    queue_rows_max: int = key(
+        200_000,
+        "Rows that wait to be written, about 250 bytes each; further ones are dropped, counted and marked as a gap.",
+        ge=1_000,
+        le=10_000_000,
     )

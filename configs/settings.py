@@ -13,6 +13,7 @@ from configs.sections import (
     BrokersSettings,
     ControllerSettings,
     HttpSettings,
+    JournalSettings,
     ListenerSettings,
     LogSettings,
     Section,
@@ -35,6 +36,7 @@ class Settings(BaseModel):
     log: LogSettings = Field(default_factory=LogSettings)
     shadow: ShadowSettings = Field(default_factory=ShadowSettings)
     state: StateSettings = Field(default_factory=StateSettings)
+    journal: JournalSettings = Field(default_factory=JournalSettings)
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -173,6 +173,7 @@ class Candidate:
             advertised=d.advertised(),
             ask=self._ask,
             transport=d.transport,
+            journal=d.journal.term(d.me.id, claim.epoch) if d.journal is not None else None,
         )
 
     async def _serve(self, reign: Reign) -> str:

@@ -20,6 +20,7 @@ from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.reassignments import Reassignments
+from controller.journal.term import TermJournal, reason_of
 from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
@@ -65,6 +66,7 @@ class Controller:
         unclean_default: bool = False,
         balance: Balance | None = None,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
+        journal: TermJournal | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -82,6 +84,7 @@ class Controller:
         self.recent = RecentChanges()
         self.reassignments = Reassignments()
         self.deleting = deleting or Deleting(cluster, queue)
+        self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
         self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
@@ -115,7 +118,7 @@ class Controller:
         up those that shared a multi with it; after as many again it is given up, which never ends the term. Rounds
         that a lost connection cut short do not count: the lease bounds those.
         """
-        report = Report(why)
+        report = Report(why, reason_of(decide))
         only: Collection[int] | None = None
         rounds = 0
         while rounds < 2 * self._rounds_max:
@@ -135,6 +138,7 @@ class Controller:
     ) -> Collection[int]:
         """One decide, commit, apply, tell; returns what is unsettled, read again and told."""
         decision = await self._drawn(decide, only)
+        report.decided_us = self.journal.now_us()
         report.refuse(decision.refusals)
         unsettled = sorted(await self._commit(decision, report, writes_max))
         if unsettled:
@@ -203,16 +207,20 @@ class Controller:
         """What needs no write is entered and told all the same: a partition under a dead leader is Offline."""
         if rows:
             report.failed[why] += len(rows)
+            before = [self.cluster.rows[i] for i in rows]
             self.cluster.observe_undecided(rows)
+            self.journal.placed(self.cluster, before, rows)
             self.channels.metadata_changed(rows)
 
     def _enter(self, changes: Sequence[Change], moves: Sequence[ReplicaMove], report: Report) -> None:
         """Apply, then tell. A dead term does neither."""
         self.term.check()
+        before = self.journal.before(self.cluster, moves) if moves else []
         self.cluster.apply(changes)
         self.cluster.apply_replicas(moves)
         report.applied(change for change in changes if change.writes)
         self.recent.add(changes)
+        self.journal.decided(self.cluster, changes, moves, before, report)
         self.channels.tell(changes, moves)
 
     # -- facts
@@ -223,6 +231,7 @@ class Controller:
         told = [change for change in changes if change is not None]
         if told:
             self.recent.add(told)
+            self.journal.observed(self.cluster, told)
             self.channels.tell(told, ())
         return told
 

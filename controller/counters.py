@@ -58,4 +58,8 @@ class Counters:
     fenced: int = 0
     shadow_compared: int = 0
     shadow_differences: int = 0
+    journal_rows: int = 0
+    journal_rows_lost: int = 0
+    journal_bytes: int = 0
+    journal_failing: str = ""
     lowered_ibp_brokers: set[int] = field(default_factory=set)

@@ -22,6 +22,7 @@ from configs.settings import Settings
 from controller.calls import Calls
 from controller.candidate import Candidate
 from controller.counters import Counters
+from controller.journal.term import Journals
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
@@ -59,7 +60,8 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 class Daemon:
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
-    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given.
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. Without a
+    ``journal`` none is kept.
     """
 
     def __init__(
@@ -75,12 +77,15 @@ class Daemon:
         me: Process | None = None,
         listener: ControllerListener | None = None,
         transport: Transport | None = None,
+        journal: Journals | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.settings = settings
         self._new_lease = new_lease
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self.me = me or this_process(settings.controller.id)
         self.transport = transport
+        self.journal = journal
         self.ibp = Ibp.parse(settings.controller.ibp)
         self.guard = guard
         self.mode = Mode.CONNECTING

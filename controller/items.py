@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 
 from brokers.channel import Propagation
 from controller.census import Census
 from controller.compare import Difference
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
+from controller.journal import query
 from controller.preflight.listeners import PROTOCOL_NAMES
 from controller.verify import Verdict
 from state_machines.cluster import Cluster
+from state_machines.events import Row
 from state_machines.types import Broker, PartitionState
 from state_machines.types import Topic as TopicRows
 
@@ -73,6 +76,16 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
         unacknowledged_partitions=told.partitions if told is not None else 0,
         propagation_age_s=told.oldest_s if told is not None else 0.0,
     )
+
+
+def happenings(rows: Iterable[Row]) -> list[models.Happening]:
+    """Rows of the journal in sentences."""
+    return [
+        models.Happening(
+            at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=query.told(row)
+        )
+        for row in rows
+    ]
 
 
 def verification(verdict: Verdict) -> Verification:

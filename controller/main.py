@@ -14,11 +14,13 @@ import anyio
 from brokers.client import QUESTIONS
 from brokers.wire import cold
 from configs.settings import Settings
+from controller.counters import Counters
 from controller.daemon import Daemon
 from controller.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.unix_socket import SocketTaken
+from controller.journal.journal import Journal, folder_in
 from controller.lease import Lease
 from controller.logs import logging_to
 from controller.metrics import About, DaemonCollector, registry
@@ -50,6 +52,8 @@ async def run(
     manager = ServiceManager()
     with logging_to(settings.log) as lines:
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+        counters = Counters()
+        journal = journal_of(settings, counters) if not shadow else None
         daemon = Daemon(
             settings,
             connections(settings),
@@ -58,6 +62,8 @@ async def run(
             ask=asker(settings),
             guard=guard if guarded else None,
             new_lease=new_lease,
+            journal=journal,
+            counters=counters,
         )
         guard.on_lag = daemon.counters.loop_lag.record
         view = View(daemon, lines_dropped=lambda: lines.dropped)
@@ -81,8 +87,19 @@ async def run(
             return _failed(error, settings)
         finally:
             guard.stop()
+            if journal is not None:
+                journal.close()
         log.info("regent has stopped")
     return daemon.exit_code
+
+
+def journal_of(settings: Settings, counters: Counters) -> Journal | None:
+    """The daemon's journal, which writes from now on; None where it is switched off."""
+    if not settings.journal.enabled:
+        return None
+    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
+    journal.start()
+    return journal
 
 
 async def _needs(http_ended: asyncio.Event) -> None:

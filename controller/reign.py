@@ -28,6 +28,7 @@ from controller.dispatch import HANDLERS
 from controller.event_queue import Event, EventQueue
 from controller.handlers.failover import arm_parents, take_office
 from controller.ibp_check import compare_ibp
+from controller.journal.term import TermJournal
 from controller.lease import Lease
 from controller.office import Claim, Office
 from controller.questions import Ask
@@ -38,6 +39,7 @@ from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.events import Kind
 
 log = logging.getLogger("regent.role")
 
@@ -66,6 +68,7 @@ class Reign:
         advertised: tuple[str, int],
         ask: Ask | None = None,
         transport: Transport | None = None,
+        journal: TermJournal | None = None,
     ) -> None:
         self.office = office
         self.claim = claim
@@ -100,6 +103,7 @@ class Reign:
             deleting=deleting,
             unclean_default=settings.controller.unclean_leader_election_enable,
             balance=Balance.of(settings.controller),
+            journal=journal,
             brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
@@ -123,6 +127,7 @@ class Reign:
             with anyio.CancelScope(shield=True):
                 await self._close()
         assert self.term.why_ended is not None
+        self.controller.journal.event(Kind.CTL_RESIGNED, why=self.term.why_ended)
         return self.term.why_ended
 
     async def _until_ended(self) -> None:
@@ -130,6 +135,7 @@ class Reign:
             await self._serve()
         except Fenced as fenced:
             self._counters.fenced += 1
+            self.controller.journal.event(Kind.FENCED, err=str(fenced))
             self._end(str(fenced))
         except TermEnded as ended:
             self._end(str(ended))
@@ -169,16 +175,29 @@ class Reign:
             await self.office.verify_lock()
             if not await self._claim_watch.arm():
                 raise TermEnded("another controller was elected right after the claim")
+            await self._elected()
             await take_office(self.controller)
+            self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
         finally:
             self._counters.events["failover"].record(time.monotonic() - started_s)
 
+    async def _elected(self) -> None:
+        """The journal of a term begins with the cluster's id and the controller before."""
+        journal = self.controller.journal
+        if journal.kept:
+            cluster_id = await self.controller.store.read_cluster_id()
+            journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
+            before = self.claim.displaced
+            why = "nobody held the role" if before is None else f"{before} held the role"
+            journal.event(Kind.CTL_ELECTED, broker=before, why=why)
+
     async def _handle(self, event: Event) -> None:
         """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
         started_s = time.monotonic()
         self.handling = event.kind
+        self.controller.journal.noticed(event.enqueued_s)
         try:
             if event.kind == "reconnected":
                 await self.rearm()

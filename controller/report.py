@@ -14,10 +14,12 @@ UNCLEAN_SHOWN: Final = 5
 
 
 class Report:
-    """Counts of one carried-out decision. ``why`` is the event that it answers."""
+    """Counts of one carried-out decision. ``why`` is the event that it answers, ``reason`` the same in one word."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, reason: str = "") -> None:
         self.why = why
+        self.reason = reason
+        self.decided_us = 0
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.unclean = 0

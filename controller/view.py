@@ -6,8 +6,11 @@ Answers come from memory; :meth:`View.keep_fresh` reads now and then what the da
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
+
+import anyio
 
 from brokers.channel import Propagation
 from configs.version import product_version
@@ -20,7 +23,9 @@ from controller.gauging import connected, gauges_of, lease_s
 from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
-from controller.items import broker_item, partition_item, topic_item, verification
+from controller.items import broker_item, happenings, partition_item, topic_item, verification
+from controller.journal.journal import folder_in
+from controller.journal.query import history
 from controller.modes import Mode
 from controller.operations import Operations
 from controller.outlook import LOOK_S, Watchtower
@@ -32,6 +37,8 @@ from controller.verify import verify
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.cluster import Cluster
+
+log = logging.getLogger("regent.journal")
 
 READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
@@ -125,6 +132,8 @@ class View:
             found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
+        if counters.journal_failing:
+            found.append(f"the journal cannot be written, what is decided is not recorded: {counters.journal_failing}")
         if counters.shadow_differences:
             found.append(
                 f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
@@ -209,6 +218,7 @@ class View:
             isr_because=found.isr,
             would_change=found.would_change,
             waiting_for=sorted(reign.channels.unacknowledged_by(i)) if reign is not None else [],
+            history=await self._history(topic, partition),
         )
 
     async def _allows_unclean(self, reign: Reign, topic: int) -> bool:
@@ -218,6 +228,18 @@ class View:
         except (NotConnected, OutcomeUnknown):
             return self._daemon.settings.controller.unclean_leader_election_enable
         return known[topic]
+
+    async def _history(self, topic: str, partition: int) -> list[models.Happening]:
+        """What the journal's files say; the disk is waited for in a thread."""
+        settings = self._daemon.settings
+        if not settings.journal.enabled:
+            return []
+        folder = folder_in(settings.state.directory)
+        try:
+            return happenings(await anyio.to_thread.run_sync(history, folder, topic, partition))
+        except OSError as error:
+            log.warning("the journal in %s cannot be read: %s", folder, error)
+            return []
 
     # -- verification and operations
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from state_machines.types import Assignment, PartitionRow, ReplicaState
+from state_machines.types import Assignment, PartitionRow, PartitionState, ReplicaState
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -14,6 +14,8 @@ class Change(Struct, frozen=True, gc=False):
 
     It serves as the conditional write (where ``writes``), as the move that is applied to the model and as what the
     brokers are told. ``after`` carries the partition epoch that the znode has once the write is applied.
+    ``steps`` has the reason of each leader epoch that was drawn, ``states`` each state that was entered, both in order:
+    a write may merge several. Facts have neither.
     """
 
     entity: int
@@ -21,6 +23,8 @@ class Change(Struct, frozen=True, gc=False):
     after: PartitionRow
     why: str
     is_new: bool = False
+    steps: tuple[str, ...] = ()
+    states: tuple[PartitionState, ...] = ()
 
     @property
     def creates(self) -> bool:
@@ -45,6 +49,7 @@ class ReplicaMove(Struct, frozen=True, gc=False):
 
     ``stop``: its broker is told StopReplica (with ``delete`` or without). ``order``: its broker is told the present
     leadership by LeaderAndIsr (``is_new``: as of a replica that may have no log yet), every broker the metadata.
+    ``passed``: the states that were entered before ``state``, where several transitions are one move.
     """
 
     entity: int
@@ -55,6 +60,7 @@ class ReplicaMove(Struct, frozen=True, gc=False):
     delete: bool = False
     order: bool = False
     is_new: bool = False
+    passed: tuple[ReplicaState, ...] = ()
 
 
 class TopicChange(Struct, frozen=True, gc=False):

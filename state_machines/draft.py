@@ -29,6 +29,7 @@ Decide = Callable[["Draft"], None]
 """A decision: draws on the draft. Time, liveness and randomness are arguments bound beforehand."""
 
 _ONLINE = PartitionState.ONLINE
+_ENTERED = {state: (state,) for state in PartitionState}
 
 
 class Draft:
@@ -44,6 +45,9 @@ class Draft:
         self._epoch = cluster.epoch
         self._drawn: dict[int, PartitionRow] = {}
         self._why: dict[int, str] = {}
+        self._steps: dict[int, tuple[str, ...]] = {}
+        self._single: dict[str, tuple[str, ...]] = {}
+        self._states: dict[int, tuple[PartitionState, ...]] = {}
         self._new: set[int] = set()
         self._replicas: dict[tuple[int, int], ReplicaMove] = {}
         self._metadata: dict[int, None] = {}
@@ -89,6 +93,11 @@ class Draft:
             row.recovering if recovering is None else recovering,
         )
         self._why[i] = why
+        drawn = self._steps.get(i)
+        single = self._single.get(why) or self._single.setdefault(why, (why,))
+        self._steps[i] = single if drawn is None else drawn + single
+        if state is not row.state:
+            self._enter(i, state)
         if created:
             self._new.add(i)
 
@@ -135,6 +144,12 @@ class Draft:
                 row.recovering,
             )
             self._why.setdefault(i, why)
+            self._enter(i, state)
+
+    def _enter(self, i: int, state: PartitionState) -> None:
+        """A state entered on the way; nearly always the first, for which rows share one tuple."""
+        entered = self._states.get(i)
+        self._states[i] = _ENTERED[state] if entered is None else entered + _ENTERED[state]
 
     def replica(self, i: int, broker: int) -> ReplicaState:
         """State of a replica as drawn so far."""
@@ -143,18 +158,19 @@ class Draft:
         return self.cluster.replica_state(i, broker)
 
     def move_replica(self, move: ReplicaMove) -> None:
-        """Draws a replica's state; a later one of the same replica replaces it, what it is to be told stays."""
+        """Draws a replica's state; a later one of the same replica continues it, what it is to be told stays."""
         if not self.covers(move.entity):
             return
         key = (move.entity, move.broker)
         earlier = self._replicas.get(key)
-        if earlier is not None and (earlier.stop or earlier.order):
+        if earlier is not None:
             move = replace(
                 move,
                 stop=earlier.stop or move.stop,
                 delete=earlier.delete or move.delete,
                 order=earlier.order or move.order,
                 is_new=earlier.is_new or move.is_new,
+                passed=(*earlier.passed, earlier.state),
             )
         self._replicas[key] = move
 
@@ -170,10 +186,10 @@ class Draft:
         """The decision: one write per row whose partition epoch moved, moves for the rest."""
         writes: list[Change] = []
         moves: list[Change] = []
-        rows, why, new = self.rows, self._why, self._new
+        rows, why, new, steps, states = self.rows, self._why, self._new, self._steps, self._states
         for i, after in self._drawn.items():
             before = rows[i]
-            change = Change(i, before, after, why[i], i in new)
+            change = Change(i, before, after, why[i], i in new, steps.get(i, ()), states.get(i, ()))
             (writes if after.version != before.version else moves).append(change)
         metadata = [i for i in self._metadata if i not in self._drawn]
         return Decision(writes, moves, list(self._replicas.values()), metadata, self._refusals)

@@ -74,6 +74,9 @@ def explained(found: dict[str, Any]) -> str:
     lines += [f"would change: {what}" for what in found.get("wouldChange", [])]
     if found.get("waitingFor"):
         lines.append(f"not acknowledged yet by broker {cell(found['waitingFor'])}")
+    if found.get("history"):
+        lines.append("the last that this daemon's journal tells of it:")
+        lines += [f"  {row['at']}  epoch {row['controllerEpoch']}  {row['told']}" for row in found["history"]]
     return "\n".join(lines)
 
 

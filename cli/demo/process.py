@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 
 from brokers.embedded.process import ChildProcess, free_port
+from controller.journal.journal import folder_in
 
 SESSION_MS: Final = 6_000
 ANSWER_S_MAX: Final = 30.0
@@ -61,6 +62,11 @@ class RegentProcess(ChildProcess):
     def configure(self, settings: Mapping[str, object]) -> None:
         """Writes the settings file anew: the defaults of this class and ``settings``; the next start reads it."""
         self.config.write_text(_toml(self._settings(self._connect) | dict(settings)), encoding="utf-8")
+
+    @property
+    def journal(self) -> Path:
+        """The folder of its journal."""
+        return folder_in(self.folder / "state")
 
     async def is_in(self, mode: str) -> bool:
         """Whether the daemon answers and is in ``mode``."""

@@ -8,15 +8,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from rich.console import Console
+from rich.markup import escape
 
 from brokers.embedded.cluster import EmbeddedCluster
 from brokers.embedded.load import Load, Reader
 from cli.demo.process import RegentProcess
+from controller.journal.reader import read
+from state_machines.audit import judge
+from state_machines.events import Row
 
 TOPIC = "orders"
 PARTITIONS = 60
 RATE_PER_S = 500
 STEP_S_MAX = 60.0
+VIOLATIONS_SHOWN = 10
 POLL_S = 0.1
 
 
@@ -68,7 +73,7 @@ class Story:
             f"{verdict.acknowledged} records acknowledged, {verdict.read} read back, "
             f"[bold]{len(verdict.lost)} lost[/]; 'regent verify' is [bold]{'clean' if clean else 'NOT clean'}[/]"
         )
-        return clean and not verdict.lost
+        return self.judged() and clean and not verdict.lost
 
     async def steps(self, load: Load) -> None:
         """Crashes and restarts, each told when the cluster is well again."""
@@ -136,3 +141,16 @@ class Story:
         """What ``regent verify`` says."""
         [found] = (await self.regent.get("/v1/verification"))["items"]
         return not found["differencesTotal"] and not found.get("unreachable")
+
+    def judged(self) -> bool:
+        """Whether every row of the daemon's journal is sound by itself; says so."""
+        found = list(read(self.regent.journal))
+        rows = [row for row in found if isinstance(row, Row)]
+        violations = list(judge(rows))
+        self.say(
+            f"regent's journal tells of {len(rows)} events in {len({row.ctl_epoch for row in rows})} terms; judged one "
+            f"by one: [bold]{len(violations)} violations[/], {len(found) - len(rows)} gaps"
+        )
+        for violation in violations[:VIOLATIONS_SHOWN]:
+            self.say(f"[red]{escape(str(violation))}[/]")
+        return bool(rows) and not violations

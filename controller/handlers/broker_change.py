@@ -14,6 +14,7 @@ from controller.handlers.deletion import brokers_changed
 from controller.handlers.reassignment import brokers_returned
 from metadata_store import paths
 from state_machines.broker_change import broker_death, broker_return, compare
+from state_machines.events import Kind
 
 log = logging.getLogger("regent.controller")
 
@@ -36,6 +37,8 @@ async def broker_change(c: Controller) -> None:
         list(delta.modified),
     )
     gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
+    c.journal.brokers(Kind.BROKER_DOWN, (c.cluster.brokers[b] for b in gone))
+    c.journal.brokers(Kind.BROKER_UP, (found[b] for b in back))
     for broker in gone:
         c.channels.remove(broker)
     c.cluster.observe_brokers({b: found[b] for b in found if b not in delta.bounced})

@@ -12,6 +12,7 @@ from brokers.wire.replies import ControlledShutdownReply
 from controller.calls import PendingCall
 from controller.controller import Controller
 from state_machines.controlled_shutdown import move_leaders, remaining, stop_followers
+from state_machines.events import Kind
 
 TOLD_S_MAX = 2.0
 """How long the answer waits for the new leaders; the broker itself waits for 30 s."""
@@ -30,6 +31,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
         pending.answer(ControlledShutdownReply(Error.STALE_BROKER_EPOCH))
         return
     try:
+        c.journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [broker])
         c.cluster.observe_shutting_down(call.broker_id)
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
@@ -49,6 +51,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
             )
         else:
             log.info("broker %d may stop: it leads nothing that another replica could lead", call.broker_id)
+            c.journal.brokers(Kind.BROKER_SHUTDOWN_END, [broker])
     except BaseException:
         pending.refuse()
         raise

@@ -21,6 +21,7 @@ from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
+from state_machines.events import Kind
 from state_machines.failover import failover
 from state_machines.types import TopicAssignment
 
@@ -51,6 +52,7 @@ async def take_office(c: Controller) -> None:
     loaded_s = time.monotonic()
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
+    c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
     report = await c.carry_out(partial(failover, unclean=c.unclean), "failover")
     c.channels.snapshot(None)
     c.queue.signal("resume_reassignments")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.controller import Controller
+from state_machines.events import Kind
 
 
 def forget(c: Controller, name: str) -> int:
@@ -13,4 +14,5 @@ def forget(c: Controller, name: str) -> int:
     if topic is None:
         return 0
     c.deleting.gone(topic.index)
+    c.journal.event(Kind.TOPIC_DELETE, topic=name)
     return len(c.cluster.observe_topic_gone(name))

@@ -18,6 +18,7 @@ from controller.term import TermEnded
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
+from state_machines.events import Kind
 from state_machines.topic_change import new_partitions
 from state_machines.types import PartitionState, TopicAssignment
 
@@ -128,9 +129,12 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
+    created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
     if not c.deleting.markers.isdisjoint(topic.name for topic in topics):
         c.queue.signal("topic_deletion")
+    for topic in created:
+        c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
     found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]
     c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]

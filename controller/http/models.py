@@ -162,6 +162,16 @@ class Partition(Item):
     preferred: bool = True
 
 
+class Happening(Item):
+    """One row of the journal about a partition, in a sentence."""
+
+    at: str = Field(description="UTC")
+    controller_epoch: int
+    daemon: int
+    kind: str
+    told: str
+
+
 class Explanation(Item):
     """Why a partition is as it is, and what would change it; ordinary sentences."""
 
@@ -171,6 +181,7 @@ class Explanation(Item):
     isr_because: str
     would_change: list[str] = []
     waiting_for: list[int] = Field([], description="brokers that have not acknowledged the last change")
+    history: list[Happening] = Field([], description="from this daemon's journal, over all its terms, oldest first")
 
 
 class Difference(Item):

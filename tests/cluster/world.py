@@ -11,12 +11,15 @@ from typing import Any
 
 from brokers.embedded.cluster import EmbeddedCluster
 from cli.demo.process import RegentProcess
+from controller.journal.reader import read
 from controller.office import ControllerRecord, Office
 from controller.own_znodes import LOCKS, this_process
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
+from state_machines.audit import judge
+from state_machines.events import Row
 from state_machines.types import Leadership, TopicAssignment
 from tests.polling import eventually
 
@@ -130,6 +133,11 @@ class World:
 
         await eventually(none, within_s)
 
+    def violations(self) -> list[str]:
+        """What the journals of all daemons show that must not be."""
+        rows = (row for daemon in self.daemons for row in read(daemon.journal) if isinstance(row, Row))
+        return [str(found) for found in judge(rows)]
+
     def digest_file(self) -> Path:
         """A file with ZooKeeper credentials for the mode ``hold``."""
         path = self.cluster.folder / "zookeeper-digest"
@@ -160,3 +168,4 @@ async def world(
             for daemon in made.daemons:
                 await daemon.kill()
             await zk.close()
+        assert not made.violations()

@@ -1,7 +1,8 @@
 """Terms of office on an in-memory ZooKeeper: brokers that register, leaders that write, and sockets that only record.
 
 ``async with world() as w`` boots brokers 1 to 3; ``await w.take_office()`` begins a term in ``w.reign``. Every word
-that is told is held against ZooKeeper (:class:`Witness`), and so is the whole model after every event.
+that is told is held against ZooKeeper (:class:`Witness`), and so is the whole model after every event; the journals of
+all terms are judged at the end.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from state_machines.leader_election import ElectionType
 from state_machines.types import TopicPartition
 from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SESSION_S, Clock, Script, Wires
+from tests.core.journal_kit import Book
 from tests.core.role_kit import settings_for
 
 
@@ -118,6 +120,7 @@ class Seat:
             ibp=Ibp.parse(ibp),
             daemons=daemons,
             advertised=("127.0.0.1", 9095),
+            journal=self.w.book.term(self.me.id, claim.epoch),
         )
         self.w.wires.gate = reign.term.open
         self.zk.on_watch, self.zk.on_state = reign.watched, reign.state_changed
@@ -153,6 +156,7 @@ class World(Kafka):
         super().__init__()
         self.clock = Clock()
         self.counters = Counters()
+        self.book = Book()
         self.wires = Wires()
         self.settings = settings_for(folder)
         if changes:
@@ -308,3 +312,4 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
         finally:
             for seat in w.seats:
                 await seat.crash()
+        assert not [str(found) for found in w.book.violations()]

@@ -21,6 +21,7 @@ from controller.gauges import Mode
 from controller.http import models
 from controller.http.models import Difference, Operation
 from controller.http.unix_socket import listening
+from state_machines.events import Row
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 
 REGENT = [sys.executable, "-c", "from cli.main import main; main()"]
@@ -95,9 +96,10 @@ def test_tables_have_a_line_an_item_and_more_when_wide(regent: Regent) -> None:
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
     for kind, columns in COLUMNS.items():
-        if kind != "Setting":
+        if kind not in {"Setting", "Event"}:
             fields = getattr(models, kind).model_fields.values()
             assert {column.key for column in columns} <= {field.alias for field in fields}, kind
+    assert {column.key for column in COLUMNS["Event"]} - {"time", "what", "told"} <= set(Row.__struct_fields__)
 
 
 def test_lists_are_fetched_whole(regent: Regent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +118,7 @@ def test_explain_speaks_in_sentences(regent: Regent) -> None:
     text = regent("explain", "orders", "1").stdout
     assert "leader 1 (leader epoch 3): first replica in the ISR" in text
     assert "would change: broker 1 dies" in text
+    assert "  2026-01-02 03:04:05.678  epoch 6  shrank" in text
 
 
 def test_health_is_the_exit_code(regent: Regent, view: DaemonDouble) -> None:

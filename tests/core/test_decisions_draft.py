@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from state_machines import selectors
-from state_machines.broker_change import broker_death
+from state_machines.broker_change import REPLICA_DIED, broker_death
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.decision import Change, Refusal, ReplicaMove
 from state_machines.draft import Draft
@@ -31,6 +31,7 @@ def test_elect_and_shrink_are_one_write() -> None:
     decision = decided(cluster, elect_then_shrink)
     assert writes_of(decision) == {0: (2, (2, 3), 7, 10)}
     assert [change.why for change in decision.writes] == ["shrunk"]
+    assert [change.steps for change in decision.writes] == [("moved", "shrunk")]
     assert decision.moves == []
     assert decision.metadata == [], "the write tells the metadata"
 
@@ -170,7 +171,8 @@ def test_a_later_state_of_a_replica_replaces_the_earlier() -> None:
     draft = Draft(make_cluster(P((1, 2), 1)))
     draft.move_replica(ReplicaMove(0, 2, ReplicaState.NEW, "a"))
     draft.move_replica(ReplicaMove(0, 2, ReplicaState.ONLINE, "b"))
-    assert draft.finish().replica_moves == [ReplicaMove(0, 2, ReplicaState.ONLINE, "b")]
+    [move] = draft.finish().replica_moves
+    assert move == ReplicaMove(0, 2, ReplicaState.ONLINE, "b", passed=(ReplicaState.NEW,))
     assert draft.replica(0, 2) is ReplicaState.ONLINE
 
 
@@ -180,3 +182,30 @@ def test_all_changes_of_a_decision_carry_the_terms_epoch() -> None:
     for change in decided(cluster, partial(broker_death, dead=[1])).writes:
         assert change.after.controller_epoch == EPOCH
         assert change.after.state is PartitionState.ONLINE
+
+
+def test_a_write_tells_which_states_and_epochs_it_merges() -> None:
+    """What a judge needs who sees the write alone: each leader epoch has its reason, each state is in its order."""
+    cluster = make_cluster(P((1, 2, 3), 1), P((1,), 1), P((2, 1), 2, isr=(2, 1)))
+    die(cluster, 1)
+    by_row = {change.entity: change for change in decided(cluster, partial(broker_death, dead=[1])).writes}
+    assert by_row[0].steps == (selectors.OFFLINE_IN_ISR,)
+    assert by_row[0].states == (PartitionState.OFFLINE, PartitionState.ONLINE)
+    assert by_row[1].steps == (REPLICA_DIED,)
+    assert by_row[1].states == (PartitionState.OFFLINE,)
+    assert by_row[2].steps == (REPLICA_DIED,)
+    assert by_row[2].states == ()
+    assert [change.after.leader_epoch - change.before.leader_epoch for change in by_row.values()] == [1, 1, 1]
+
+
+def test_a_replica_tells_what_it_passed() -> None:
+    draft = Draft(make_cluster(P((1, 2), 1)))
+    draft.move_replica(ReplicaMove(0, 2, ReplicaState.OFFLINE, "a", stop=True))
+    draft.move_replica(ReplicaMove(0, 2, ReplicaState.DELETION_STARTED, "b", stop=True, delete=True))
+    draft.move_replica(ReplicaMove(0, 2, ReplicaState.DELETION_SUCCESSFUL, "c"))
+    [move] = draft.finish().replica_moves
+    assert (move.state, move.passed) == (
+        ReplicaState.DELETION_SUCCESSFUL,
+        (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED),
+    )
+    assert (move.stop, move.delete) == (True, True)

@@ -122,7 +122,7 @@ def test_own_names_are_in_base_units() -> None:
     assert found['regent_loop_lag_seconds_bucket{le="30.0"}'] == 0
     assert found['regent_loop_lag_seconds_bucket{le="+Inf"}'] == 1
     assert found["regent_loop_lag_seconds_count"] == 1
-    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|role)")
+    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role)")
     assert all(units.search(name) for name in found if name.startswith("regent_"))
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from controller import census as census_module
@@ -17,6 +18,8 @@ from controller.gauges import Mode as GaugeMode
 from controller.gauging import MODES
 from controller.http.models import OperationRequest
 from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
+from controller.journal.journal import folder_in
+from controller.journal.segments import SegmentName
 from controller.modes import Mode
 from controller.outlook import MinIsr
 from controller.pages import partition_page, topic_page
@@ -25,6 +28,7 @@ from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.events import Row
 from tests.core.model import P, die, make_cluster, topic
 from tests.core.role_kit import DAEMON, Kafka, kafka, settings_for
 from tests.polling import eventually
@@ -114,6 +118,12 @@ async def test_in_office_everything_is_described(tmp_path: Path) -> None:
         assert (one.leader, one.isr, one.under_replicated, one.preferred) == (2, [2, 3, 1], False, True)
 
 
+async def test_a_journal_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        daemon.counters.journal_failing = "No space left on device"
+        assert [text for text in view.status().warnings if "journal" in text and "No space left" in text]
+
+
 async def test_who_is_not_there_is_not_found(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, _, view):
         with pytest.raises(NotFound, match="broker 9"):
@@ -143,6 +153,25 @@ async def test_an_explanation_names_the_rule_and_who_has_not_heard(tmp_path: Pat
         await eventually(lambda: view.describe_partition("orders", 0).leader == 3)
         assert (await view.explain("orders", 0)).waiting_for == [3]
         cluster.brokers[3].let_go.set()
+
+
+async def test_an_explanation_tells_of_former_terms(tmp_path: Path) -> None:
+    folder = folder_in(settings_for(tmp_path).state.directory)
+    folder.mkdir(parents=True)
+    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "LEADER", "orders", 0, leader0=3, leader1=1, why="brokers [3] are gone")
+    (folder / str(SegmentName(1, 1, 0))).write_bytes(msgspec.json.encode(row) + b"\n")
+    async with governed(tmp_path) as (_, _, view):
+        [before] = (await view.explain("orders", 0)).history
+        assert (before.controller_epoch, before.told) == (1, "leader 3 -> 1: brokers [3] are gone")
+        assert (await view.explain("orders", 1)).history == []
+
+
+async def test_an_explanation_does_not_need_a_journal(tmp_path: Path) -> None:
+    state = settings_for(tmp_path).state.directory
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "events").write_text("not a folder")
+    async with governed(tmp_path) as (_, _, view):
+        assert (await view.explain("orders", 0)).history == []
 
 
 async def test_at_min_isr_is_known_once_a_broker_was_asked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from controller.own_znodes import Process as Identity
 from controller.reign import Reign
 from metadata_store.errors import ZooKeeperError
 from tests.simulation import faults
+from tests.simulation.journals import JudgedJournal
 from tests.simulation.loop import Life, Process
 from tests.simulation.network import SimListener, SimTransport
 from tests.simulation.write_faults import WriteFaults
@@ -112,6 +113,7 @@ class DaemonNode:
             me=self._identity(),
             listener=self._listener,
             transport=SimTransport(network, self, process),
+            journal=JudgedJournal(self.world),
         )
         try:
             await self.daemon.run()

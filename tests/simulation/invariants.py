@@ -18,6 +18,7 @@ not from the daemon's own lease.
 | I11 | requests go in order, one in flight, to the present incarnation |
 | I14 | nothing is written or sent without a connection, or after the lease |
 | I15 | queues, windows and retries keep their bounds |
+| A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 

@@ -1,0 +1,205 @@
+"""What goes through the journal's queue, and how it becomes rows: a batch in constant time, its rows later.
+
+Changes are kept as they were applied: they are immutable, so the thread that writes can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_store.codecs.topic import topic_id_text
+from state_machines import selectors
+from state_machines.audit import BY_LEADER, STRATEGIES
+from state_machines.cluster import READ
+from state_machines.decision import Change, ReplicaMove
+from state_machines.events import OBSERVED, SCHEMA_VERSION, Kind, Row
+from state_machines.types import PartitionRow, PartitionState, ReplicaState, Topic
+
+_PARTITION_STATES: Final = {state: state.name for state in PartitionState}
+_LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value
+
+
+class Head(Struct, frozen=True):
+    """What all rows of a term begin with."""
+
+    cluster: str
+    ctl_id: int
+    ctl_epoch: int
+
+
+class Moment(Struct, frozen=True, gc=False):
+    """When: the wall and the monotonic clock in microseconds; the event noticed, and decided on (0: not known)."""
+
+    ts_us: int
+    mono_us: int
+    detect_us: int = 0
+    decide_us: int = 0
+
+
+class Single(Struct, frozen=True):
+    """One row that is made already, but for its head, number and time."""
+
+    head: Head
+    seq: int
+    moment: Moment
+    fields: dict[str, object]
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Batch(Struct, frozen=True):
+    """Changes and moves that were entered together. ``before`` and ``rows`` belong to ``moves``, one each.
+
+    ``registered`` are the brokers at that time.
+    """
+
+    head: Head
+    seq: int
+    moment: Moment
+    topics: Sequence[Topic]
+    reason: str
+    why: str
+    changes: Sequence[Change]
+    moves: Sequence[ReplicaMove] = ()
+    before: Sequence[ReplicaState] = ()
+    rows: Sequence[PartitionRow] = ()
+    registered: Collection[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.changes) + len(self.moves)
+
+
+class Lost(Struct):
+    """Rows of a term that will not be written, from ``seq`` on: one row stands for them."""
+
+    head: Head
+    seq: int
+    moment: Moment
+    count: int
+    why: str
+
+    def __len__(self) -> int:
+        return self.count
+
+
+Entry = Single | Batch | Lost
+
+
+def lost(entry: Entry, why: str) -> Lost:
+    """What is left of an entry that cannot be written."""
+    return entry if isinstance(entry, Lost) else Lost(entry.head, entry.seq, entry.moment, len(entry), why)
+
+
+def rows_of(entry: Entry) -> Iterator[Row]:
+    """The rows of an entry in the order of their numbers."""
+    if isinstance(entry, Batch):
+        yield from _changes(entry)
+        yield from _moves(entry)
+    elif isinstance(entry, Single):
+        yield _row(entry, entry.fields)
+    else:
+        yield _row(entry, {"kind": Kind.UNRECORDED, "lost": entry.count, "why": entry.why})
+
+
+def _row(entry: Single | Lost, fields: dict[str, object]) -> Row:
+    head, moment = entry.head, entry.moment
+    common = (SCHEMA_VERSION, head.cluster, head.ctl_id, head.ctl_epoch, entry.seq, moment.ts_us, moment.mono_us)
+    return Row(*common, **fields)  # type: ignore[arg-type]
+
+
+def _changes(batch: Batch) -> Iterator[Row]:
+    """In one loop with positional fields: thousands of rows at a broker's death."""
+    head, moment, topics, reason = batch.head, batch.moment, batch.topics, batch.reason
+    cluster, ctl_id, epoch, ts_us, mono_us = head.cluster, head.ctl_id, head.ctl_epoch, moment.ts_us, moment.mono_us
+    detect, decide = moment.detect_us or None, moment.decide_us or None
+    names: dict[int, tuple[str, str | None]] = {}
+    states = _PARTITION_STATES
+    for seq, change in enumerate(batch.changes, batch.seq):
+        before, after = change.before, change.after
+        named = names.get(after.topic)
+        if named is None:
+            named = names[after.topic] = _named(topics[after.topic])
+        old, new = before.version != -1, after.version != -1
+        assignment, steps, read = after.assignment, change.steps, change.why == READ
+        strategy = _strategy(steps) if steps else None
+        absent = [r for r in after.isr if r not in batch.registered] if strategy is not None else None
+        kind = _STATE if before.version == after.version else _ISR if before.leader == after.leader and old else _LEADER
+        yield Row(
+            SCHEMA_VERSION,
+            cluster,
+            ctl_id,
+            epoch,
+            seq,
+            ts_us,
+            mono_us,
+            kind,
+            named[0],
+            after.partition,
+            named[1],
+            states[before.state],
+            states[after.state],
+            before.leader if old else None,
+            after.leader if new else None,
+            before.leader_epoch if old else None,
+            after.leader_epoch if new else None,
+            before.version if old else None,
+            after.version if new else None,
+            before.isr if old else None,
+            after.isr if new else None,
+            assignment.replicas,
+            assignment.adding or None,
+            assignment.removing or None,
+            _read_reason(before, after) if read else reason,
+            strategy,
+            True if selectors.OFFLINE_UNCLEAN in steps else None,
+            steps or None,
+            [states[s] for s in change.states] if len(change.states) > 1 else None,
+            detect,
+            decide,
+            None if read else mono_us,
+            batch.why,
+            absent=absent or None,
+        )
+
+
+def _read_reason(before: PartitionRow, after: PartitionRow) -> str:
+    """An ISR that changed under the same leader and leader epoch was the leader's wish: no controller does that."""
+    same = before.leader == after.leader and before.leader_epoch == after.leader_epoch
+    return BY_LEADER if same and before.has_leadership and before.version != after.version else OBSERVED
+
+
+def _named(topic: Topic) -> tuple[str, str | None]:
+    return topic.name, topic_id_text(topic.topic_id) if topic.topic_id is not None else None
+
+
+def _strategy(steps: Sequence[str]) -> str | None:
+    """Of the last election among the steps."""
+    return next((found for step in reversed(steps) if (found := STRATEGIES.get(step)) is not None), None)
+
+
+def _moves(batch: Batch) -> Iterator[Row]:
+    head, moment = batch.head, batch.moment
+    first = batch.seq + len(batch.changes)
+    for at, (move, before, row) in enumerate(zip(batch.moves, batch.before, batch.rows, strict=True)):
+        yield Row(
+            SCHEMA_VERSION,
+            head.cluster,
+            head.ctl_id,
+            head.ctl_epoch,
+            first + at,
+            moment.ts_us,
+            moment.mono_us,
+            Kind.REPLICA_STATE.value,
+            batch.topics[row.topic].name,
+            row.partition,
+            from_state=before.name,
+            to_state=move.state.name,
+            reason=batch.reason,
+            states=[state.name for state in (*move.passed, move.state)] if move.passed else None,
+            why=move.why,
+            broker=move.broker,
+        )

@@ -1,0 +1,184 @@
+"""Questions to a journal: which rows, the last of them, those still to come, and sentences for people."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from controller.journal.reader import CHUNK_BYTES, Damage, Gap, joined, lines, parsed, read_each
+from controller.journal.segments import segments_in
+from state_machines.events import PARTITION_KINDS, Kind, Row
+
+HISTORY_ROWS: Final = 20
+HISTORY_BYTES_MAX: Final = 256 << 20
+"""Of the newest files: what a partition's history is looked for in."""
+
+
+class Wanted(Struct, frozen=True):
+    """Which rows; what is None, or empty, does not matter. Times are on the wall clock, in microseconds."""
+
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+    kinds: frozenset[str] = frozenset()
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def matches(self, row: Row) -> bool:
+        """Whether a row is wanted."""
+        return (
+            (self.topic is None or row.topic == self.topic)
+            and (self.partition is None or row.partition == self.partition)
+            and (self.broker is None or row.concerns(self.broker))
+            and (not self.kinds or row.kind in self.kinds)
+            and (self.since_us is None or row.ts_us >= self.since_us)
+            and (self.until_us is None or row.ts_us <= self.until_us)
+        )
+
+
+def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
+    """The last ``count`` rows that are wanted, oldest first, the gaps around them, and whether there are more.
+
+    It begins with the newest file and goes back no further than it must: a journal may have millions of rows.
+    """
+    paths = list(_since(folder, wanted.since_us))
+    begin, seen = len(paths), 0
+    while begin and seen <= count:
+        begin -= 1
+        found = read_each(paths[begin : begin + 1])
+        seen += sum(isinstance(row, Row) and wanted.matches(row) for row in found)
+    rows: deque[Row] = deque(maxlen=count)
+    gaps: list[Gap] = []
+    for row in joined(read_each(paths[begin:])):
+        if isinstance(row, Gap):
+            gaps.append(row)
+        elif wanted.matches(row):
+            rows.append(row)
+    return list(rows), gaps, seen > count
+
+
+def _since(folder: Path, since_us: int | None) -> Iterator[Path]:
+    for path in segments_in(folder):
+        try:
+            if since_us is None or path.stat().st_mtime_ns // 1_000 >= since_us:
+                yield path
+        except FileNotFoundError:
+            continue
+
+
+def history(folder: Path, topic: str, partition: int, count: int = HISTORY_ROWS) -> list[Row]:
+    """The last rows of one partition over all terms, oldest first, from the newest files.
+
+    It reads ``HISTORY_BYTES_MAX`` of them at the most, a megabyte at a time: the daemon asks beside its loop.
+    """
+    needle = f'"topic":"{topic}","partition":{partition},'.encode()
+    rows: list[Row] = []
+    left = HISTORY_BYTES_MAX
+    for path in reversed(segments_in(folder)):
+        if left <= 0 or len(rows) >= count:
+            break
+        try:
+            left -= path.stat().st_size
+            rows = [*_rows_with(path, needle), *rows]
+        except FileNotFoundError:
+            continue
+    return rows[-count:]
+
+
+def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
+    """Rows of lines that have ``needle`` in them, which every row's fixed order of fields allows."""
+    rest = b""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            block, _, rest = (rest + chunk).rpartition(b"\n")
+            for line in block.split(b"\n") if needle in block else ():
+                if needle in line and isinstance(row := parsed(line), Row):
+                    yield row
+
+
+class Follower:
+    """Gives what was added since the last look; a line that is not complete yet is left for the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read = {path: path.stat().st_size for path in segments_in(folder)}
+
+    def look(self) -> Iterator[Row]:
+        """New rows; whoever looks waits in between."""
+        present = segments_in(self._folder)
+        self._read = {path: self._read.get(path, 0) for path in present}
+        for path in present:
+            for end, line, complete in lines(path, self._read[path]):
+                if not complete:
+                    break
+                self._read[path] = end
+                row = parsed(line)
+                if not isinstance(row, Damage):
+                    yield row
+
+
+def at(row: Row) -> str:
+    """When it was, in UTC."""
+    return datetime.fromtimestamp(row.ts_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def entity(row: Row) -> str:
+    """What it is about: a partition, a replica, a topic, a broker, or the daemon."""
+    if row.partition is not None:
+        return f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
+    if row.topic is not None:
+        return row.topic
+    if row.broker is not None and row.kind != Kind.CTL_ELECTED:
+        return f"broker {row.broker}"
+    return f"daemon {row.ctl_id}"
+
+
+def told(row: Row) -> str:
+    """What happened, and why."""
+    parts = [part for part in (say(row) for say in _SAYINGS) if part]
+    if row.kind == Kind.UNRECORDED:
+        parts.append(f"{row.lost} rows are missing")
+    why = row.err or row.why
+    return ", ".join(parts) + (f": {why}" if parts and why else why or "")
+
+
+def _leader(row: Row) -> str:
+    if row.kind not in PARTITION_KINDS or row.leader1 is None:
+        return ""
+    if row.leader0 == row.leader1:
+        return f"leader {_who(row.leader1)} stays"
+    text = (
+        f"leader {_who(row.leader1)}" if row.leader0 is None else f"leader {_who(row.leader0)} -> {_who(row.leader1)}"
+    )
+    return f"{text} uncleanly" if row.unclean else text
+
+
+def _isr(row: Row) -> str:
+    if row.isr1 is None or row.isr0 == row.isr1:
+        return ""
+    before = "" if row.isr0 is None else f"[{_ids(row.isr0)}] -> "
+    return f"ISR {before}[{_ids(row.isr1)}]"
+
+
+def _states(row: Row) -> str:
+    return "" if row.from_state == row.to_state else f"{row.from_state} -> {row.to_state}"
+
+
+def _epoch(row: Row) -> str:
+    return "" if row.leader_epoch1 is None else f"leader epoch {row.leader_epoch1}"
+
+
+_SAYINGS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
+
+
+def _who(leader: int) -> str:
+    return "none" if leader < 0 else str(leader)
+
+
+def _ids(brokers: object) -> str:
+    return ",".join(map(str, brokers)) if isinstance(brokers, list | tuple) else ""

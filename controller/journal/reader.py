@@ -1,0 +1,132 @@
+"""Reads a journal: rows in the order of their files, and what is missing between them.
+
+A reader believes no file: a torn last line, damaged lines and holes in the numbers become :class:`Gap`, rows that were
+read already are passed over, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.journal.segments import segments_in
+from state_machines.events import Kind, Row
+
+LINE_BYTES_MAX: Final = 1 << 20
+"""A longer line is none of ours."""
+CHUNK_BYTES: Final = 1 << 20
+
+
+class Gap(Struct, frozen=True):
+    """Something is missing. ``rows`` is 0 where only ``why`` can tell; ``seq`` is the first row that is missing."""
+
+    why: str
+    file: str = ""
+    ctl_epoch: int = 0
+    seq: int = 0
+    rows: int = 0
+
+    def __str__(self) -> str:
+        where = f" in {self.file}" if self.file else ""
+        what = f"epoch {self.ctl_epoch}: " if self.ctl_epoch else ""
+        if self.rows:
+            what = f"rows {self.seq} to {self.seq + self.rows - 1} of {what}"
+        return f"{what}{self.why}{where}"
+
+
+class Damage(Struct, frozen=True):
+    """A line that is not a row."""
+
+    why: str
+
+
+HOLE: Final = "rows are missing"
+CUT_SHORT: Final = "the term has no end: its daemon was killed, its last second may be missing"
+TORN: Final = "the last line is torn"
+
+_DECODE: Final = msgspec.json.Decoder(Row).decode
+
+
+def parsed(line: bytes) -> Row | Damage:
+    """A line without its end."""
+    if len(line) > LINE_BYTES_MAX:
+        return Damage(f"a line of {len(line)} bytes is none of the journal's")
+    try:
+        return _DECODE(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Damage(f"a line is not a row: {error}")
+
+
+def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
+    """Lines from ``offset`` (bytes) on: where the next one begins, the line, whether it is complete."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest, at = b"", offset
+        while chunk := file.read(CHUNK_BYTES):
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                at += len(line) + 1
+                yield at, line, True
+        if rest:
+            yield at + len(rest), rest, False
+
+
+def read_file(path: Path) -> Iterator[Row | Gap]:
+    """The rows of one file, and its damage."""
+    for _, line, complete in lines(path):
+        found = parsed(line)
+        if not complete:
+            yield Gap(TORN, path.name)
+        elif isinstance(found, Damage):
+            yield Gap(found.why, path.name)
+        else:
+            yield found
+
+
+def read(folder: Path) -> Iterator[Row | Gap]:
+    """A whole journal. Files that vanish meanwhile were expired: what they held is not missing."""
+    return joined(read_each(segments_in(folder)))
+
+
+def read_each(paths: Iterable[Path]) -> Iterator[Row | Gap]:
+    """File by file."""
+    for path in paths:
+        try:
+            yield from read_file(path)
+        except FileNotFoundError:
+            continue
+
+
+def joined(found: Iterable[Row | Gap]) -> Iterator[Row | Gap]:
+    """Each row once, and a gap wherever numbers are missing within a term.
+
+    The first term begins where the oldest file does: what was before it is expired. An UNRECORDED row is given as it
+    is, and as the gap that it stands for. A daemon's term that another one of its own follows must have an end.
+    """
+    due: dict[tuple[str, int, int], int] = {}
+    serving: dict[tuple[str, int], int] = {}
+    for row in found:
+        if isinstance(row, Gap):
+            yield row
+            continue
+        daemon = (row.cluster, row.ctl_id)
+        term = (*daemon, row.ctl_epoch)
+        expected = due.get(term, 1 if due else row.seq)
+        if row.seq < expected:
+            continue
+        before = serving.get(daemon, row.ctl_epoch)
+        if before != row.ctl_epoch:
+            yield Gap(CUT_SHORT, "", before, due[*daemon, before])
+        if row.seq > expected:
+            yield Gap(HOLE, "", row.ctl_epoch, expected, row.seq - expected)
+        if row.kind == Kind.UNRECORDED:
+            yield Gap(row.why or "", "", row.ctl_epoch, row.seq, row.lost or 0)
+        due[term] = row.seq + max(1, row.lost or 1)
+        serving[daemon] = row.ctl_epoch
+        if row.kind == Kind.CTL_RESIGNED:
+            del serving[daemon]
+        yield row

@@ -1,0 +1,43 @@
+"""J2: every invariant of the journal that its fields can show, over the merged rows of all daemons."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from pipeline.history import history
+from pipeline.membership import elected_live, racks_kept
+from pipeline.office import one_writer
+from pipeline.row_local import row_local
+
+UNJUDGED: Final = {
+    "A14": "the journal has no rows of procedures",
+    "A15": "the journal has no rows of requests",
+}
+"""Invariants that no field of the journal shows."""
+
+RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
+
+
+def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = False) -> DataFrame:
+    """All violations, as :data:`pipeline.violations.VIOLATIONS`.
+
+    ``rows`` are those of :func:`pipeline.bronze.rows`, ``terms`` and ``gaps`` those of :mod:`pipeline.gaps`.
+    ``racks``: replicas are promised to be spread over racks (A13).
+    """
+    found = [
+        row_local(rows),
+        history(rows, gaps),
+        elected_live(rows, gaps),
+        one_writer(terms),
+    ]
+    if racks:
+        found.append(racks_kept(rows))
+    return reduce(DataFrame.unionByName, found)
+
+
+def unjudged(*, racks: bool) -> dict[str, str]:
+    """Invariants that :func:`audit` does not judge, and why."""
+    return UNJUDGED if racks else UNJUDGED | RACKS

@@ -1,0 +1,73 @@
+"""Invariants over a partition's history, in all terms: each row beside the one before, which it carries (``since``)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from pipeline.violations import Broken, say, unexcused, violations
+from state_machines.events import Kind
+
+EXPLAINED_BY_GAPS = ("A8", "A12")
+"""Missing rows between the two may explain what breaks these; all else only where a topic has no id: it may have been
+another one of the same name."""
+
+
+def history(rows: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Violations of A1, A2, A7, A8 and A12 that two rows of one partition show.
+
+    A row without a partition epoch before begins a new history: the topic was created, or is seen for the first time.
+    """
+    same_topic = fn.col("since.topic_id").eqNullSafe(fn.col("topic_id"))
+    follows = rows.filter(fn.col("since").isNotNull() & fn.col("pepoch0").isNotNull() & same_topic)
+    beside = follows.withColumns({"since_epoch": fn.col("since.ctl_epoch"), "since_seq": fn.col("since.seq")})
+    invariants = {"A1": falling(), "A2": two_leaders(), "A7": overtaken(), "A8": hole(), "A12": removed_early()}
+    found = violations(beside, invariants, "since_epoch", "since_seq", "topic_id")
+    excusable = fn.col("topic_id").isNull() | fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
+    return unexcused(found.withColumn("excusable", excusable), gaps)
+
+
+def falling() -> Broken:
+    """A1: the leader epoch never decreases."""
+    before, now = fn.col("since.leader_epoch"), fn.col("leader_epoch1")
+    return Broken(now < before, say("the leader epoch was", before, "in the row before and is", now))
+
+
+def two_leaders() -> Broken:
+    """A2: a leader epoch has one leader, or none."""
+    epoch, before, now = fn.col("leader_epoch1"), fn.col("since.leader"), fn.col("leader1")
+    same = epoch == fn.col("since.leader_epoch")
+    return Broken(same & (before != now), say("leader epoch", epoch, "has the leaders", before, "and", now))
+
+
+def overtaken() -> Broken:
+    """A7: once a later term has written, no earlier one does.
+
+    The znode's version tells the order of two writes, whatever the clocks say.
+    """
+    before, now = fn.col("since.pepoch"), fn.col("pepoch1")
+    written = fn.col("kind") != Kind.PARTITION_STATE.value
+    late = (now < before) | (written & (now == before))
+    return Broken(
+        (fn.col("since_epoch") < fn.col("ctl_epoch")) & late,
+        say("term", fn.col("since_epoch"), "wrote partition epoch", before, "after this one's", now),
+    )
+
+
+def hole() -> Broken:
+    """A8: within a term each row begins with the partition epoch that the one before left."""
+    before, now = fn.col("since.pepoch"), fn.col("pepoch0")
+    return Broken(
+        (fn.col("since_epoch") == fn.col("ctl_epoch")) & (before != now),
+        say("the row before left partition epoch", before, "and this one begins with", now),
+    )
+
+
+def removed_early() -> Broken:
+    """A12: replicas that a reassignment removes go only once those that stay are in sync."""
+    had, going, replicas, isr = fn.col("since.replicas"), fn.col("since.removing"), fn.col("replicas"), fn.col("isr0")
+    gone = fn.size(fn.array_except(going, replicas)) > 0
+    late = fn.size(fn.array_except(fn.array_except(had, going), isr)) > 0
+    return Broken(
+        going.isNotNull() & gone & late, say("of", had, "there are", replicas, "left while in sync were", isr)
+    )

@@ -1,0 +1,161 @@
+"""Invariants that one row shows by itself: those of :mod:`state_machines.audit`, in Spark's words, and parts of others.
+
+No window and no shuffle: what a row says about before and after is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from pipeline.schema import OF_PARTITION
+from pipeline.violations import Broken, say, violations
+from state_machines.audit import BY_LEADER
+from state_machines.events import OBSERVED, Kind
+from state_machines.partition import PartitionStateMachine
+from state_machines.replica import ReplicaStateMachine
+from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
+
+IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
+"""Strategies by which the first of the replicas leads that stays in the ISR and may lead."""
+
+
+def row_local(rows: DataFrame) -> DataFrame:
+    """Violations of A1, A3 to A6 and A8 to A12 that single rows show."""
+    partitions, replicas = fn.col("kind").isin(*OF_PARTITION), fn.col("kind") == Kind.REPLICA_STATE.value
+    return violations(rows.filter(partitions), of_partitions()).unionByName(
+        violations(rows.filter(replicas), {"A6": transitions(ReplicaStateMachine.VALID_PREVIOUS)})
+    )
+
+
+def of_partitions() -> dict[str, Broken]:
+    """By number; for rows of a partition."""
+    return {
+        "A1": leader_epochs(),
+        "A3": leader_in_isr(),
+        "A4": isr_assigned(),
+        "A5": isr_not_empty(),
+        "A6": transitions(PartitionStateMachine.VALID_PREVIOUS),
+        "A8": next_version(),
+        "A9": elected_while_absent(),
+        "A10": clean_election(),
+        "A11": elected_in_order(),
+        "A12": reassignment_adds_up(),
+    }
+
+
+def leader_epochs() -> Broken:
+    """A1: one leader epoch for each step of the controller, none for an ISR that the leader asked for, never less."""
+    before, after, reason, steps = fn.col("leader_epoch0"), fn.col("leader_epoch1"), fn.col("reason"), _size("steps")
+    expected = fn.coalesce(before, fn.lit(INITIAL_LEADER_EPOCH - 1)) + steps
+    miscounted = ((reason == BY_LEADER) & (steps > 0)) | (after != expected)
+    return Broken(
+        after.isNotNull() & ((after < before) | (~_observed() & miscounted)),
+        say("the leader epoch went from", before, "to", after, "with", steps, "steps"),
+    )
+
+
+def leader_in_isr() -> Broken:
+    """A3: the leader is in the ISR, or there is none."""
+    leader, isr = fn.col("leader1"), _brokers("isr1")
+    return Broken(_led() & ~fn.array_contains(isr, leader), say("leader", leader, "is not in the ISR", isr))
+
+
+def isr_assigned() -> Broken:
+    """A4: members of the ISR are assigned replicas, each once."""
+    isr, replicas = _brokers("isr1"), _brokers("replicas")
+    strange = fn.size(fn.array_except(isr, replicas)) > 0
+    twice = fn.size(fn.array_distinct(isr)) < fn.size(isr)
+    return Broken(strange | twice, say("the ISR", isr, "is not within the replicas", replicas, "or names one twice"))
+
+
+def isr_not_empty() -> Broken:
+    """A5: the last member of the ISR stays, dead or alive."""
+    empty = fn.col("leader_epoch1").isNotNull() & (fn.size(_brokers("isr1")) == 0)
+    return Broken(empty, say("the ISR is empty"))
+
+
+def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
+    """A6: each step from state to state is in the machine's table. Facts are no transitions."""
+    legal = [f"{before.name} {after.name}" for after, froms in table.items() for before in froms]
+    start, states, end = fn.coalesce("from_state", fn.lit("NON_EXISTENT")), fn.col("states"), fn.col("to_state")
+    pairs = fn.zip_with(
+        fn.concat(fn.array(start), states), states, lambda one, following: fn.concat_ws(" ", one, following)
+    )
+    several = fn.exists(fn.slice(pairs, 1, fn.size(states)), lambda pair: ~pair.isin(*legal))
+    illegal = fn.when(_size("states") == 0, ~fn.concat_ws(" ", start, end).isin(*legal)).otherwise(
+        several | ~fn.try_element_at(states, fn.lit(-1)).eqNullSafe(end)
+    )
+    path = fn.concat_ws(" -> ", start, states, end)
+    return Broken(~_observed() & end.isNotNull() & illegal, say("illegal or unfinished transitions", path))
+
+
+def next_version() -> Broken:
+    """A8 within a row: a write of ours is the znode's next version; what was read is newer than what was known."""
+    before, after = fn.col("pepoch0"), fn.col("pepoch1")
+    ours = fn.col("t_committed").isNotNull()
+    wrong = fn.when(ours, after != fn.coalesce(before, fn.lit(-1)) + 1).otherwise(after <= before)
+    written = fn.col("kind") != Kind.PARTITION_STATE.value
+    return Broken(written & wrong, say("the partition epoch went from", before, "to", after))
+
+
+def elected_while_absent() -> Broken:
+    """A9 within a row: who is elected is registered."""
+    leader, absent = fn.col("leader1"), _brokers("absent")
+    elected = fn.col("strategy").isNotNull() & _led()
+    return Broken(
+        elected & fn.array_contains(absent, leader), say("leader", leader, "is among the absent brokers", absent)
+    )
+
+
+def clean_election() -> Broken:
+    """A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
+    leader, isr = fn.col("leader1"), fn.col("isr0")
+    new = _led() & ~leader.eqNullSafe(fn.col("leader0")) & ~_observed()
+    lagged = isr.isNotNull() & ~fn.array_contains(isr, leader) & ~fn.coalesce("unclean", fn.lit(False))
+    return Broken(new & lagged, say("leader", leader, "was not in the ISR", isr, "and it is not marked as unclean"))
+
+
+def elected_in_order() -> Broken:
+    """A11: who is elected is the first of the replicas, by the rule of the strategy."""
+    leader, replicas, strategy = fn.col("leader1"), _brokers("replicas"), fn.col("strategy")
+    able = fn.array_intersect(replicas, fn.array_except(_brokers("isr1"), _brokers("absent")))
+    first = fn.when(strategy == "preferred", fn.get(replicas, fn.lit(0))).otherwise(fn.get(able, fn.lit(0)))
+    return Broken(
+        _led() & strategy.isin("preferred", *IN_ORDER) & ~first.eqNullSafe(leader),
+        say("the", strategy, "election made", leader, "the leader and not", first, "of the replicas", replicas),
+    )
+
+
+def reassignment_adds_up() -> Broken:
+    """A12 within a row: what is added and removed are replicas, not both, and those that go come last."""
+    replicas, adding, removing = _brokers("replicas"), _brokers("adding"), _brokers("removing")
+    strange = fn.size(fn.array_except(fn.concat(adding, removing), replicas)) > 0
+    stay = fn.greatest(fn.size(replicas) - fn.size(removing), fn.lit(0))
+    early = fn.arrays_overlap(fn.slice(replicas, fn.lit(1), stay), removing)
+    moving = (fn.size(adding) > 0) | (fn.size(removing) > 0)
+    return Broken(
+        moving & (strange | early | fn.arrays_overlap(adding, removing)),
+        say("replicas", replicas, "do not add up with adding", adding, "and removing", removing),
+    )
+
+
+def _led() -> Column:
+    leader = fn.col("leader1")
+    return leader.isNotNull() & ~leader.isin(NO_LEADER, LEADER_DURING_DELETE)
+
+
+def _observed() -> Column:
+    return fn.col("reason").eqNullSafe(OBSERVED)
+
+
+def _brokers(name: str) -> Column:
+    return fn.coalesce(name, fn.array().cast("array<int>"))
+
+
+def _size(name: str) -> Column:
+    return fn.when(fn.col(name).isNull(), 0).otherwise(fn.size(name))

@@ -1,0 +1,87 @@
+"""The journal's rows as Spark sees them, made from :class:`state_machines.events.Row`: one definition of the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any, Final, get_args
+
+from msgspec.structs import fields
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from state_machines.events import PARTITION_KINDS, Row
+
+LONGS: Final = frozenset(
+    {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"},
+)
+"""Numbers of 64 bits; all others have 32, as in Kafka's protocol."""
+
+_TYPES: Final[dict[Any, DataType]] = {
+    int: IntegerType(),
+    str: StringType(),
+    bool: BooleanType(),
+    Sequence[int]: ArrayType(IntegerType()),
+    Sequence[str]: ArrayType(StringType()),
+}
+
+
+def _type(name: str, annotation: Any) -> DataType:
+    if name in LONGS:
+        return LongType()
+    [plain] = [part for part in get_args(annotation) if part is not NoneType] or [annotation]
+    return _TYPES[plain]
+
+
+REQUIRED: Final = tuple(field.name for field in fields(Row) if field.required)
+"""Fields that every row has."""
+
+EVENT: Final = StructType([StructField(field.name, _type(field.name, field.type)) for field in fields(Row)])
+"""One row of a journal."""
+
+OF_PARTITION: Final = tuple(sorted(kind.value for kind in PARTITION_KINDS))
+"""Kinds of rows that tell a partition's leadership before and after."""
+
+SINCE: Final = {
+    "ctl_epoch": "ctl_epoch",
+    "seq": "seq",
+    "topic_id": "topic_id",
+    "leader": "leader1",
+    "leader_epoch": "leader_epoch1",
+    "pepoch": "pepoch1",
+    "replicas": "replicas",
+    "removing": "removing",
+}
+"""What a row keeps of its partition's row before: name there, field of that row."""
+
+_SINCE: Final = StructType([StructField(name, EVENT[field].dataType) for name, field in SINCE.items()])
+
+ROWS: Final = StructType([*EVENT.fields, StructField("d", DateType()), StructField("since", _SINCE)])
+"""Rows as they are kept. ``d`` is the day of ``ts_us`` in UTC, by which they are parted after ``cluster``; ``since``
+the partition's row before, in all terms (null: there is none, or the row tells no leadership). So histories are
+compared row by row, without a window."""
+
+GAPS: Final = StructType(
+    [
+        StructField("cluster", StringType()),
+        StructField("ctl_epoch", IntegerType()),
+        StructField("ctl_id", IntegerType()),
+        StructField("seq", LongType()),
+        StructField("rows", LongType()),
+        StructField("kind", StringType()),
+        StructField("why", StringType()),
+        StructField("ts_from_us", LongType()),
+        StructField("ts_to_us", LongType()),
+    ]
+)
+"""Where something is missing: from ``seq`` of ``ctl_epoch`` on, ``rows`` of them (null: not known), in the time from
+the last row before to the first row after (wall clock, microseconds; null: open)."""

@@ -1,0 +1,73 @@
+"""Starts Spark. Needs PySpark and a Java that it runs on; what is missing is said in one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN: Final = 17
+"""Spark 4 needs this Java release or a later one."""
+PROBE_S_MAX: Final = 20.0
+LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Of a local master: nothing listens for others."""
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+class CannotStart(RuntimeError):
+    """Spark does not start here; the message says why and what helps."""
+
+
+def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on ``master``, such as ``local[2]`` or ``spark://host:7077``; ``settings`` win over ours.
+
+    Raises :class:`CannotStart`.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise CannotStart("PySpark is not installed: pip install 'regent-controller[pipeline]'") from None
+    need_java()
+    builder = SparkSession.builder.appName("regent pipeline").master(master)
+    for name, value in (SETTINGS | (LOCAL if master.startswith("local") else {}) | dict(settings or {})).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        # Whatever the gateway or the JVM says: its first line is the reason.
+        raise CannotStart(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def need_java() -> None:
+    """Raises :class:`CannotStart` unless the Java that Spark's launcher takes is recent enough."""
+    home = os.environ.get("JAVA_HOME")
+    path = f"{home}/bin/java" if home else shutil.which("java")
+    found = "there is no java on the PATH and no JAVA_HOME" if path is None else _unfit(path)
+    if found:
+        remedy = "install one (Debian: apt-get install openjdk-17-jre-headless) or name its folder with JAVA_HOME"
+        raise CannotStart(f"Spark needs Java {JAVA_MIN} or newer, but {found}: {remedy}")
+
+
+def _unfit(path: str) -> str:
+    """Why a Java cannot run Spark; empty where it can."""
+    try:
+        ran = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=PROBE_S_MAX, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"{path} does not start"
+    version = re.search(r'version "(\d+)', ran.stderr + ran.stdout)
+    if version is None:
+        return f"{path} does not tell its version"
+    return f"{path} is Java {version[1]}" if int(version[1]) < JAVA_MIN else ""

@@ -1,0 +1,181 @@
+"""regent events on the journal of a small story: two terms, a death, a shutdown, an unclean election, a gap."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.exit_codes import Exit
+from cli.main import app
+from controller.journal.segments import SegmentName
+from state_machines.events import Kind, Row
+
+BEGIN_S = 1_800_000_000
+ROWS: list[dict[str, Any]] = [
+    {"kind": Kind.CTL_ELECTED, "why": "broker 3 held the role", "broker": 3},
+    {"kind": Kind.BROKER_DOWN, "broker": 1},
+    {
+        "kind": Kind.LEADER, "topic": "orders", "partition": 0, "leader0": 1, "leader1": 2, "leader_epoch0": 4,
+        "leader_epoch1": 5, "isr0": [1, 2], "isr1": [2], "replicas": [1, 2], "steps": ["x"], "from_state": "ONLINE",
+        "to_state": "ONLINE", "reason": "broker_failure", "strategy": "offline", "why": "brokers [1] are gone",
+    },
+    {
+        "kind": Kind.LEADER, "topic": "orders", "partition": 1, "leader0": 1, "leader1": -1, "leader_epoch0": 4,
+        "leader_epoch1": 5, "isr0": [1], "isr1": [1], "replicas": [1, 3], "steps": ["x"], "from_state": "ONLINE",
+        "to_state": "OFFLINE", "reason": "broker_failure", "why": "brokers [1] are gone",
+    },
+    {"kind": Kind.UNRECORDED, "lost": 4, "why": "the queue was full"},
+    {"kind": Kind.CTL_RESIGNED, "seq": 9, "why": "the daemon stops"},
+    {"kind": Kind.CTL_ELECTED, "ctl_epoch": 2, "seq": 1, "why": "nobody held the role"},
+    {
+        "kind": Kind.ISR, "ctl_epoch": 2, "seq": 2, "topic": "orders", "partition": 0, "leader0": 2, "leader1": 2,
+        "leader_epoch0": 5, "leader_epoch1": 5, "isr0": [2], "isr1": [2, 1], "replicas": [1, 2],
+        "from_state": "ONLINE", "to_state": "ONLINE", "reason": "isr_by_leader", "why": "ISR changes of leaders",
+    },
+]  # fmt: skip
+
+
+def row(at: int, fields: dict[str, Any]) -> Row:
+    head: dict[str, Any] = {"v": 1, "cluster": "c", "ctl_id": 7, "ctl_epoch": 1, "seq": at + 1, "mono_us": 0}
+    return Row(**(head | {"ts_us": (BEGIN_S + at) * 1_000_000} | fields))
+
+
+def lines(found: list[Row]) -> bytes:
+    return msgspec.json.Encoder().encode_lines(found)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "state" / "events"
+    path.mkdir(parents=True)
+    rows = [row(at, fields) for at, fields in enumerate(ROWS)]
+    (path / str(SegmentName(1, 1, 0))).write_bytes(lines([r for r in rows if r.ctl_epoch == 1]))
+    (path / str(SegmentName(2, 1, 0))).write_bytes(lines([r for r in rows if r.ctl_epoch == 2]))
+    for file in path.iterdir():
+        os.utime(file, (BEGIN_S + 100, BEGIN_S + 100))
+    return path
+
+
+def regent(*arguments: object, code: Exit = Exit.DONE) -> Result:
+    result = CliRunner().invoke(app, ["events", *map(str, arguments)], prog_name="regent")
+    assert result.exit_code == code, result.output
+    return result
+
+
+def numbers(*arguments: object) -> list[int]:
+    """Which of the story's rows are shown."""
+    shown = json.loads(regent("show", *arguments, "-o", "json").stdout)
+    assert shown["kind"] == "Event"
+    return [item["ts_us"] // 1_000_000 - BEGIN_S for item in shown["items"]]
+
+
+def test_a_story_for_people(folder: Path) -> None:
+    result = regent("show", "--directory", folder)
+    text = result.stdout.splitlines()
+    assert [line.split()[0] for line in text[1:]] == ["2027-01-15"] * len(ROWS)
+    assert "orders-0  leader 1 -> 2, ISR [1,2] -> [2], leader epoch 5: brokers [1] are gone" in text[3]
+    assert "orders-1  leader 1 -> none, ONLINE -> OFFLINE, leader epoch 5: brokers [1] are gone" in text[4]
+    assert "4 rows are missing: the queue was full" in text[5]
+    assert "leader 2 stays, ISR [2] -> [2,1], leader epoch 5: ISR changes of leaders" in text[8]
+    assert "gap: rows 5 to 8 of epoch 1: the queue was full" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["--topic", "orders"], [2, 3, 7]),
+        (["--topic", "orders", "--partition", 0], [2, 7]),
+        (["--broker", 2], [2, 7]),
+        (["--broker", 1], [1, 2, 3, 7]),
+        (["--broker", 1, "--kind", "isr"], [7]),
+        (["--kind", "LEADER", "--kind", "ISR"], [2, 3, 7]),
+        (["--since", "2027-01-15T08:00:06"], [6, 7]),
+        (["--until", "2027-01-15T09:00:01+01:00"], [0, 1]),
+        (["--limit", 2], [6, 7]),
+        (["--topic", "no-such"], []),
+    ],
+)
+def test_filters(folder: Path, filters: list[object], expected: list[int]) -> None:
+    assert numbers("--directory", folder, *filters) == expected
+
+
+def test_a_time_ago(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = row(0, {"seq": 10, "ts_us": int((time.time() - 60) * 1e6), "kind": Kind.CTL_PHASE})
+    with (folder / str(SegmentName(1, 1, 0))).open("ab") as file:
+        file.write(lines([fresh]))
+    shown = json.loads(regent("show", "--directory", folder, "--since", "5m", "--until", "30s", "-o", "json").stdout)
+    assert [item["seq"] for item in shown["items"]] == [10]
+
+
+def test_the_folder_is_that_of_the_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGENT_STATE__DIRECTORY", str(folder.parent))
+    assert numbers() == list(range(len(ROWS)))
+
+
+def test_the_newest(folder: Path) -> None:
+    text = regent("tail", "-n", 1, "--directory", folder).stdout
+    assert "orders-0" in text
+    assert "CTL_ELECTED" not in text
+
+
+def test_following_shows_what_is_added_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is not complete yet is shown once it is."""
+    path = folder / str(SegmentName(2, 1, 0))
+    data = lines([row(20, {"ctl_epoch": 2, "seq": 3, "kind": Kind.BROKER_UP, "broker": 1})])
+
+    def append(some: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(some)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    pauses = iter([lambda: append(data[:30]), lambda: append(data[30:]), lambda: None, stop])
+    monkeypatch.setattr("cli.commands.events.time.sleep", lambda _: next(pauses)())
+    result = regent("tail", "-f", "-n", 1, "--directory", folder, code=Exit.DETACHED)
+    assert [line.split()[2] for line in result.stdout.splitlines()] == ["ISR", "BROKER_UP"]
+
+
+def test_a_sound_journal_is_judged_clean(folder: Path) -> None:
+    result = regent("check", "--directory", folder)
+    assert "8 rows, 0 violations, 1 gaps" in result.stderr
+
+
+def test_a_broken_invariant_is_an_exit_code(folder: Path) -> None:
+    with (folder / str(SegmentName(2, 1, 0))).open("ab") as file:
+        file.write(lines([row(9, {**ROWS[2], "ctl_epoch": 2, "seq": 3, "leader1": 9})]))
+    result = regent("check", "--directory", folder, code=Exit.REFUSED)
+    assert "A3: orders-0 at epoch 2, row 3: leader 9 is not in the ISR [2]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--partition", 1], Exit.USAGE, "--partition needs --topic"),
+        (["--kind", "NOISE"], Exit.USAGE, "there is no kind NOISE"),
+        (["--since", "yesterday"], Exit.USAGE, "--since yesterday is no time"),
+        (["--directory", "/nowhere/at/all"], Exit.FAILED, "there is no journal in /nowhere/at/all"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, arguments: list[object], code: Exit, said: str) -> None:
+    where = [] if "--directory" in arguments else ["--directory", folder]
+    result = regent("show", *arguments, *where, code=code)
+    assert said in result.stderr
+    assert "Remedy: " in result.stderr
+
+
+def test_only_the_files_that_are_needed_are_read(folder: Path) -> None:
+    """A journal may have gigabytes: the newest rows are found from its end."""
+    (folder / str(SegmentName(0, 1, 0))).write_bytes(b"\xff" * 1_000 + b"\n")
+    assert "gap" not in regent("show", "--directory", folder, "--limit", 1).stderr
+    assert "there are more" in regent("show", "--directory", folder, "--limit", 7).stderr
+    everything = regent("show", "--directory", folder)
+    assert "there are more" not in everything.stderr
+    assert "a line is not a row" in everything.stderr

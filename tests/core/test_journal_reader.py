@@ -1,0 +1,134 @@
+"""Reading a journal that a crash, a full disk or an operator has been at: every row that is whole, every gap named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.journal.reader import (
+    CUT_SHORT,
+    HOLE,
+    LINE_BYTES_MAX,
+    TORN,
+    Damage,
+    Gap,
+    joined,
+    parsed,
+    read,
+    read_file,
+)
+from controller.journal.segments import SegmentName, segments_in
+from state_machines.events import Kind, Row
+
+
+def row(seq: int, epoch: int = 1, lost: int | None = None, ctl_id: int = 1) -> Row:
+    kind = Kind.TOPIC_CREATE if lost is None else Kind.UNRECORDED
+    return Row(1, "c", ctl_id, epoch, seq, 0, 0, kind, topic=f"t{seq}", lost=lost)
+
+
+def text(*rows: Row) -> bytes:
+    return msgspec.json.Encoder().encode_lines(rows)
+
+
+def split(found: list[Row | Gap]) -> tuple[list[Row], list[Gap]]:
+    return [r for r in found if isinstance(r, Row)], [g for g in found if isinstance(g, Gap)]
+
+
+@given(count=st.integers(1, 8), cut=st.integers(0, 400))
+def test_a_file_that_ends_anywhere(count: int, cut: int) -> None:
+    """What a crash leaves: a beginning. Its whole lines are read, the rest of a line is a torn one, never an error."""
+    whole = text(*(row(seq) for seq in range(1, count + 1)))
+    left = whole[: max(0, len(whole) - cut)]
+    with TemporaryDirectory() as name:
+        path = Path(name) / str(SegmentName(1, 1, 0))
+        path.write_bytes(left)
+        rows, gaps = split(list(read_file(path)))
+    assert [r.seq for r in rows] == list(range(1, left.count(b"\n") + 1))
+    assert gaps == ([] if not left or left.endswith(b"\n") else [Gap(TORN, path.name)])
+
+
+@given(
+    terms=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    missing=st.sets(st.tuples(st.integers(1, 4), st.integers(1, 12)), max_size=8),
+    twice=st.booleans(),
+)
+def test_each_row_once_and_each_hole_named(terms: list[int], missing: set[tuple[int, int]], twice: bool) -> None:
+    """Rows and gaps together are all rows of every term, but for what is lost at a term's end or was expired."""
+    rows = [row(seq, epoch) for epoch, count in enumerate(terms, 1) for seq in range(1, count + 1)]
+    kept = [r for r in rows if (r.ctl_epoch, r.seq) not in missing]
+    told, gaps = split(list(joined([r for r in kept for _ in range(1 + twice)])))
+    assert told == kept
+    assert {gap.why for gap in gaps} <= {HOLE, CUT_SHORT}
+    seen = sorted({r.ctl_epoch for r in kept})
+    assert [gap.ctl_epoch for gap in gaps if gap.why == CUT_SHORT] == seen[:-1], "no term here was seen to end"
+    named = {(gap.ctl_epoch, gap.seq + at) for gap in gaps for at in range(gap.rows)}
+    last = {epoch: max((r.seq for r in kept if r.ctl_epoch == epoch), default=0) for epoch in range(1, len(terms) + 1)}
+    first = (kept[0].ctl_epoch, kept[0].seq) if kept else (0, 0)
+    present = {(r.ctl_epoch, r.seq) for r in rows}
+    assert named == {(e, s) for e, s in missing & present if s < last[e] and (e, s) > first and not (e < first[0])}
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=10))
+def test_unrecorded_rows_stand_for_many(runs: list[tuple[int, bool]]) -> None:
+    rows, seq, unrecorded = [], 1, []
+    for count, lost in runs:
+        if lost:
+            rows.append(row(seq, lost=count))
+            unrecorded.append((seq, count))
+        else:
+            rows += [row(seq + at) for at in range(count)]
+        seq += count
+    told, gaps = split(list(joined(rows)))
+    assert told == rows
+    assert [(gap.seq, gap.rows) for gap in gaps] == unrecorded
+
+
+def test_a_term_that_ends_is_whole_and_one_that_does_not_is_named() -> None:
+    resigned = msgspec.structs.replace(row(2), kind=Kind.CTL_RESIGNED)
+    assert list(joined([row(1), resigned, row(1, 2)])) == [row(1), resigned, row(1, 2)]
+    [gap] = split(list(joined([row(1), row(2), row(1, 2)])))[1]
+    assert gap == Gap(CUT_SHORT, "", 1, 3)
+    assert str(gap).startswith("epoch 1: the term has no end")
+
+
+def test_two_daemons_count_for_themselves() -> None:
+    rows = [row(1, ctl_id=1), row(1, epoch=2, ctl_id=2), row(2, ctl_id=1), row(2, epoch=2, ctl_id=2)]
+    assert list(joined(rows)) == rows
+
+
+@given(st.binary(max_size=200))
+def test_no_line_is_an_error(line: bytes) -> None:
+    assert isinstance(parsed(line), Row | Damage)
+
+
+def test_a_line_without_an_end_is_not_decoded() -> None:
+    assert isinstance(parsed(b" " * (LINE_BYTES_MAX + 1)), Damage)
+
+
+def test_damage_costs_its_own_line_only(tmp_path: Path) -> None:
+    path = tmp_path / str(SegmentName(1, 1, 0))
+    path.write_bytes(text(row(1)) + b'{"v":1,"clu\x00\x00\xff\n' + text(row(3)))
+    rows, gaps = split(list(read(tmp_path)))
+    assert [r.seq for r in rows] == [1, 3]
+    assert [gap.file for gap in gaps] == [path.name, ""]
+    assert (gaps[1].seq, gaps[1].rows, gaps[1].why) == (2, 1, HOLE)
+    assert str(gaps[1]) == "rows 2 to 2 of epoch 1: rows are missing"
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    line = msgspec.json.encode({**msgspec.to_builtins(row(1)), "later": [1, {"deep": 2}]})
+    assert parsed(line) == row(1)
+
+
+def test_only_the_journals_own_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not ours")
+    (tmp_path / "1-1.jsonl").write_text("not ours either")
+    (tmp_path / str(SegmentName(2, 1, 0))).write_bytes(text(row(1, 2)))
+    (tmp_path / str(SegmentName(1, 9, 0))).write_bytes(text(row(9)))
+    (tmp_path / str(SegmentName(1, 9, 1))).write_bytes(text(row(10)))
+    assert [(r.ctl_epoch, r.seq) for r in split(list(read(tmp_path)))[0]] == [(1, 9), (1, 10), (2, 1)]
+    assert segments_in(tmp_path / "nowhere") == []

@@ -1,0 +1,125 @@
+"""What a term hands to its journal: reasons, states that need no write, what others wrote, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from unittest import mock
+
+import pytest
+
+from controller.journal.term import REASONS, TermJournal, reason_of
+from metadata_store import paths
+from metadata_store.errors import Code, ZkError
+from state_machines.alter_partition import alter_partitions
+from state_machines.broker_change import broker_death, broker_return
+from state_machines.controlled_shutdown import move_leaders, stop_followers
+from state_machines.events import OBSERVED, Kind, Row
+from state_machines.failover import failover
+from state_machines.topic_change import new_partitions
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+
+DECIDERS = (alter_partitions, broker_death, broker_return, failover, move_leaders, new_partitions, stop_followers)
+
+
+async def running(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.take_office()
+    await w.told()
+
+
+def partitions(w: World) -> list[Row]:
+    return [row for row in w.book.read() if row.partition is not None]
+
+
+def test_every_reason_is_that_of_a_function_that_exists() -> None:
+    assert {decide.__name__ for decide in DECIDERS} == REASONS.keys()
+
+
+@pytest.mark.parametrize("decide", DECIDERS)
+def test_a_decision_is_known_by_the_function_that_decides(decide: Callable[..., None]) -> None:
+    assert reason_of(partial(partial(decide, 1), 2)) == REASONS[decide.__name__]
+
+
+def test_a_function_that_has_no_word_of_its_own_is_named() -> None:
+    def elect_preferred(_draft: object) -> None: ...
+
+    assert reason_of(elect_preferred) == "elect_preferred"
+
+
+def test_without_a_journal_nothing_is_kept() -> None:
+    journal = TermJournal()
+    journal.event(Kind.CTL_ELECTED)
+    assert not journal.kept
+
+
+@in_virtual_time
+async def test_an_isr_that_its_leader_wrote_is_the_leaders() -> None:
+    """Brokers of an old protocol write ISRs themselves, and tell afterwards."""
+    async with world() as w:
+        await running(w)
+        await w.leader_writes("t", 0, (1, 3), notify=True)
+        await w.settle()
+        [row] = partitions(w)
+        assert (row.kind, row.reason, row.isr0, row.isr1) == (Kind.ISR, "isr_by_leader", [1, 2, 3], [1, 3])
+        assert row.t_committed is None, "nobody here wrote it"
+
+
+@in_virtual_time
+async def test_an_isr_that_a_leader_asked_for() -> None:
+    async with world() as w:
+        await running(w)
+        await w.alter_partition(1, w.proposal("t", 0, isr=(1, 2)))
+        [row] = partitions(w)
+        assert (row.kind, row.reason, row.steps) == (Kind.ISR, "isr_by_leader", None)
+        assert (row.leader_epoch0, row.pepoch1) == (row.leader_epoch1, (row.pepoch0 or 0) + 1)
+        assert (row.t_detect or 0) <= (row.t_decide or 0) <= (row.t_committed or 0)
+
+
+@in_virtual_time
+async def test_a_write_that_was_given_up_leaves_a_state_that_is_told() -> None:
+    """The partition is Offline under a dead leader: no write says so, but the journal does."""
+    async with world() as w:
+        await running(w)
+
+        def refuse() -> None:
+            raise ZkError(Code.TOO_BIG, paths.state("t", 0))
+
+        with mock.patch("controller.controller.WRITES_MAX", 1):
+            w.active.script.at("t/partitions/0/state", refuse)
+            w.die(1)
+            await w.told()
+        [row] = [row for row in partitions(w) if row.partition == 0]
+        assert (row.kind, row.reason, row.from_state, row.to_state) == (
+            Kind.PARTITION_STATE,
+            OBSERVED,
+            "ONLINE",
+            "OFFLINE",
+        )
+        assert row.pepoch0 == row.pepoch1
+
+
+@in_virtual_time
+async def test_a_write_whose_reply_was_lost_is_observed_once() -> None:
+    async with world() as w:
+        await running(w)
+        w.server.lose_replies(w.active.zk.session_id)
+        w.die(1)
+        await w.told()
+        rows = partitions(w)
+        assert [(row.partition, row.leader1, row.reason) for row in rows] == [(0, 2, OBSERVED), (1, 2, OBSERVED)]
+
+
+@in_virtual_time
+async def test_replicas_that_stop_have_rows_of_their_own() -> None:
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(2)
+        stopped = [row for row in partitions(w) if row.kind == Kind.REPLICA_STATE]
+        assert [(row.partition, row.broker, row.from_state, row.to_state) for row in stopped] == [
+            (0, 2, "ONLINE", "OFFLINE")
+        ]
+        begin, end = (row for row in w.book.read() if row.kind.startswith("BROKER_SHUTDOWN"))
+        assert (begin.kind, end.kind) == (Kind.BROKER_SHUTDOWN_BEGIN, Kind.BROKER_SHUTDOWN_END)
+        assert begin.broker == end.broker == 2

@@ -1,0 +1,126 @@
+"""A small cluster's journal of two daemons, and ways to break it. A log is a list of rows as in the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+Log = list[Line]
+Mutation = Callable[[Log], Log]
+
+
+def rows(cluster: str, epoch: int, daemon: int, *events: Line) -> Log:
+    """A term: its events numbered from 1."""
+    head = {"v": 1, "cluster": cluster, "ctl_id": daemon, "ctl_epoch": epoch}
+    times = [epoch * 1_000_000_000 + seq * 1_000 for seq in range(1, len(events) + 1)]
+    return [
+        head | {"seq": seq, "ts_us": 1_700_000_000_000_000 + us, "mono_us": us} | event
+        for (seq, us), event in zip(enumerate(times, 1), events, strict=True)
+    ]
+
+
+def begin() -> list[Line]:
+    """Every term begins with who was found."""
+    return [
+        {"kind": "CTL_ELECTED"},
+        *({"kind": "BROKER_UP", "broker": broker, "rack": "abc"[broker - 1]} for broker in (1, 2, 3)),
+        {"kind": "CTL_PHASE"},
+    ]
+
+
+def written(**fields: Any) -> Line:
+    """A write of ours for the one partition."""
+    partition = {"topic": "orders", "topic_id": "dG9waWM", "partition": 0, "t_committed": 1, "to_state": "ONLINE"}
+    return partition | {"from_state": "ONLINE", "replicas": [1, 2, 3]} | fields
+
+
+def of(before: tuple[int, int, int, list[int]], after: tuple[int, int, int, list[int]]) -> Line:
+    """Leader, leader epoch, partition epoch and ISR, before and after."""
+    names = ("leader", "leader_epoch", "pepoch", "isr")
+    return {f"{name}0": value for name, value in zip(names, before, strict=True)} | {
+        f"{name}1": value for name, value in zip(names, after, strict=True)
+    }
+
+
+def sound(cluster: str) -> Log:
+    """Broker 1 dies and returns; the next daemon moves its leader back and takes broker 2 out of the replicas."""
+    new = {
+        "kind": "LEADER", "from_state": "NON_EXISTENT", "states": ["NEW", "ONLINE"], "strategy": "initial",
+        "leader1": 1, "leader_epoch1": 0, "pepoch1": 0, "isr1": [1, 2, 3], "steps": ["new"], "reason": "new_topic",
+    }  # fmt: skip
+    died = of((1, 0, 0, [1, 2, 3]), (2, 1, 1, [2, 3])) | {
+        "kind": "LEADER", "states": ["OFFLINE", "ONLINE"], "strategy": "offline", "steps": ["lost"], "reason": "death",
+    }  # fmt: skip
+    back = of((2, 1, 1, [2, 3]), (2, 1, 2, [2, 3, 1])) | {"kind": "ISR", "reason": "isr_by_leader"}
+    moved = of((2, 1, 2, [2, 3, 1]), (1, 2, 3, [3, 1])) | {
+        "kind": "LEADER", "strategy": "controlled_shutdown", "steps": ["shutdown"], "reason": "controlled_shutdown",
+    }  # fmt: skip
+    begun = of((1, 2, 3, [3, 1]), (1, 3, 4, [3, 1])) | {
+        "kind": "ISR", "replicas": [1, 3, 2], "removing": [2], "steps": ["reassigned"], "reason": "reassign",
+    }  # fmt: skip
+    ended = of((1, 3, 4, [3, 1]), (1, 4, 5, [3, 1])) | {
+        "kind": "ISR", "replicas": [1, 3], "steps": ["reassigned"], "reason": "reassign",
+    }  # fmt: skip
+    replica = {
+        "kind": "REPLICA_STATE", "topic": "orders", "partition": 0, "broker": 1, "from_state": "ONLINE",
+        "to_state": "OFFLINE",
+    }  # fmt: skip
+    first = [
+        {"kind": "TOPIC_CREATE", "topic": "orders"}, written(**new), {"kind": "BROKER_DOWN", "broker": 1},
+        written(**died), replica, {"kind": "BROKER_UP", "broker": 1, "rack": "a"}, written(**back),
+        {"kind": "CTL_RESIGNED"},
+    ]  # fmt: skip
+    second = [
+        {"kind": "BROKER_SHUTDOWN_BEGIN", "broker": 2}, written(**moved), {"kind": "BROKER_SHUTDOWN_END", "broker": 2},
+        {"kind": "BROKER_DOWN", "broker": 2}, written(**begun), written(**ended),
+    ]  # fmt: skip
+    return rows(cluster, 5, 1, *begin(), *first) + rows(cluster, 6, 2, *begin(), *second)
+
+
+def change(at: tuple[int, int], **fields: Any) -> Mutation:
+    """Other values in one row; None takes a field away."""
+
+    def mutate(log: Log) -> Log:
+        assert any((row["ctl_epoch"], row["seq"]) == at for row in log)
+        return [row | fields if (row["ctl_epoch"], row["seq"]) == at else row for row in log]
+
+    return mutate
+
+
+def without(*at: tuple[int, int]) -> Mutation:
+    """Rows are missing."""
+    return lambda log: [row for row in log if (row["ctl_epoch"], row["seq"]) not in at]
+
+
+def also(**row: Any) -> Mutation:
+    """One more row, which is otherwise the log's first."""
+    return lambda log: [*log, log[0] | row]
+
+
+def both(*mutations: Mutation) -> Mutation:
+    """One after the other."""
+
+    def mutate(log: Log) -> Log:
+        for mutation in mutations:
+            log = mutation(log)
+        return log
+
+    return mutate
+
+
+def text(log: Iterable[Line]) -> str:
+    """As in a file."""
+    return "".join(json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in log)
+
+
+def write(folder: Path, logs: Iterable[Log]) -> list[str]:
+    """The journals of all daemons, a folder each; returns the folders."""
+    for number, log in enumerate(logs):
+        for daemon in {row["ctl_id"] for row in log}:
+            path = folder / f"daemon-{daemon}" / f"{number:010d}-000000000001.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text(row for row in log if row["ctl_id"] == daemon))
+    return sorted(str(path) for path in folder.iterdir())

@@ -1,0 +1,200 @@
+"""Journals of two daemons, each broken in one way: ingested and judged together, every break is found by its number.
+
+Each log has a cluster of its own, named by what was done to it, so that one pass over all of them is enough.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from state_machines.audit import INVARIANTS, OF_PARTITIONS, judge
+from state_machines.events import Row
+from tests.core.test_audit import MUTATIONS, SOUND
+from tests.pipeline.logs import Line, Mutation, also, both, change, sound, text, without, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BROKEN: dict[str, tuple[set[str], Mutation]] = {
+    "the leader epoch falls later": ({"A1"}, change((5, 9), leader_epoch0=4, leader_epoch1=5)),
+    "the leader epoch takes no step": ({"A1"}, change((6, 11), leader_epoch1=3)),
+    "two leaders of one epoch": ({"A2"}, change((6, 7), leader_epoch0=0, leader_epoch1=1)),
+    "a leader out of sync": ({"A3"}, change((5, 12), isr1=[3])),
+    "a stranger in sync": ({"A4"}, change((5, 12), isr1=[2, 3, 9])),
+    "nobody in sync": ({"A3", "A5"}, change((5, 12), isr1=[])),
+    "an illegal transition": ({"A6"}, change((5, 10), from_state="DELETION_STARTED")),
+    "an old term writes on": ({"A7"}, change((5, 12), pepoch1=9, t_committed=None)),
+    "two daemons in one term": ({"A7"}, also(ctl_epoch=6, seq=1)),
+    "a write after the fence": ({"A7"}, change((5, 6), kind="FENCED")),
+    "a foreign write": ({"A8"}, both(change((6, 10), pepoch0=7, pepoch1=8), change((6, 11), pepoch0=8, pepoch1=9))),
+    "a version is skipped": ({"A8"}, change((6, 11), pepoch1=6)),
+    "a leader that never came": ({"A9"}, change((6, 2), kind="CTL_PHASE")),
+    "a leader that shuts down": ({"A9"}, change((6, 6), broker=1)),
+    "a leader that was gone": ({"A9"}, change((6, 6), kind="BROKER_DOWN", broker=1)),
+    "a leader that lagged": ({"A10"}, change((5, 9), isr0=[1, 3])),
+    "not the first": ({"A11"}, change((6, 7), leader1=3)),
+    "those that go come first": ({"A12"}, change((6, 10), replicas=[2, 1, 3])),
+    "removed too early": ({"A12"}, change((6, 11), isr0=[1], isr1=[1])),
+    "all in one rack": ({"A13"}, change((6, 4), rack="a")),
+}
+
+GAPPED: dict[str, tuple[list[tuple[Any, ...]], Mutation]] = {
+    "expired": ([("EXPIRED", 5, 1, 5)], without(*((5, seq) for seq in range(1, 6)))),
+    "a hole explains": (
+        [("HOLE", 6, 8, 2)],
+        both(
+            without((6, 8), (6, 9)),
+            change((6, 10), pepoch0=7, pepoch1=8),
+            change((6, 11), pepoch0=8, pepoch1=9),
+        ),
+    ),
+    "rows were lost": (
+        [("UNRECORDED", 6, 8, 2)],
+        both(
+            without((6, 9)),
+            change((6, 8), kind="UNRECORDED", lost=2, broker=None),
+            change((6, 10), pepoch0=7, pepoch1=8),
+            change((6, 11), pepoch0=8, pepoch1=9),
+        ),
+    ),
+    "a broker came unseen": ([("HOLE", 6, 2, 1)], without((6, 2))),
+    "a daemon was killed": ([("CUT_SHORT", 5, 13, None)], without((5, 13))),
+    "a term without its begin": ([("HOLE", 7, 1, 4)], also(ctl_epoch=7, seq=5, kind="CTL_PHASE")),
+    "somebody else was elected": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=9, seq=1)),
+    "one number twice": ([("SAME_NUMBER", 5, 1, None)], also(why="another")),
+}
+"""What is missing (kind, epoch, first row, rows); nothing of it is a violation. The last term of each log goes on."""
+
+MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN.items()} | {
+    name: mutation for name, (_, mutation) in GAPPED.items()
+}
+
+
+@pytest.fixture(scope="module")
+def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """All logs, ingested; daemon 1's files are there twice, as after a copy. With the summary."""
+    from pipeline import jobs
+
+    folder = tmp_path_factory.mktemp("journals")
+    journals = write(folder, [MUTATED.get(name, list)(sound(name)) for name in ("sound", *MUTATED)])
+    shutil.copytree(folder / "daemon-1", folder / "copy")
+    into = tmp_path_factory.mktemp("bronze")
+    return into, jobs.ingest(spark, [*journals, str(folder / "copy")], str(into))
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, bronze: tuple[Path, dict[str, Any]]) -> tuple[dict[str, set[str]], dict[str, Any]]:
+    """Invariants that each cluster broke, and the summary."""
+    from pipeline import jobs
+
+    summary = jobs.audit(spark, str(bronze[0]), racks=True)
+    found: dict[str, set[str]] = {}
+    for row in spark.read.parquet(f"{bronze[0]}/violations").collect():
+        found.setdefault(row.cluster, set()).add(row.invariant)
+    return found, summary
+
+
+def test_a_sound_journal_is_clean(judged: tuple[dict[str, set[str]], dict[str, Any]]) -> None:
+    assert "sound" not in judged[0]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_break_is_found(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
+    assert judged[0].get(name) == BROKEN[name][0]
+
+
+@pytest.mark.parametrize("name", GAPPED)
+def test_what_is_missing_breaks_nothing(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
+    assert name not in judged[0]
+
+
+def test_every_invariant_is_broken_or_said_to_be_unjudged(
+    judged: tuple[dict[str, set[str]], dict[str, Any]],
+) -> None:
+    summary = judged[1]
+    assert summary["broken"].keys() | summary["unjudged"].keys() == INVARIANTS.keys()
+    assert summary["violations"] == sum(summary["broken"].values())
+    assert not summary["clean"]
+
+
+@pytest.mark.parametrize("name", ["sound", *GAPPED])
+def test_gaps_are_marked(spark: SparkSession, bronze: tuple[Path, dict[str, Any]], name: str) -> None:
+    found = spark.read.parquet(f"{bronze[0]}/gaps").filter(f"cluster = '{name}'").orderBy("ctl_epoch", "seq").collect()
+    wanted = GAPPED[name][0] if name in GAPPED else []
+    gaps = [(gap.kind, gap.ctl_epoch, gap.seq, gap.rows) for gap in found]
+    later = [gap for gap in gaps if gap[0] == "CUT_SHORT" and gap[1] == 6]
+    assert [gap for gap in gaps if gap not in later or gap in wanted] == wanted
+
+
+def test_each_row_is_kept_once_and_nothing_is_put_aside(bronze: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = bronze
+    assert summary["rows"] == sum(
+        len(log) for log in (sound(""), *(mutation(sound("")) for mutation in MUTATED.values()))
+    )
+    assert summary["quarantined"] == 0
+    assert json.loads((folder / "ingest.json").read_text()) == summary
+
+
+BAD: dict[str, str] = {
+    "it is torn": '{"v":1,"clus',
+    "it is no JSON object with the fields of a row": '{"v":1,"cluster":7 8}',
+    "kind is missing": text([{k: v for k, v in sound("c")[0].items() if k != "kind"}]).strip(),
+    "unknown version 2": text([sound("c")[0] | {"v": 2}]).strip(),
+    "its epoch or number is out of range": text([sound("c")[0] | {"seq": 0}]).strip(),
+}
+
+
+def test_bad_lines_are_put_aside_and_the_rest_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    from pipeline import jobs
+
+    file = tmp_path / "journal" / "0000000005-000000000001.jsonl"
+    file.parent.mkdir()
+    wrong_type = text([sound("c")[0] | {"seq": "one"}]).strip()
+    lines = [*BAD.values(), wrong_type, *text([*sound("c"), sound("c")[0] | {"of_later": 1}]).splitlines()]
+    file.write_text("\n".join(lines) + "\n")
+    summary = jobs.ingest(spark, [str(file)], str(tmp_path / "bronze"))
+    assert (summary["rows"], summary["quarantined"]) == (len(sound("c")) + 1, len(BAD) + 1)
+    found = spark.read.parquet(f"{tmp_path}/bronze/quarantine").collect()
+    assert {row.why: row.value for row in found if row.value != wrong_type} == BAD
+    assert {Path(row.file).name for row in found} == {file.name}
+    assert not jobs.audit(spark, str(tmp_path / "bronze"), strict=True)["clean"]
+
+
+def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> None:
+    """The judge without Spark and this one, on each row that the other's tests know."""
+    from pipeline.jobs import ingest, rows_in
+    from pipeline.row_local import row_local
+
+    cases = [*SOUND.values(), *(row for _, row in MUTATIONS.values())]
+    numbered = [msgspec.structs.replace(row, seq=seq) for seq, row in enumerate(cases, 1)]
+    file = tmp_path / "0000000007-000000000001.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in numbered))
+    assert ingest(spark, [str(file)], str(tmp_path / "bronze"))["rows"] == len(cases)
+    rows = row_local(rows_in(spark, str(tmp_path / "bronze"))).collect()
+    found = {(row.seq, row.invariant) for row in rows if row.invariant in OF_PARTITIONS}
+    assert found == {(violation.row.seq, violation.invariant) for violation in judge(numbered)}
+    assert len(found) == len(MUTATIONS)
+
+
+def test_the_fields_are_those_of_the_rows() -> None:
+    pytest.importorskip("pyspark")
+    from pipeline.schema import EVENT
+
+    assert tuple(EVENT.names) == Row.__struct_fields__
+
+
+def test_the_log_is_as_the_journal_writes_it() -> None:
+    """Each line of the sound log is a row, and sound for the judge without Spark, too."""
+    decoded = [msgspec.json.decode(line, type=Row) for line in text(sound("c")).splitlines()]
+    assert list(judge(decoded)) == []
+
+
+def test_mutations_change_something() -> None:
+    log: list[Line] = sound("c")
+    assert all(mutation(sound("c")) != log for mutation in MUTATED.values())

@@ -1,0 +1,39 @@
+"""Journals of simulated daemons: every row is judged as it is made, and numbered without holes within its term."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.journal.batches import Entry, rows_of
+from controller.journal.term import TermJournal
+from state_machines.audit import judge
+from tests.simulation.checking import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class JudgedJournal:
+    """A daemon's journal, on the simulation's clock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._next: dict[int, int] = {}
+        self.rows = 0
+
+    def term(self, ctl_id: int, epoch: int) -> TermJournal:
+        return TermJournal(self._put, ctl_id, epoch, self._clock)
+
+    def _clock(self) -> tuple[int, int]:
+        now_us = int(self._world.loop.now_s * 1e6)
+        return now_us, now_us
+
+    def _put(self, entry: Entry) -> None:
+        rows = list(rows_of(entry))
+        epoch, seq = entry.head.ctl_epoch, entry.seq
+        if [row.seq for row in rows] != list(range(self._next.get(epoch, 1), seq + len(entry))):
+            self._world.violated(Violation("journal", f"rows {seq} to {seq + len(entry) - 1} of epoch {epoch}"))
+        self._next[epoch] = seq + len(entry)
+        self.rows += len(rows)
+        for found in judge(rows):
+            self._world.violated(Violation(found.invariant, str(found)))
