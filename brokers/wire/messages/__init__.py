@@ -1,0 +1,69 @@
+"""Messages of Kafka 3.9 that are read from or written to clients, and their codecs for every version."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from brokers.wire import cold
+from brokers.wire.entities import Codec, codec
+from brokers.wire.messages import cluster, partitions, security, topics, traffic
+from brokers.wire.versions import Api
+
+
+class Message(NamedTuple):
+    """An API: its versions in Kafka 3.9, what is read of a request (None: it is passed on unread) and of an answer."""
+
+    first: int
+    last: int
+    request: type[Struct] | None
+    response: type[Struct]
+
+
+MESSAGES: Final[dict[Api, Message]] = {
+    Api.PRODUCE: Message(0, 11, traffic.ProduceRequest, traffic.ProduceResponse),
+    Api.FETCH: Message(0, 17, traffic.FetchRequest, traffic.FetchResponse),
+    Api.METADATA: Message(0, 12, None, cluster.MetadataHead),
+    Api.API_VERSIONS: Message(0, 4, None, cluster.ApiVersionsResponse),
+    Api.CREATE_TOPICS: Message(0, 7, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+    Api.DELETE_TOPICS: Message(0, 6, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+    Api.CREATE_PARTITIONS: Message(0, 3, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+    Api.ELECT_LEADERS: Message(0, 2, partitions.ElectLeadersRequest, partitions.ElectLeadersResponse),
+    Api.ALTER_PARTITION_REASSIGNMENTS: Message(
+        0, 0, partitions.AlterPartitionReassignmentsRequest, partitions.AlterPartitionReassignmentsResponse
+    ),
+    Api.LIST_PARTITION_REASSIGNMENTS: Message(
+        0, 0, partitions.ListPartitionReassignmentsRequest, partitions.ListPartitionReassignmentsResponse
+    ),
+    Api.ALTER_USER_SCRAM_CREDENTIALS: Message(
+        0, 0, security.AlterUserScramCredentialsRequest, security.AlterUserScramCredentialsResponse
+    ),
+    Api.UPDATE_FEATURES: Message(0, 1, security.UpdateFeaturesRequest, security.UpdateFeaturesResponse),
+    Api.DESCRIBE_CLUSTER: Message(0, 1, None, cluster.DescribeClusterResponse),
+}
+
+
+@cache
+def request_codec(api: Api, version: int) -> Codec[Any]:
+    """Codec of a request body."""
+    target = MESSAGES[api].request
+    assert target is not None, f"requests of {api.name} are passed on unread"
+    return codec(cold.layout(api, version, response=False), target)
+
+
+@cache
+def response_codec(api: Api, version: int) -> Codec[Any]:
+    """Codec of a response body; of Metadata the part before the topics alone (:class:`cluster.MetadataHead`)."""
+    layout = cold.layout(api, version, response=True)
+    return codec(layout.head("topics") if api is Api.METADATA else layout, MESSAGES[api].response)
+
+
+def prepare() -> None:
+    """Builds every codec: half a second that a loop should not spend."""
+    for api, message in MESSAGES.items():
+        for version in range(message.first, message.last + 1):
+            if message.request is not None:
+                request_codec(api, version)
+            response_codec(api, version)
