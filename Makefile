@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PACKAGES := cli controller brokers metadata_store state_machines configs
+PACKAGES := cli controller admin brokers metadata_store state_machines configs
 LATER := tests/simulation tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help

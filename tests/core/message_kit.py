@@ -7,6 +7,7 @@ import datetime
 from types import NoneType
 from typing import Any, get_args, get_origin
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -17,6 +18,7 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from tests.core.wire_kit import _write
 
+a_few = settings(max_examples=8, deadline=None)
 Place = tuple[Api, int, bool]
 """An API, a version, and whether it is the answer."""
 

@@ -6,7 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.wire import cold
@@ -17,11 +17,10 @@ from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
-from tests.core.message_kit import Place, assert_same, entities, name_of, places, schema_of, written
+from tests.core.message_kit import Place, a_few, assert_same, entities, name_of, places, schema_of, written
 
 PLACES = places()
 WHOLE = [place for place in PLACES if place[0] is not Api.METADATA]
-a_few = settings(max_examples=8, deadline=None)
 
 
 def codec_of(place: Place) -> Codec[Any]:

@@ -1,0 +1,59 @@
+"""What the endpoint needs of the rest: live brokers, and whoever holds the controller role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from brokers.wire.versions import Api
+
+
+class Address(NamedTuple):
+    """Where a broker's client listener is."""
+
+    host: str
+    port: int
+
+
+class Node(NamedTuple):
+    """The controller as clients are to see it: the daemon's id at the endpoint's address."""
+
+    id: int
+    host: str
+    port: int
+
+
+class Call(Struct, frozen=True):
+    """A request that only the controller can answer. ``body`` is a struct of :mod:`brokers.wire.messages`."""
+
+    api: Api
+    version: int
+    body: Struct
+    client_id: str | None
+    client_host: str
+
+
+class NotController(Exception):
+    """Nobody that can be reached holds the role, or the role was lost while the call waited."""
+
+
+class Directory(Protocol):
+    """Knows the live brokers."""
+
+    def brokers(self) -> Sequence[Address]:
+        """Client listeners of the live brokers, in any order; empty while none is known."""
+
+
+class Controller(Protocol):
+    """The daemon that holds the role, from here."""
+
+    def node(self) -> Node | None:
+        """How clients are to see it; None while no daemon holds the role: brokers' answers stay as they are."""
+
+    async def carry(self, call: Call) -> Struct:
+        """The answer to ``call``, of the response type of its API; raises :class:`NotController`.
+
+        May be cancelled at any await: the client hung up, the change goes on or does not.
+        """

@@ -1,0 +1,88 @@
+"""Answers that say no, in the place where each API has its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+from brokers.wire.messages import partitions as p
+from brokers.wire.messages import security as s
+from brokers.wire.messages import topics as t
+from brokers.wire.messages import traffic as x
+
+
+def refusal(request: Struct, error: int, why: str | None = None) -> Struct:
+    """The answer to ``request`` with ``error`` for all that it names (Kafka's ``getErrorResponse`` of each API)."""
+    match request:
+        case t.CreateTopicsRequest():
+            names = _once(topic.name for topic in request.topics)
+            return t.CreateTopicsResponse(tuple(t.CreatedTopic(name, error, why) for name in names))
+        case t.DeleteTopicsRequest():
+            named = tuple(t.DeletedTopic(name, error, why) for name in request.topic_names)
+            states = tuple(t.DeletedTopic(topic.name, error, why, topic.topic_id) for topic in request.topics)
+            return t.DeleteTopicsResponse(named + states)
+        case t.CreatePartitionsRequest():
+            names = _once(topic.name for topic in request.topics)
+            return t.CreatePartitionsResponse(tuple(t.CreatedPartitions(name, error, why) for name in names))
+        case p.ElectLeadersRequest():
+            return _elections(request, error, why)
+        case p.AlterPartitionReassignmentsRequest():
+            return p.AlterPartitionReassignmentsResponse((), error, why)
+        case p.ListPartitionReassignmentsRequest():
+            return p.ListPartitionReassignmentsResponse((), error, why)
+        case s.UpdateFeaturesRequest():
+            return s.UpdateFeaturesResponse((), error, why)
+        case s.AlterUserScramCredentialsRequest():
+            users = _once([change.name for change in request.deletions] + [new.name for new in request.upsertions])
+            return s.AlterUserScramCredentialsResponse(tuple(s.AlteredUser(user, error, why) for user in users))
+        case _:
+            raise TypeError(f"{type(request).__name__} has no such answer")
+
+
+def _once(names: Iterable[str]) -> Iterable[str]:
+    """Clients look answers up by name."""
+    return dict.fromkeys(names)
+
+
+def _elections(request: p.ElectLeadersRequest, error: int, why: str | None) -> p.ElectLeadersResponse:
+    """A request for all partitions names none, so there the error stands on top: no error at all would mean success."""
+    if request.topic_partitions is None:
+        return p.ElectLeadersResponse((), error)
+    results = tuple(
+        p.ElectedTopic(topic.topic, tuple(p.ElectedPartition(i, error, why) for i in topic.partitions))
+        for topic in request.topic_partitions
+    )
+    return p.ElectLeadersResponse(results, error)
+
+
+def wrong_node(request: Struct) -> Struct | None:
+    """The answer to Produce and Fetch: nobody's leader is here, ask for metadata again. None: hang up instead.
+
+    A producer that wants no acknowledgement reads no answer; brokers hang up to make it look again (``KafkaApis``).
+    """
+    error = Error.NOT_LEADER_OR_FOLLOWER
+    match request:
+        case x.ProduceRequest(acks=0):
+            return None
+        case x.ProduceRequest():
+            return x.ProduceResponse(
+                tuple(
+                    x.TopicProduceResponse(
+                        topic.name, tuple(x.PartitionProduceResponse(at.index, error) for at in topic.partition_data)
+                    )
+                    for topic in request.topic_data
+                )
+            )
+        case x.FetchRequest(session_id=0):
+            return x.FetchResponse(tuple(_not_fetched(topic, error) for topic in request.topics))
+        case x.FetchRequest():
+            return x.FetchResponse((), Error.FETCH_SESSION_ID_NOT_FOUND)
+        case _:
+            raise TypeError(f"{type(request).__name__} is not refused")
+
+
+def _not_fetched(topic: x.FetchedTopic, error: int) -> x.TopicFetchResponse:
+    found = tuple(x.PartitionFetchResponse(at.partition, error) for at in topic.partitions)
+    return x.TopicFetchResponse(found, topic.topic, topic.topic_id)

@@ -1,0 +1,68 @@
+"""Where each API goes: on to a broker, on and its answer changed, to the controller, refused, or nowhere."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from brokers.wire.messages import MESSAGES
+from brokers.wire.versions import Api
+
+SASL_HANDSHAKE: Final = 17
+SASL_HANDSHAKE_VERSION_MIN: Final = 1
+"""After a handshake of version 0 come bytes without any header, which could not be told from requests."""
+
+HIDDEN: Final = frozenset(
+    {
+        Api.LEADER_AND_ISR,
+        Api.STOP_REPLICA,
+        Api.UPDATE_METADATA,
+        Api.CONTROLLED_SHUTDOWN,
+        Api.ALTER_PARTITION,
+        Api.ENVELOPE,
+        Api.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""What brokers and controllers say to each other: never offered to clients, never passed on."""
+
+CARRIED: Final = frozenset(
+    {
+        Api.CREATE_TOPICS,
+        Api.DELETE_TOPICS,
+        Api.CREATE_PARTITIONS,
+        Api.ELECT_LEADERS,
+        Api.ALTER_PARTITION_REASSIGNMENTS,
+        Api.LIST_PARTITION_REASSIGNMENTS,
+        Api.ALTER_USER_SCRAM_CREDENTIALS,
+        Api.UPDATE_FEATURES,
+    }
+)
+"""What only the controller answers."""
+
+
+class Route(Enum):
+    """What happens to a request."""
+
+    PASS = auto()
+    REWRITE = auto()
+    CARRY = auto()
+    REFUSE = auto()
+    CLOSE = auto()
+
+
+def route(api: int, version: int) -> Route:
+    """The way of a request.
+
+    CLOSE is what a broker does with an API or a version that it does not have. ApiVersions of an unknown version is
+    passed on, because its answer says which versions there are, in a form that every client reads.
+    """
+    if api in HIDDEN or (api == SASL_HANDSHAKE and version < SASL_HANDSHAKE_VERSION_MIN):
+        return Route.CLOSE
+    message = MESSAGES.get(api)  # type: ignore[call-overload]  # any number may come
+    if message is None:
+        return Route.PASS
+    if not message.first <= version <= message.last:
+        return Route.PASS if api == Api.API_VERSIONS else Route.CLOSE
+    if api in CARRIED:
+        return Route.CARRY
+    return Route.REFUSE if api in (Api.PRODUCE, Api.FETCH) else Route.REWRITE
