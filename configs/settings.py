@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from configs.rules import RULES
 from configs.sections import (
+    AdminSettings,
     BrokersSettings,
     ControllerSettings,
     HttpSettings,
@@ -30,6 +31,7 @@ class Settings(BaseModel):
     zookeeper: ZooKeeperSettings
     controller: ControllerSettings = Field(default_factory=ControllerSettings)
     listener: ListenerSettings
+    admin: AdminSettings = Field(default_factory=AdminSettings)
     brokers: BrokersSettings = Field(default_factory=BrokersSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)

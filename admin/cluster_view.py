@@ -1,0 +1,106 @@
+"""Who is there: the brokers' client listeners and the daemon in office, as ZooKeeper has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from admin.ports import Address, Node
+from metadata_store import paths
+from metadata_store.codecs.controller import Controller
+from metadata_store.errors import ConnectFailed, NotConnected, SessionLost, ZkError
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+
+log = logging.getLogger("regent.admin")
+
+TOGETHER_S: Final = 0.05
+"""After a change, the wait for others that come with it: a broker's death changes several znodes."""
+NONCE: Final = "regent"
+"""The field of ``/controller`` that only a daemon writes."""
+AGAIN_S: Final = 1.0
+"""Pause before a new session is tried."""
+
+
+class ClusterView:
+    """What was read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
+
+    ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
+    endpoint, None as long as it has no port.
+    """
+
+    def __init__(self, listener: str, advertised: Address | None = None) -> None:
+        self.advertised = advertised
+        self._listener = listener
+        self._brokers: tuple[Address, ...] = ()
+        self._daemon: int | None = None
+        self._changed = asyncio.Event()
+
+    def brokers(self) -> Sequence[Address]:
+        """See :class:`admin.ports.Directory`."""
+        return self._brokers
+
+    def node(self) -> Node | None:
+        """The daemon in office as clients are to see it; None while a broker holds the role, or nobody."""
+        if self._daemon is None or self.advertised is None:
+            return None
+        return Node(self._daemon, *self.advertised)
+
+    async def follow(self, new_session: Callable[[], ZooKeeper], connect_timeout_s: float) -> None:
+        """Keeps it up to date, with one session after the other, until cancelled."""
+        while True:
+            zk = new_session()
+            try:
+                await zk.connect(connect_timeout_s)
+                await self.run(zk)
+            except (ConnectFailed, SessionLost, ZkError) as error:
+                log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
+            finally:
+                await zk.close()
+            await asyncio.sleep(AGAIN_S)
+
+    async def run(self, zk: ZooKeeper) -> None:
+        """Follows on a connected session; raises ``SessionLost`` when that is over."""
+        zk.on_watch, zk.on_state = self._watched, self._state_changed
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._read(zk)
+                except SessionLost:
+                    raise
+                except NotConnected:
+                    if zk.state is ConnectionState.LOST:
+                        raise SessionLost("the ZooKeeper session is over") from None
+                await self._changed.wait()
+                await asyncio.sleep(TOGETHER_S)
+        finally:
+            zk.on_watch = zk.on_state = None
+
+    def _watched(self, event: WatchEvent) -> None:
+        self._changed.set()
+
+    def _state_changed(self, state: ConnectionState) -> None:
+        """Watches are gone after each blip, so everything is read again."""
+        self._changed.set()
+
+    async def _read(self, zk: ZooKeeper) -> None:
+        store, since = KafkaStore(zk), zk.last_zxid
+        controller = await store.read_controller()
+        found = await store.load_brokers()
+        for bad in found.malformed:
+            log.warning("%s is left out: %s", bad.path, bad.why)
+        endpoints = [broker.endpoint(self._listener) for broker in found.brokers.values()]
+        self._brokers = tuple(Address(at.host, at.port) for at in endpoints if at is not None)
+        if found.brokers and not self._brokers:
+            log.warning("no broker has a listener named %s: nothing can be passed on", self._listener)
+        held = controller.value if controller is not None else None
+        self._daemon = held.broker if isinstance(held, Controller) and NONCE in held.unknown else None
+        await zk.watch(
+            data=[f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers] + [paths.CONTROLLER] * (held is not None),
+            exists=[paths.CONTROLLER] * (held is None),
+            children=[paths.BROKER_IDS],
+            since_zxid=since,
+        )

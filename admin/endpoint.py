@@ -1,0 +1,67 @@
+"""``regent admin-endpoint``: the listener and what it needs to know of the cluster, from start to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import anyio
+from msgspec import Struct
+
+from admin.cluster_view import ClusterView
+from admin.limits import Limits
+from admin.listener import AdminListener
+from admin.ports import Address, Call, Node, NotController
+from brokers.wire.messages import prepare
+from configs.settings import Settings
+from metadata_store.port import ZooKeeper
+
+log = logging.getLogger("regent.admin")
+
+
+class NotCarried:
+    """A controller that is named to clients and answers none of their calls: daemons have no way in for them yet."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def node(self) -> Node | None:
+        """See :class:`admin.ports.Controller`."""
+        return self._view.node()
+
+    async def carry(self, call: Call) -> Struct:
+        """See :class:`admin.ports.Controller`."""
+        raise NotController
+
+
+async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: Callable[[Address], None]) -> None:
+    """Serves until cancelled; raises OSError where it cannot listen. ``ready`` gets the address that clients are told.
+
+    ``new_session`` makes unconnected ZooKeeper sessions, one after the other.
+    """
+    admin = settings.admin
+    await anyio.to_thread.run_sync(prepare)
+    view = ClusterView(admin.client_listener)
+    listener = AdminListener(admin.host, admin.port, view, NotCarried(view), limits(settings))
+    await listener.start()
+    try:
+        port = admin.advertised_port or listener.port
+        view.advertised = Address(admin.advertised_host or settings.listener.advertised_host, port)
+        log.info("the admin endpoint listens on %s:%d", admin.host, listener.port)
+        ready(view.advertised)
+        await view.follow(new_session, settings.zookeeper.connect_timeout_ms / 1000)
+    finally:
+        await listener.stop()
+
+
+def limits(settings: Settings) -> Limits:
+    """The bounds that the settings name; the others have their defaults."""
+    admin = settings.admin
+    return Limits(
+        frame_bytes_max=admin.frame_bytes_max,
+        connections_max=admin.connections_max,
+        buffered_bytes_max=admin.buffered_bytes_max,
+        frame_timeout_ms=admin.frame_timeout_ms,
+        idle_timeout_ms=admin.idle_timeout_ms,
+        connect_timeout_ms=settings.brokers.connect_timeout_ms,
+    )
