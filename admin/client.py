@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from admin.limits import REWRITTEN_BYTES_MAX, Limits
+from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
 from admin.refusals import refusal, wrong_node
 from admin.rewriting import rewrite
@@ -115,6 +116,8 @@ class Client:
                 await self._rewrite(frame, header)
             case Route.CARRY:
                 await self._carry(frame, header)
+            case Route.OWN:
+                await self._answer_as_node(frame, header)
             case Route.REFUSE:
                 await self._refuse_traffic(frame, header)
             case Route.CLOSE:
@@ -168,6 +171,14 @@ class Client:
         except NotController:
             answer = refusal(body, Error.NOT_CONTROLLER)
         await self._reply(header, answer)
+
+    async def _answer_as_node(self, frame: bytes, header: Header) -> None:
+        node = self._host.controller.node()
+        answer = own_answer(_read(frame, header)[1], node.id) if node is not None else None
+        if answer is None:
+            await self._pass(frame, header)
+        else:
+            await self._reply(header, answer)
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
         answer = wrong_node(_read(frame, header)[1])

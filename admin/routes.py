@@ -40,12 +40,26 @@ CARRIED: Final = frozenset(
 """What only the controller answers."""
 
 
+OWN: Final = frozenset(
+    {
+        Api.LIST_GROUPS,
+        Api.DESCRIBE_CONFIGS,
+        Api.ALTER_CONFIGS,
+        Api.DESCRIBE_LOG_DIRS,
+        Api.INCREMENTAL_ALTER_CONFIGS,
+        Api.LIST_TRANSACTIONS,
+    }
+)
+"""What each node answers of itself, so the daemon too, if it is a node."""
+
+
 class Route(Enum):
     """What happens to a request."""
 
     PASS = auto()
     REWRITE = auto()
     CARRY = auto()
+    OWN = auto()
     REFUSE = auto()
     CLOSE = auto()
 
@@ -65,4 +79,6 @@ def route(api: int, version: int) -> Route:
         return Route.PASS if api == Api.API_VERSIONS else Route.CLOSE
     if api in CARRIED:
         return Route.CARRY
+    if api in OWN:
+        return Route.OWN
     return Route.REFUSE if api in (Api.PRODUCE, Api.FETCH) else Route.REWRITE

@@ -30,12 +30,12 @@ from tests.core.wire_kit import part, write_request
 from tests.polling import eventually
 
 PRODUCE, FETCH, CREATE_TOPICS = 0, 1, 19
-GROUPS = b"\x00\x10\x00\x00" + b"\0\0\0\7" + b"\xff\xff"
-"""A ListGroups v0 without a client id."""
+PASSED = b"\x00\x0a\x00\x00" + b"\0\0\0\7" + b"\xff\xff"
+"""A FindCoordinator v0 without a client id; a broker would miss the group."""
 
 
-def groups(correlation: int) -> bytes:
-    return GROUPS[:4] + correlation.to_bytes(4, "big") + GROUPS[8:]
+def passed(correlation: int) -> bytes:
+    return PASSED[:4] + correlation.to_bytes(4, "big") + PASSED[8:]
 
 
 # -- passed on
@@ -44,7 +44,7 @@ def groups(correlation: int) -> bytes:
 async def test_what_is_not_the_controllers_is_passed_on_and_answered_byte_by_byte() -> None:
     async with place() as p:
         client = await p.connect()
-        frame = client.send(GROUPS)
+        frame = client.send(PASSED)
         assert await client.frame() == echo(frame)
         assert p.broker.frames == [frame]
 
@@ -56,7 +56,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
         client = await p.connect()
         sent = []
         for i in range(0, 40, 2):
-            sent.append(corr(client.send(groups(i))))
+            sent.append(corr(client.send(passed(i))))
             sent.append(corr(client.send(write_request(CREATE_TOPICS, 0, i + 1, "me", **create(0)))))
         found = [int.from_bytes((await client.frame())[:4], "big") for _ in sent]
         assert found == sent == list(range(40))
@@ -68,7 +68,7 @@ async def test_a_client_has_one_broker_for_all_that_it_sends() -> None:
         clients = [await p.connect() for _ in range(8)]
         for client in clients:
             for _ in range(5):
-                client.send(GROUPS)
+                client.send(PASSED)
                 await client.frame()
         assert sum(broker.opened for broker in p.brokers) == 8
         assert sum(len(broker.frames) for broker in p.brokers) == 40
@@ -79,14 +79,14 @@ async def test_another_broker_is_taken_when_one_does_not_listen() -> None:
         for broker in p.brokers[:2]:
             await broker.stop()
         client = await p.connect()
-        client.send(GROUPS)
-        assert await client.frame() == echo(GROUPS)
+        client.send(PASSED)
+        assert await client.frame() == echo(PASSED)
 
 
 async def test_without_any_broker_the_client_is_hung_up_on(caplog: pytest.LogCaptureFixture) -> None:
     async with place(brokers=0) as p:
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         assert await client.closed()
         assert "no broker is known" in caplog.text
 
@@ -97,7 +97,7 @@ async def test_a_large_answer_to_a_slow_client_is_held_in_pieces() -> None:
     async with place(frame_timeout_ms=60_000) as p:
         p.broker.script = lambda frame: frame[4:8] + bytes(size)
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         assert int.from_bytes(await client.reader.readexactly(4), "big") == size + 4
         (to_endpoint,) = p.broker.open
         seen: list[int] = []
@@ -111,14 +111,14 @@ async def test_a_large_answer_to_a_slow_client_is_held_in_pieces() -> None:
         left = size + 4
         while left:
             left -= len(await client.reader.read(1_000_000))
-        client.send(GROUPS)
+        client.send(PASSED)
 
 
 async def test_a_client_that_takes_nothing_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     async with place(frame_timeout_ms=200) as p:
         p.broker.script = lambda frame: frame[4:8] + bytes(64_000_000)
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         await eventually(lambda: p.listener.connections == 0)
         await eventually(lambda: not p.broker.open)
         assert "not taken, in time" in caplog.text
@@ -129,7 +129,7 @@ async def test_a_client_that_hangs_up_while_its_broker_thinks_frees_both() -> No
     async with place() as p:
         p.broker.gate.clear()
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         await eventually(lambda: bool(p.broker.frames))
         client.writer.close()
         await eventually(lambda: p.listener.connections == 0)
@@ -141,14 +141,14 @@ async def test_a_broker_that_hangs_up_in_mid_answer_ends_the_clients_connection(
     async with place() as p:
         p.broker.script = lambda frame: p.broker.hang_up()
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         assert await client.closed()
 
 
 async def test_a_broker_that_hangs_up_between_requests_ends_the_clients_connection() -> None:
     async with place() as p:
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         await client.frame()
         p.broker.hang_up()
         assert await client.closed()
@@ -159,7 +159,7 @@ async def test_a_broker_that_hangs_up_during_a_call_to_the_controller_leaves_its
         p.controller.answer = lambda call: CreateTopicsResponse((CreatedTopic("t"),))
         p.controller.gate.clear()
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         await client.frame()
         client.request(CREATE_TOPICS, 0, **create(0))
         await eventually(lambda: bool(p.controller.calls))
@@ -175,7 +175,7 @@ async def test_a_broker_that_garbles_ends_the_clients_connection(answered: bytes
     async with place() as p:
         p.broker.script = lambda frame: answered
         client = await p.connect()
-        client.send(GROUPS)
+        client.send(PASSED)
         assert await client.closed()
 
 
@@ -410,8 +410,82 @@ async def test_an_error_in_the_controllers_side_ends_the_connection_and_nothing_
         client.request(CREATE_TOPICS, 7, **create(7))
         assert await client.closed()
         assert "ZeroDivisionError" in caplog.text
-        other.send(GROUPS)
-        assert await other.frame() == echo(GROUPS)
+        other.send(PASSED)
+        assert await other.frame() == echo(PASSED)
+
+
+# -- answered as a node
+
+LIST_GROUPS, DESCRIBE_LOG_DIRS, LIST_TRANSACTIONS = 16, 35, 66
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_the_daemon_as_a_node_has_no_groups(version: int) -> None:
+    filters: dict[str, Any] = {"states_filter": ("Stable",)} if version >= 4 else {}
+    async with place(brokers=0) as p:
+        client = await p.connect()
+        answered = await client.ask(LIST_GROUPS, version, **filters, **({"types_filter": ()} if version >= 5 else {}))
+        assert (answered.error_code, answered.groups) == (0, ())
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_the_daemon_as_a_node_has_a_log_directory_without_replicas(version: int) -> None:
+    async with place(brokers=0) as p:
+        answered = await (await p.connect()).ask(DESCRIBE_LOG_DIRS, version, topics=None)
+        assert [(r.error_code, r.log_dir, r.topics) for r in answered.results] == [(0, "-", ())]
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_the_daemon_as_a_node_has_no_transactions(version: int) -> None:
+    longer = {"duration_filter": -1} if version else {}
+    async with place(brokers=0) as p:
+        client = await p.connect()
+        answered = await client.ask(LIST_TRANSACTIONS, version, state_filters=(), producer_id_filters=(), **longer)
+        assert (answered.error_code, answered.transaction_states) == (0, ())
+
+
+def resource(key: int, version: int, kind: int, name: str) -> Any:
+    what = "DescribeConfigsResource" if key == DESCRIBE_CONFIGS else "AlterConfigsResource"
+    fields: dict[str, Any] = {"resource_type": kind, "resource_name": name, "configs": (), "configuration_keys": None}
+    return part(key, version, what, **fields)
+
+
+def about(key: int, version: int, *resources: tuple[int, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"validate_only": False, "include_synonyms": False, "include_documentation": False}
+    known = load_request_schema(key, version).__dataclass_fields__
+    given = {name: value for name, value in fields.items() if name in known}
+    return {**given, "resources": tuple(resource(key, version, *named) for named in resources)}
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(key, v) for key, last in ((DESCRIBE_CONFIGS, 4), (ALTER_CONFIGS, 2), (44, 1)) for v in range(last + 1)],
+)
+async def test_the_daemon_as_a_node_has_no_configurations(key: int, version: int) -> None:
+    own = (4, str(NODE.id)), (8, str(NODE.id))
+    async with place(brokers=0) as p:
+        answered = await (await p.connect()).ask(key, version, **about(key, version, *own))
+        found = answered.results if key == DESCRIBE_CONFIGS else answered.responses
+        assert [(r.resource_type, r.resource_name, r.error_code, r.error_message) for r in found] == [
+            (kind, name, 0, None) for kind, name in own
+        ]
+
+
+@pytest.mark.parametrize("others", [(), ((2, "t"),), ((4, "1"),), ((4, str(NODE.id)), (4, "1"))])
+async def test_configurations_of_others_are_passed_on(others: tuple[tuple[int, str], ...]) -> None:
+    async with place() as p:
+        client = await p.connect()
+        client.request(INCREMENTAL_ALTER_CONFIGS, 1, **about(INCREMENTAL_ALTER_CONFIGS, 1, *others))
+        assert (await client.frame())[4:] == p.broker.frames[0]
+
+
+async def test_an_endpoint_that_is_no_node_passes_on_what_nodes_answer_of_themselves() -> None:
+    async with place() as p:
+        p.controller.named = None
+        client = await p.connect()
+        client.request(LIST_GROUPS, 0)
+        assert (await client.frame())[4:] == p.broker.frames[0]
 
 
 # -- refused
@@ -527,15 +601,15 @@ async def test_connections_beyond_the_limit_are_closed_at_once(caplog: pytest.Lo
         kept = [await p.connect() for _ in range(2)]
         await eventually(lambda: p.listener.connections == 2)
         assert await (await p.connect()).closed()
-        kept[0].send(GROUPS)
-        assert await kept[0].frame() == echo(GROUPS)
+        kept[0].send(PASSED)
+        assert await kept[0].frame() == echo(PASSED)
         assert "2 are open" in caplog.text
 
 
 async def test_whoever_only_connects_is_closed_and_so_is_a_request_that_does_not_arrive() -> None:
     async with place(frame_timeout_ms=100) as p:
         silent, halting = await p.connect(), await p.connect()
-        halting.writer.write((100).to_bytes(4, "big") + GROUPS)
+        halting.writer.write((100).to_bytes(4, "big") + PASSED)
         assert await silent.closed()
         assert await halting.closed()
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from brokers.wire import cold
 from brokers.wire.entities import Codec, codec
-from brokers.wire.messages import cluster, partitions, security, topics, traffic
+from brokers.wire.messages import cluster, nodes, partitions, security, topics, traffic
 from brokers.wire.versions import Api
 
 
@@ -41,6 +41,12 @@ MESSAGES: Final[dict[Api, Message]] = {
         0, 0, security.AlterUserScramCredentialsRequest, security.AlterUserScramCredentialsResponse
     ),
     Api.UPDATE_FEATURES: Message(0, 1, security.UpdateFeaturesRequest, security.UpdateFeaturesResponse),
+    Api.LIST_GROUPS: Message(0, 5, nodes.ListGroupsRequest, nodes.ListGroupsResponse),
+    Api.DESCRIBE_CONFIGS: Message(0, 4, nodes.DescribeConfigsRequest, nodes.DescribeConfigsResponse),
+    Api.ALTER_CONFIGS: Message(0, 2, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
+    Api.DESCRIBE_LOG_DIRS: Message(0, 4, nodes.DescribeLogDirsRequest, nodes.DescribeLogDirsResponse),
+    Api.INCREMENTAL_ALTER_CONFIGS: Message(0, 1, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
+    Api.LIST_TRANSACTIONS: Message(0, 1, nodes.ListTransactionsRequest, nodes.ListTransactionsResponse),
     Api.DESCRIBE_CLUSTER: Message(0, 1, None, cluster.DescribeClusterResponse),
 }
 
