@@ -17,6 +17,7 @@ from admin.listener import AdminListener
 from admin.ports import Address, Call, Node, NotController
 from brokers.wire.messages.cluster import MetadataBroker
 from tests.core.wire_kit import part, read_response, write_request, write_response
+from tests.polling import eventually
 
 NODE = Node(1_000_001, "regent1", 9096)
 METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
@@ -62,6 +63,7 @@ class ScriptedBroker:
         self._server.close()
         self.hang_up()
         await self._server.wait_closed()
+        await eventually(lambda: not self.open)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from admin.client import Client
 from admin.routes import CARRIED, HIDDEN
 from brokers.wire.messages import MESSAGES
 from brokers.wire.messages.cluster import MetadataBroker
@@ -177,6 +179,39 @@ async def test_a_broker_that_garbles_ends_the_clients_connection(answered: bytes
         client = await p.connect()
         client.send(PASSED)
         assert await client.closed()
+
+
+async def test_what_is_not_taken_when_the_endpoint_stops_is_dropped() -> None:
+    """Waiting for it would be up to the client."""
+    stream = NeverTaken()
+    async with place() as p:
+        serving = asyncio.create_task(Client(p.listener, stream).serve())  # type: ignore[arg-type]
+        await eventually(lambda: stream.waiting)
+        serving.cancel()
+        await asyncio.wait({serving})
+    assert serving.cancelled()
+    assert stream.ends[0] == "aborted"
+
+
+class NeverTaken:
+    """A stream on which nothing ever comes or goes."""
+
+    peer = "somebody"
+
+    def __init__(self) -> None:
+        self.waiting = False
+        self.ends: list[str] = []
+
+    async def wait(self, size: int, timeout_ms: int) -> bytes:
+        self.waiting = True
+        await asyncio.Future[bytes]()
+        raise AssertionError("nothing ever comes")
+
+    def abort(self) -> None:
+        self.ends.append("aborted")
+
+    def close(self) -> None:
+        self.ends.append("closed")
 
 
 # -- changed
