@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from admin.limits import REWRITTEN_BYTES_MAX, Limits
+from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
 from admin.refusals import refusal, wrong_node
@@ -57,6 +57,7 @@ class Client:
         self._upstream: Upstream | None = None
         self._busy = False
         self._broker_gone = False
+        self._reserved = 0
 
     async def serve(self) -> None:
         """Answers until either side has had enough; never raises but when cancelled."""
@@ -100,12 +101,26 @@ class Client:
 
     async def _serve_one(self, size: int) -> None:
         self._busy = True
-        self._host.reserve(size)
         try:
-            await self._answer(await self._stream.exactly(size))
+            await self._answer(await self._received(size))
         finally:
-            self._host.reserve(-size)
+            self._host.reserve(-self._reserved)
+            self._reserved = 0
             self._busy = False
+
+    async def _received(self, size: int) -> bytes:
+        """What counts is what came, not what was announced: else a few who send nothing could keep all others out."""
+        parts, left = [], size
+        async with asyncio.timeout(self._host.limits.frame_timeout_ms / 1000):
+            while left:
+                parts.append(await self._stream.some(left))
+                self._reserve(len(parts[-1]))
+                left -= len(parts[-1])
+        return b"".join(parts)
+
+    def _reserve(self, size: int) -> None:
+        self._host.reserve(size)
+        self._reserved += size
 
     async def _answer(self, frame: bytes) -> None:
         header = Header(_i16(frame[:2]), _i16(frame[2:4]), frame[4:8])
@@ -137,22 +152,32 @@ class Client:
 
     async def _rewrite(self, frame: bytes, header: Header) -> None:
         """The beginning of the answer is held and changed; what follows it, the topics of Metadata, is passed on."""
-        api = Api(header.api)
-        codec = response_codec(api, header.version)
         upstream = await self._connected()
-        size = await upstream.ask(frame)
-        held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
-        try:
-            body = _rewritten(api, codec, held, self._host.controller)
-        except Malformed as error:
-            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
-        await self._stream.send(_head(header, size - len(held) + len(body)) + body)
+        await upstream.ask(frame)
+        body = await self._changed(upstream, Api(header.api), header.version)
+        await self._stream.send(_head(header, len(body) + upstream.left), body)
         await self._pass_rest(upstream)
+
+    async def _changed(self, upstream: Upstream, api: Api, version: int) -> bytes:
+        """What is sent instead of all that was taken of the answer so far: as little as holds what is changed."""
+        codec, held, why = response_codec(api, version), b"", ""
+        for more in (CHUNK_BYTES, REWRITTEN_BYTES_MAX):
+            held += await upstream.take_up_to(more)
+            try:
+                return _rewritten(api, codec, held, self._host.controller)
+            except Malformed as error:
+                why = str(error)
+        raise BrokerLost(f"its answer to {api.name} v{version} cannot be read: {why}")
 
     async def _connected(self) -> Upstream:
         if self._upstream is None:
-            brokers = self._host.directory.brokers()
-            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost)
+            directory, limits = self._host.directory, self._host.limits
+            try:
+                async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+                    await directory.known()
+            except TimeoutError:
+                raise BrokerLost("what brokers there are was not read yet") from None
+            self._upstream = await Upstream.connect(directory.brokers(), limits, self._broker_lost)
         return self._upstream
 
     def _broker_lost(self) -> None:
@@ -164,7 +189,7 @@ class Client:
     # -- without
 
     async def _carry(self, frame: bytes, header: Header) -> None:
-        client_id, body = _read(frame, header)
+        client_id, body = self._read(frame, header)
         call = Call(Api(header.api), header.version, body, client_id, self._stream.peer)
         try:
             answer = await self._host.controller.carry(call)
@@ -174,22 +199,35 @@ class Client:
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
-        answer = own_answer(_read(frame, header)[1], node.id) if node is not None else None
+        answer = own_answer(self._read(frame, header)[1], node.id) if node is not None else None
         if answer is None:
             await self._pass(frame, header)
         else:
             await self._reply(header, answer)
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
-        answer = wrong_node(_read(frame, header)[1])
+        answer = wrong_node(self._read(frame, header)[1])
         if answer is None:
             raise Malformed("it produces here, without waiting for answers; leaders are elsewhere")
         await self._reply(header, answer)
 
+    def _read(self, frame: bytes, header: Header) -> tuple[str | None, Struct]:
+        """Client id and body of a request; raises Malformed. What it holds counts like the bytes that it came in."""
+        codec = request_codec(Api(header.api), header.version)
+        reader = Reader(frame)
+        reader.skip(_HEADER_BYTES_MIN)
+        client_id = reader.legacy_nullable_string()
+        if codec.flexible:
+            reader.skip_tags()
+        body: Struct = codec.read(reader)
+        reader.end()
+        self._reserve(reader.items_read * ITEM_BYTES)
+        return client_id, body
+
     async def _reply(self, header: Header, answer: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)
         body = (NO_TAGS if codec.flexible else b"") + codec.write(answer)
-        await self._stream.send(_head(header, len(body)) + body)
+        await self._stream.send(_head(header, len(body)), body)
 
     def _refuse(self, kind: str, why: str) -> None:
         self._host.quiet.warn(self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}")
@@ -203,19 +241,6 @@ def _i16(data: bytes) -> int:
 def _head(header: Header, size: int) -> bytes:
     """Length and correlation id of an answer with ``size`` bytes behind them."""
     return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
-
-
-def _read(frame: bytes, header: Header) -> tuple[str | None, Struct]:
-    """Client id and body of a request; raises Malformed."""
-    codec = request_codec(Api(header.api), header.version)
-    reader = Reader(frame)
-    reader.skip(_HEADER_BYTES_MIN)
-    client_id = reader.legacy_nullable_string()
-    if codec.flexible:
-        reader.skip_tags()
-    body: Struct = codec.read(reader)
-    reader.end()
-    return client_id, body
 
 
 def _rewritten(api: Api, codec: Codec[Struct], held: bytes, controller: Controller) -> bytes:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+import anyio
+
 from admin.ports import Address, Node
+from brokers.inbound import Quiet
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
-from metadata_store.errors import ConnectFailed, NotConnected, SessionLost, ZkError
+from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+from state_machines.types import Broker
 
 log = logging.getLogger("regent.admin")
 
+PLAINTEXT: Final = 0
+"""Security protocol of a listener without TLS and SASL."""
 TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
 NONCE: Final = "regent"
@@ -37,10 +43,16 @@ class ClusterView:
         self._brokers: tuple[Address, ...] = ()
         self._daemon: int | None = None
         self._changed = asyncio.Event()
+        self._known = asyncio.Event()
+        self._quiet = Quiet()
 
     def brokers(self) -> Sequence[Address]:
         """See :class:`admin.ports.Directory`."""
         return self._brokers
+
+    async def known(self) -> None:
+        """See :class:`admin.ports.Directory`."""
+        await self._known.wait()
 
     def node(self) -> Node | None:
         """The daemon in office as clients are to see it; None while a broker holds the role, or nobody."""
@@ -55,10 +67,11 @@ class ClusterView:
             try:
                 await zk.connect(connect_timeout_s)
                 await self.run(zk)
-            except (ConnectFailed, SessionLost, ZkError) as error:
+            except ZooKeeperError as error:
                 log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
             finally:
-                await zk.close()
+                with anyio.CancelScope(shield=True):
+                    await zk.close()
             await asyncio.sleep(AGAIN_S)
 
     async def run(self, zk: ZooKeeper) -> None:
@@ -91,16 +104,26 @@ class ClusterView:
         controller = await store.read_controller()
         found = await store.load_brokers()
         for bad in found.malformed:
-            log.warning("%s is left out: %s", bad.path, bad.why)
-        endpoints = [broker.endpoint(self._listener) for broker in found.brokers.values()]
-        self._brokers = tuple(Address(at.host, at.port) for at in endpoints if at is not None)
-        if found.brokers and not self._brokers:
-            log.warning("no broker has a listener named %s: nothing can be passed on", self._listener)
+            self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
+        self._brokers = tuple(self._addresses(found.brokers.values()))
         held = controller.value if controller is not None else None
         self._daemon = held.broker if isinstance(held, Controller) and NONCE in held.unknown else None
+        self._known.set()
         await zk.watch(
             data=[f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers] + [paths.CONTROLLER] * (held is not None),
             exists=[paths.CONTROLLER] * (held is None),
             children=[paths.BROKER_IDS],
             since_zxid=since,
         )
+
+    def _addresses(self, brokers: Iterable[Broker]) -> Iterator[Address]:
+        for broker in brokers:
+            endpoint = broker.endpoint(self._listener)
+            if endpoint is None:
+                why = f"has no listener named {self._listener}"
+            elif endpoint.security_protocol != PLAINTEXT:
+                why = f"has TLS or SASL on its listener {self._listener}, which this release does not pass on"
+            else:
+                yield Address(endpoint.host, endpoint.port)
+                continue
+            self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")

@@ -51,7 +51,8 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
         ready(view.advertised)
         await view.follow(new_session, settings.zookeeper.connect_timeout_ms / 1000)
     finally:
-        await listener.stop()
+        with anyio.CancelScope(shield=True):
+            await listener.stop()
 
 
 def limits(settings: Settings) -> Limits:

@@ -1,7 +1,7 @@
 """Calls to the daemon as a node: clients see it among the brokers, and some calls go to each of them.
 
-Passed on, they would be answered by another node a second time: groups and transactions twice, replicas under a wrong
-id. ``kafka-reassign-partitions --verify`` clears throttles on every node.
+Passed on, they would be answered, or done, by another node: groups and transactions told twice, replicas under a wrong
+id, log directories of a broker that nobody named. ``kafka-reassign-partitions --verify`` clears throttles on all nodes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from brokers.wire.errors import Error
 from brokers.wire.messages import nodes as n
 
 BROKER: Final = 4
@@ -30,6 +31,9 @@ def own_answer(request: Struct, node_id: int) -> Struct | None:
             return n.ListTransactionsResponse()
         case n.DescribeLogDirsRequest():
             return n.DescribeLogDirsResponse((n.LogDir(LOG_DIR),))
+        case n.AlterReplicaLogDirsRequest():
+            topics = (topic for moved in request.dirs for topic in moved.topics)
+            return n.AlterReplicaLogDirsResponse(tuple(_not_moved(topic) for topic in topics))
         case n.DescribeConfigsRequest(resources=resources) if _own(resources, node_id):
             return n.DescribeConfigsResponse(
                 tuple(n.DescribedConfigs(about.resource_type, about.resource_name) for about in resources)
@@ -40,6 +44,11 @@ def own_answer(request: Struct, node_id: int) -> Struct | None:
             )
         case _:
             return None
+
+
+def _not_moved(topic: n.MovedTopic) -> n.NotMovedTopic:
+    error = Error.REPLICA_NOT_AVAILABLE
+    return n.NotMovedTopic(topic.name, tuple(n.NotMovedPartition(at, error) for at in topic.partitions))
 
 
 def _own(resources: tuple[n.ConfigResource, ...], node_id: int) -> bool:

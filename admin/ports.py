@@ -43,7 +43,10 @@ class Directory(Protocol):
     """Knows the live brokers."""
 
     def brokers(self) -> Sequence[Address]:
-        """Client listeners of the live brokers, in any order; empty while none is known."""
+        """Client listeners of the live brokers, in any order."""
+
+    async def known(self) -> None:
+        """Waits until :meth:`brokers` was read for the first time."""
 
 
 class Controller(Protocol):

@@ -29,7 +29,7 @@ def refusal(request: Struct, error: int, why: str | None = None) -> Struct:
         case p.ElectLeadersRequest():
             return _elections(request, error, why)
         case p.AlterPartitionReassignmentsRequest():
-            return p.AlterPartitionReassignmentsResponse((), error, why)
+            return _reassignments(request, error, why)
         case p.ListPartitionReassignmentsRequest():
             return p.ListPartitionReassignmentsResponse((), error, why)
         case s.UpdateFeaturesRequest():
@@ -47,14 +47,30 @@ def _once(names: Iterable[str]) -> Iterable[str]:
 
 
 def _elections(request: p.ElectLeadersRequest, error: int, why: str | None) -> p.ElectLeadersResponse:
-    """A request for all partitions names none, so there the error stands on top: no error at all would mean success."""
+    """The error on top and by each partition, but NOT_CONTROLLER by the partitions alone (``KafkaController``).
+
+    A request for all partitions names none. There the error stands on top in any case: no error would mean success.
+    """
     if request.topic_partitions is None:
         return p.ElectLeadersResponse((), error)
     results = tuple(
         p.ElectedTopic(topic.topic, tuple(p.ElectedPartition(i, error, why) for i in topic.partitions))
         for topic in request.topic_partitions
     )
-    return p.ElectLeadersResponse(results, error)
+    return p.ElectLeadersResponse(results, Error.NONE if error == Error.NOT_CONTROLLER else error)
+
+
+def _reassignments(
+    request: p.AlterPartitionReassignmentsRequest, error: int, why: str | None
+) -> p.AlterPartitionReassignmentsResponse:
+    """By each partition, too: Java's client counts the results."""
+    topics = tuple(
+        p.TopicReassignmentOutcome(
+            topic.name, tuple(p.ReassignmentOutcome(at.partition_index, error, why) for at in topic.partitions)
+        )
+        for topic in request.topics
+    )
+    return p.AlterPartitionReassignmentsResponse(topics, error, why)
 
 
 def wrong_node(request: Struct) -> Struct | None:

@@ -54,9 +54,10 @@ def offer(answer: ApiVersionsResponse) -> ApiVersionsResponse:
     for api, message in MESSAGES.items():
         if api in CARRIED:
             found[api] = ApiVersion(api, message.first, message.last)
-        elif (theirs := found.get(api)) is not None:
+        elif (theirs := found.pop(api, None)) is not None:
             first, last = max(message.first, theirs.min_version), min(message.last, theirs.max_version)
-            found[api] = ApiVersion(api, first, last)
+            if first <= last:
+                found[api] = ApiVersion(api, first, last)
     if (handshake := found.get(SASL_HANDSHAKE)) is not None:
         first = max(SASL_HANDSHAKE_VERSION_MIN, handshake.min_version)
         found[SASL_HANDSHAKE] = structs.replace(handshake, min_version=first)

@@ -45,6 +45,7 @@ OWN: Final = frozenset(
         Api.LIST_GROUPS,
         Api.DESCRIBE_CONFIGS,
         Api.ALTER_CONFIGS,
+        Api.ALTER_REPLICA_LOG_DIRS,
         Api.DESCRIBE_LOG_DIRS,
         Api.INCREMENTAL_ALTER_CONFIGS,
         Api.LIST_TRANSACTIONS,

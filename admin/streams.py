@@ -42,9 +42,9 @@ class Stream:
             raise EOFError("closed by the other side")
         return data
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, *parts: bytes) -> None:
         """Writes, and waits until the other side has taken all but a little."""
-        self._writer.write(data)
+        self._writer.writelines(parts)
         async with asyncio.timeout(self._timeout_s):
             await self._writer.drain()
 

@@ -48,7 +48,7 @@ class Upstream:
         """
         assert not self.left, "one request at a time"
         with self._telling():
-            await self._stream.send(len(frame).to_bytes(4, "big") + frame)
+            await self._stream.send(len(frame).to_bytes(4, "big"), frame)
             size = int.from_bytes(await self._stream.wait(4, None), "big", signed=True)
             if not _CORRELATION_BYTES <= size <= self._limits.answer_bytes_max:
                 raise BrokerLost(f"{self._name} answers with a frame of {size} bytes")

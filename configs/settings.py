@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
+from configs.admin_section import AdminSettings
 from configs.rules import RULES
 from configs.sections import (
-    AdminSettings,
     BrokersSettings,
     ControllerSettings,
     HttpSettings,

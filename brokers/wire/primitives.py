@@ -64,12 +64,14 @@ def legacy_string(text: str) -> bytes:
 class Reader:
     """A cursor over one message; every method raises :class:`Malformed` instead of reading past the end."""
 
-    __slots__ = ("_items_left", "data", "position")
+    __slots__ = ("_items_max", "data", "items_read", "position")
 
     def __init__(self, data: bytes, items_max: int = ITEMS_MAX) -> None:
         self.data = data
         self.position = 0
-        self._items_left = items_max
+        self._items_max = items_max
+        self.items_read = 0
+        """Array items of this message so far, nested ones included."""
 
     def _take(self, size: int, what: str) -> int:
         start = self.position
@@ -133,8 +135,8 @@ class Reader:
         """``count`` items of at least ``item_bytes_min`` bytes each; refused before one is read if they cannot fit."""
         if count < 0 or count * item_bytes_min > len(self.data) - self.position:
             raise Malformed(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
-        self._items_left -= count
-        if self._items_left < 0:
+        self.items_read += count
+        if self.items_read > self._items_max:
             raise Malformed("more array items than any real message has")
         return [item(self) for _ in range(count)]
 

@@ -150,9 +150,16 @@ class Someone:
 class Place:
     """An endpoint, its brokers and its controller."""
 
-    def __init__(self, listener: AdminListener, brokers: Sequence[ScriptedBroker], controller: FakeController) -> None:
+    def __init__(
+        self,
+        listener: AdminListener,
+        brokers: Sequence[ScriptedBroker],
+        controller: FakeController,
+        directory: Addresses,
+    ) -> None:
         self.listener = listener
         self.brokers = brokers
+        self.directory = directory
         self.controller = controller
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -175,9 +182,14 @@ class Addresses:
 
     def __init__(self, addresses: list[Address]) -> None:
         self.addresses = addresses
+        self.read = asyncio.Event()
+        self.read.set()
 
     def brokers(self) -> Sequence[Address]:
         return self.addresses
+
+    async def known(self) -> None:
+        await self.read.wait()
 
 
 @asynccontextmanager
@@ -190,7 +202,7 @@ async def place(brokers: int = 1, **limits: int) -> AsyncIterator[Place]:
     directory = Addresses([broker.address for broker in scripted])
     listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits))
     await listener.start()
-    made = Place(listener, scripted, controller)
+    made = Place(listener, scripted, controller, directory)
     try:
         yield made
     finally:

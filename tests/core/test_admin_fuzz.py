@@ -12,7 +12,7 @@ from admin.refusals import refusal
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.primitives import Malformed, Reader
 from tests.core.admin_kit import Place, echo, place
-from tests.core.test_admin_endpoint import PASSED, about, create, fetch, produce
+from tests.core.admin_requests import PASSED, about, create, fetch, produce
 from tests.core.wire_kit import write_request
 
 SEEDS = 6

@@ -32,17 +32,27 @@ def codes(answer: Any) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("error", [41, 31])
 @pytest.mark.parametrize("place", CALLS, ids=name_of)
 @a_few
 @given(data=st.data())
-def test_the_error_stands_by_everything_that_was_asked_and_can_be_written(place: Place, data: st.DataObject) -> None:
+def test_the_error_stands_by_everything_that_was_asked_and_can_be_written(
+    place: Place, error: int, data: st.DataObject
+) -> None:
     api, version, _ = place
     request = request_codec(api, version).read(Reader(written(data.draw(entities(schema_of(place))))))
     codec = response_codec(api, version)
-    answer = codec.read(Reader(codec.write(refusal(request, 41, "elsewhere"))))
-    assert set(codes(answer)) <= {41} if version or api is not Api.ELECT_LEADERS else {0, 41}
+    answer = codec.read(Reader(codec.write(refusal(request, error, "no"))))
+    if api is Api.ELECT_LEADERS:
+        assert set(codes(answer)[:-1]) <= {error}
+        on_top = version >= 1 and (error == 31 or request.topic_partitions is None)
+        assert codes(answer)[-1] == (error if on_top else 0)
+    else:
+        assert set(codes(answer)) <= {error}
     if api in ON_TOP:
-        assert codes(answer) == [41]
+        assert answer.error_code == error
+    if api is Api.ALTER_PARTITION_REASSIGNMENTS:
+        assert len(codes(answer)) == 1 + sum(len(topic.partitions) for topic in request.topics)
 
 
 def test_an_election_everywhere_is_refused_on_top() -> None:
@@ -81,6 +91,9 @@ def test_other_messages_have_no_refusal() -> None:
         (19, 8, Route.CLOSE),
         (0, 3, Route.REFUSE),
         (3, 12, Route.REWRITE),
+        (16, 5, Route.OWN),
+        (16, 6, Route.CLOSE),
+        (34, 2, Route.OWN),
         (18, 4, Route.REWRITE),
         (18, 5, Route.PASS),
         (18, -1, Route.PASS),

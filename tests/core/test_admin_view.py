@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from admin import cluster_view
@@ -17,7 +18,7 @@ from admin.ports import Address, Node
 from configs.loading import load
 from metadata_store import paths
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
-from metadata_store.port import ANY_VERSION
+from metadata_store.port import ANY_VERSION, ConnectionState
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
 from tests.polling import eventually
 
@@ -25,7 +26,7 @@ ADVERTISED = Address("regent1", 9096)
 DAEMON = Node(1_000_001, *ADVERTISED)
 
 
-def registration(port: int, listener: str = "CLIENT") -> bytes:
+def registration(port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> bytes:
     """Content of ``/brokers/ids/N`` with one client listener."""
     fields = {
         "version": 5,
@@ -34,7 +35,7 @@ def registration(port: int, listener: str = "CLIENT") -> bytes:
         "jmx_port": -1,
         "timestamp": "1",
         "endpoints": [f"{listener}://127.0.0.1:{port}"],
-        "listener_security_protocol_map": {listener: "PLAINTEXT"},
+        "listener_security_protocol_map": {listener: protocol},
         "features": {},
     }
     return json.dumps(fields).encode()
@@ -58,8 +59,8 @@ class Cluster:
         self.sessions.append(MemoryZooKeeper(self.server))
         return self.sessions[-1]
 
-    async def register(self, broker: int, port: int, listener: str = "CLIENT") -> None:
-        await self.zk.create(f"{paths.BROKER_IDS}/{broker}", registration(port, listener))
+    async def register(self, broker: int, port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> None:
+        await self.zk.create(f"{paths.BROKER_IDS}/{broker}", registration(port, listener, protocol))
 
     async def elect(self, controller: int, nonce: str | None = None) -> None:
         await self.zk.create(paths.CONTROLLER, held_by(controller, nonce))
@@ -124,17 +125,20 @@ async def test_a_broker_in_office_is_no_daemon() -> None:
             await eventually(lambda: view.node() == DAEMON)
 
 
-async def test_garbled_znodes_and_brokers_without_the_listener_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as c:
         await c.zk.create(f"{paths.BROKER_IDS}/7", b"?")
         await c.zk.create(paths.CONTROLLER, b"?")
         await c.register(1, 9001, "INTERNAL")
+        await c.register(2, 9002, protocol="SASL_PLAINTEXT")
         async with following(c) as view:
-            await eventually(lambda: "no broker has a listener named CLIENT" in caplog.text)
+            await eventually(lambda: "broker 1 is left out: it has no listener named CLIENT" in caplog.text)
+            assert "broker 2 is left out: it has TLS or SASL" in caplog.text
             assert f"{paths.BROKER_IDS}/7 is left out" in caplog.text
             assert (view.brokers(), view.node()) == ((), None)
-            await c.register(2, 9002)
-            await eventually(knows(view, 9002))
+            await c.register(3, 9003)
+            await eventually(knows(view, 9003))
+            assert caplog.text.count("broker 1 is left out") == 1
 
 
 async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +164,7 @@ async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.
             await eventually(knows(view, 9001, 9002, 9003))
 
 
-async def test_the_whole_endpoint_passes_on_and_names_the_daemon(tmp_path: Path) -> None:
+async def test_the_whole_endpoint_passes_on_names_the_daemon_and_stops(tmp_path: Path) -> None:
     file = tmp_path / "regent.toml"
     file.write_text(
         '[zookeeper]\nconnect = "unused:1"\n[listener]\nadvertised_host = "regent1"\n'
@@ -172,21 +176,16 @@ async def test_the_whole_endpoint_passes_on_and_names_the_daemon(tmp_path: Path)
         p.broker.script = lambda frame: metadata_answer(0, corr(frame), (), 1)
         await c.register(1, p.broker.address.port)
         await c.elect(DAEMON.id, "nonce")
-        task = asyncio.create_task(run(settings, c.session, told.set_result))
-        address = await told
-        assert address.host == "regent1"
-
-        async def named() -> bool:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, settings, c.session, told.set_result)
+            address = await told
+            assert address.host == "regent1"
             client = Someone(*await asyncio.open_connection("127.0.0.1", address.port))
-            try:
-                answered = await client.ask(METADATA, 0, topics=())
-            except EOFError:
-                return False
-            finally:
-                client.writer.close()
-            return [(n.node_id, n.host, n.port) for n in answered.brokers] == [(DAEMON.id, *address)]
-
-        await eventually(named)
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
+            answered = await client.ask(METADATA, 0, topics=())
+            assert [(n.node_id, n.host, n.port) for n in answered.brokers] == [(DAEMON.id, *address)]
+            tasks.cancel_scope.cancel()
+        assert await client.closed()
+        client.writer.close()
+        assert [zk.state for zk in c.sessions] == [ConnectionState.LOST]
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", address.port)

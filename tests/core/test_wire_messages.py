@@ -130,6 +130,7 @@ def test_codecs_are_built_for_all_versions_of_kafka_3_9() -> None:
         "LIST_GROUPS": (0, 5),
         "DESCRIBE_CONFIGS": (0, 4),
         "ALTER_CONFIGS": (0, 2),
+        "ALTER_REPLICA_LOG_DIRS": (0, 2),
         "DESCRIBE_LOG_DIRS": (0, 4),
         "INCREMENTAL_ALTER_CONFIGS": (0, 1),
         "LIST_TRANSACTIONS": (0, 1),

@@ -44,6 +44,7 @@ MESSAGES: Final[dict[Api, Message]] = {
     Api.LIST_GROUPS: Message(0, 5, nodes.ListGroupsRequest, nodes.ListGroupsResponse),
     Api.DESCRIBE_CONFIGS: Message(0, 4, nodes.DescribeConfigsRequest, nodes.DescribeConfigsResponse),
     Api.ALTER_CONFIGS: Message(0, 2, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
+    Api.ALTER_REPLICA_LOG_DIRS: Message(0, 2, nodes.AlterReplicaLogDirsRequest, nodes.AlterReplicaLogDirsResponse),
     Api.DESCRIBE_LOG_DIRS: Message(0, 4, nodes.DescribeLogDirsRequest, nodes.DescribeLogDirsResponse),
     Api.INCREMENTAL_ALTER_CONFIGS: Message(0, 1, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
     Api.LIST_TRANSACTIONS: Message(0, 1, nodes.ListTransactionsRequest, nodes.ListTransactionsResponse),

@@ -92,3 +92,42 @@ class AlterConfigsResponse(Struct, frozen=True):
     """The answer to AlterConfigs and IncrementalAlterConfigs."""
 
     responses: tuple[AlteredConfigs, ...]
+
+
+class MovedTopic(Struct, frozen=True):
+    """Partitions of one topic."""
+
+    name: str
+    partitions: tuple[int, ...]
+
+
+class MovedDir(Struct, frozen=True):
+    """What is to be in one log directory."""
+
+    topics: tuple[MovedTopic, ...]
+
+
+class AlterReplicaLogDirsRequest(Struct, frozen=True):
+    """AlterReplicaLogDirs."""
+
+    dirs: tuple[MovedDir, ...]
+
+
+class NotMovedPartition(Struct, frozen=True, gc=False):
+    """Why a replica was not moved."""
+
+    partition_index: int
+    error_code: int
+
+
+class NotMovedTopic(Struct, frozen=True):
+    """Outcomes of one topic."""
+
+    topic_name: str
+    partitions: tuple[NotMovedPartition, ...]
+
+
+class AlterReplicaLogDirsResponse(Struct, frozen=True):
+    """The answer to AlterReplicaLogDirs."""
+
+    results: tuple[NotMovedTopic, ...]
