@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
@@ -25,6 +26,7 @@ from brokers.wire.versions import Api
 
 log = logging.getLogger("regent.admin")
 
+UNKNOWN: Final = "who asks is not known to the admin endpoint"
 _HEADER_BYTES_MIN: Final = 8
 
 
@@ -55,6 +57,7 @@ class Client:
         self._host = host
         self._stream = stream
         self._upstream: Upstream | None = None
+        self._identity = Identity()
         self._busy = False
         self._broker_gone = False
         self._reserved = 0
@@ -133,6 +136,8 @@ class Client:
                 await self._carry(frame, header)
             case Route.OWN:
                 await self._answer_as_node(frame, header)
+            case Route.AUTHENTICATE:
+                await self._authenticate(frame, header)
             case Route.REFUSE:
                 await self._refuse_traffic(frame, header)
             case Route.CLOSE:
@@ -169,15 +174,33 @@ class Client:
                 why = str(error)
         raise BrokerLost(f"its answer to {api.name} v{version} cannot be read: {why}")
 
+    async def _authenticate(self, frame: bytes, header: Header) -> None:
+        """Passed on as it is: credentials stay where they are. What both say tells who the client is."""
+        api, codec = Api(header.api), response_codec(Api(header.api), header.version)
+        request = self._read(frame, header)[1]
+        upstream = await self._connected()
+        size = await upstream.ask(frame)
+        held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
+        try:
+            answer = codec.read(_body(api, codec, held))
+        except Malformed as error:
+            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
+        self._identity.heard(request, answer)
+        await self._stream.send(_head(header, size), held)
+        await self._pass_rest(upstream)
+
+    async def _brokers_known(self) -> None:
+        try:
+            async with asyncio.timeout(self._host.limits.connect_timeout_ms / 1000):
+                await self._host.directory.known()
+        except TimeoutError:
+            raise BrokerLost("what brokers there are was not read yet") from None
+
     async def _connected(self) -> Upstream:
         if self._upstream is None:
-            directory, limits = self._host.directory, self._host.limits
-            try:
-                async with asyncio.timeout(limits.connect_timeout_ms / 1000):
-                    await directory.known()
-            except TimeoutError:
-                raise BrokerLost("what brokers there are was not read yet") from None
-            self._upstream = await Upstream.connect(directory.brokers(), limits, self._broker_lost)
+            await self._brokers_known()
+            brokers = self._host.directory.brokers()
+            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost)
         return self._upstream
 
     def _broker_lost(self) -> None:
@@ -190,7 +213,12 @@ class Client:
 
     async def _carry(self, frame: bytes, header: Header) -> None:
         client_id, body = self._read(frame, header)
-        call = Call(Api(header.api), header.version, body, client_id, self._stream.peer)
+        await self._brokers_known()
+        principal = self._identity.principal if self._host.directory.secured() else ANONYMOUS
+        if principal is None:
+            await self._reply(header, refusal(body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
+            return
+        call = Call(Api(header.api), header.version, body, principal, client_id, self._stream.peer)
         try:
             answer = await self._host.controller.carry(call)
         except NotController:
@@ -243,11 +271,17 @@ def _head(header: Header, size: int) -> bytes:
     return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
 
 
-def _rewritten(api: Api, codec: Codec[Struct], held: bytes, controller: Controller) -> bytes:
-    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
+def _body(api: Api, codec: Codec[Struct], held: bytes) -> Reader:
+    """Where the body of an answer begins, behind the tags of its header."""
     reader = Reader(held)
     if codec.flexible and api is not Api.API_VERSIONS:  # whose answers have the first header in every version
         reader.skip_tags()
+    return reader
+
+
+def _rewritten(api: Api, codec: Codec[Struct], held: bytes, controller: Controller) -> bytes:
+    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
+    reader = _body(api, codec, held)
     start = reader.position
     answer = codec.read(reader)
     return held[:start] + codec.write(rewrite(answer, controller.node())) + held[reader.position :]

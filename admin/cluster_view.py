@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
@@ -21,7 +21,8 @@ from state_machines.types import Broker
 log = logging.getLogger("regent.admin")
 
 PLAINTEXT: Final = 0
-"""Security protocol of a listener without TLS and SASL."""
+WITHOUT_TLS: Final = frozenset({PLAINTEXT, 2})
+"""Security protocols of listeners: PLAINTEXT, SASL_PLAINTEXT."""
 TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
 NONCE: Final = "regent"
@@ -42,6 +43,7 @@ class ClusterView:
         self._listener = listener
         self._brokers: tuple[Address, ...] = ()
         self._daemon: int | None = None
+        self._secured = True
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
         self._quiet = Quiet()
@@ -49,6 +51,10 @@ class ClusterView:
     def brokers(self) -> Sequence[Address]:
         """See :class:`admin.ports.Directory`."""
         return self._brokers
+
+    def secured(self) -> bool:
+        """See :class:`admin.ports.Directory`."""
+        return self._secured
 
     async def known(self) -> None:
         """See :class:`admin.ports.Directory`."""
@@ -105,25 +111,34 @@ class ClusterView:
         found = await store.load_brokers()
         for bad in found.malformed:
             self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
-        self._brokers = tuple(self._addresses(found.brokers.values()))
+        self._take(found.brokers.values())
         held = controller.value if controller is not None else None
         self._daemon = held.broker if isinstance(held, Controller) and NONCE in held.unknown else None
         self._known.set()
+        registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
         await zk.watch(
-            data=[f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers] + [paths.CONTROLLER] * (held is not None),
+            data=registered + [bad.path for bad in found.malformed] + [paths.CONTROLLER] * (held is not None),
             exists=[paths.CONTROLLER] * (held is None),
             children=[paths.BROKER_IDS],
             since_zxid=since,
         )
 
-    def _addresses(self, brokers: Iterable[Broker]) -> Iterator[Address]:
+    def _take(self, brokers: Iterable[Broker]) -> None:
+        """Without any broker it stays as secured as it was."""
+        usable, protocols = [], set()
         for broker in brokers:
             endpoint = broker.endpoint(self._listener)
             if endpoint is None:
-                why = f"has no listener named {self._listener}"
-            elif endpoint.security_protocol != PLAINTEXT:
-                why = f"has TLS or SASL on its listener {self._listener}, which this release does not pass on"
-            else:
-                yield Address(endpoint.host, endpoint.port)
+                self._left_out(broker, f"has no listener named {self._listener}")
                 continue
-            self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")
+            protocols.add(endpoint.security_protocol)
+            if endpoint.security_protocol in WITHOUT_TLS:
+                usable.append(Address(endpoint.host, endpoint.port))
+            else:
+                self._left_out(broker, f"has TLS on its listener {self._listener}, which this release does not pass on")
+        self._brokers = tuple(usable)
+        if protocols:
+            self._secured = protocols != {PLAINTEXT}
+
+    def _left_out(self, broker: Broker, why: str) -> None:
+        self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")

@@ -26,11 +26,16 @@ class Node(NamedTuple):
 
 
 class Call(Struct, frozen=True):
-    """A request that only the controller can answer. ``body`` is a struct of :mod:`brokers.wire.messages`."""
+    """A request that only the controller can answer.
+
+    ``body`` is a struct of :mod:`brokers.wire.messages`. ``principal`` is who asks, as a broker has found, or
+    ``User:ANONYMOUS`` on a listener without authentication; what it may do is the controller's to say.
+    """
 
     api: Api
     version: int
     body: Struct
+    principal: str
     client_id: str | None
     client_host: str
 
@@ -45,8 +50,11 @@ class Directory(Protocol):
     def brokers(self) -> Sequence[Address]:
         """Client listeners of the live brokers, in any order."""
 
+    def secured(self) -> bool:
+        """Whether clients must authenticate (SASL)."""
+
     async def known(self) -> None:
-        """Waits until :meth:`brokers` was read for the first time."""
+        """Waits until the other two were read for the first time."""
 
 
 class Controller(Protocol):

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from admin.ports import Node
-from admin.routes import CARRIED, HIDDEN, SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION_MIN
+from admin.routes import CARRIED, HIDDEN
 from brokers.wire.errors import Error
 from brokers.wire.messages import MESSAGES
 from brokers.wire.messages.cluster import (
@@ -58,7 +58,4 @@ def offer(answer: ApiVersionsResponse) -> ApiVersionsResponse:
             first, last = max(message.first, theirs.min_version), min(message.last, theirs.max_version)
             if first <= last:
                 found[api] = ApiVersion(api, first, last)
-    if (handshake := found.get(SASL_HANDSHAKE)) is not None:
-        first = max(SASL_HANDSHAKE_VERSION_MIN, handshake.min_version)
-        found[SASL_HANDSHAKE] = structs.replace(handshake, min_version=first)
     return structs.replace(answer, api_keys=tuple(found[key] for key in sorted(found)))

@@ -8,10 +8,6 @@ from typing import Final
 from brokers.wire.messages import MESSAGES
 from brokers.wire.versions import Api
 
-SASL_HANDSHAKE: Final = 17
-SASL_HANDSHAKE_VERSION_MIN: Final = 1
-"""After a handshake of version 0 come bytes without any header, which could not be told from requests."""
-
 HIDDEN: Final = frozenset(
     {
         Api.LEADER_AND_ISR,
@@ -62,6 +58,7 @@ class Route(Enum):
     CARRY = auto()
     OWN = auto()
     REFUSE = auto()
+    AUTHENTICATE = auto()
     CLOSE = auto()
 
 
@@ -71,7 +68,7 @@ def route(api: int, version: int) -> Route:
     CLOSE is what a broker does with an API or a version that it does not have. ApiVersions of an unknown version is
     passed on, because its answer says which versions there are, in a form that every client reads.
     """
-    if api in HIDDEN or (api == SASL_HANDSHAKE and version < SASL_HANDSHAKE_VERSION_MIN):
+    if api in HIDDEN:
         return Route.CLOSE
     message = MESSAGES.get(api)  # type: ignore[call-overload]  # any number may come
     if message is None:
@@ -80,6 +77,8 @@ def route(api: int, version: int) -> Route:
         return Route.PASS if api == Api.API_VERSIONS else Route.CLOSE
     if api in CARRIED:
         return Route.CARRY
+    if api in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE):
+        return Route.AUTHENTICATE
     if api in OWN:
         return Route.OWN
     return Route.REFUSE if api in (Api.PRODUCE, Api.FETCH) else Route.REWRITE

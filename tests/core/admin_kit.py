@@ -182,11 +182,15 @@ class Addresses:
 
     def __init__(self, addresses: list[Address]) -> None:
         self.addresses = addresses
+        self.sasl = False
         self.read = asyncio.Event()
         self.read.set()
 
     def brokers(self) -> Sequence[Address]:
         return self.addresses
+
+    def secured(self) -> bool:
+        return self.sasl
 
     async def known(self) -> None:
         await self.read.wait()

@@ -36,6 +36,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.none() | st.uuids(),
     "error_code": st.sampled_from(list(ErrorCode)),
     "timedelta_i32": times,
+    "timedelta_i64": times,
     "datetime_i64": st.none() | st.integers(0, 2**40).map(lambda s: EPOCH + datetime.timedelta(milliseconds=s)),
 }
 

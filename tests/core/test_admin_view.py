@@ -130,15 +130,35 @@ async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog:
         await c.zk.create(f"{paths.BROKER_IDS}/7", b"?")
         await c.zk.create(paths.CONTROLLER, b"?")
         await c.register(1, 9001, "INTERNAL")
-        await c.register(2, 9002, protocol="SASL_PLAINTEXT")
+        await c.register(2, 9002, protocol="SSL")
         async with following(c) as view:
             await eventually(lambda: "broker 1 is left out: it has no listener named CLIENT" in caplog.text)
-            assert "broker 2 is left out: it has TLS or SASL" in caplog.text
+            assert "broker 2 is left out: it has TLS" in caplog.text
             assert f"{paths.BROKER_IDS}/7 is left out" in caplog.text
             assert (view.brokers(), view.node()) == ((), None)
             await c.register(3, 9003)
             await eventually(knows(view, 9003))
             assert caplog.text.count("broker 1 is left out") == 1
+
+
+async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> None:
+    async with cluster() as c, following(c) as view:
+        await view.known()
+        assert view.secured(), "nobody knows yet"
+        await c.register(1, 9001)
+        await eventually(lambda: not view.secured())
+        await c.register(2, 9002, protocol="SASL_PLAINTEXT")
+        await eventually(view.secured)
+        assert knows(view, 9001, 9002)()
+        await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
+        await c.zk.delete(f"{paths.BROKER_IDS}/2", ANY_VERSION)
+        await eventually(knows(view))
+        assert view.secured(), "it stays what it was while no broker is there"
+        await c.register(3, 9003, protocol="SSL")
+        await c.register(4, 9004, "OTHER")
+        await c.register(5, 9005)
+        await eventually(knows(view, 9005))
+        assert view.secured()
 
 
 async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,8 @@ def test_codecs_are_built_for_all_versions_of_kafka_3_9() -> None:
         "ALTER_USER_SCRAM_CREDENTIALS": (0, 0),
         "UPDATE_FEATURES": (0, 1),
         "DESCRIBE_CLUSTER": (0, 1),
+        "SASL_HANDSHAKE": (1, 1),
+        "SASL_AUTHENTICATE": (0, 2),
         "LIST_GROUPS": (0, 5),
         "DESCRIBE_CONFIGS": (0, 4),
         "ALTER_CONFIGS": (0, 2),
