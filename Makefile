@@ -7,7 +7,7 @@ LATER := tests/simulation tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars check format test test-core test-simulation simulate test-zookeeper test-cluster verify bench bench-full demo docs package clean
+.PHONY: help venv jars check format test test-core test-simulation simulate test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -33,15 +33,19 @@ test-zookeeper: venv jars ## tests on a real ZooKeeper
 test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300
 
-verify: venv jars ## the long tests
+verify: verify-simulation verify-tests ## the long tests; with -j2 both parts at once
+
+verify-simulation: venv ## planted bugs, and 10,000 seeds
 	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
+
+verify-tests: venv jars ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200
 
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks
 
-bench-full: venv jars ## all sizes up to a million partitions, 45 minutes; docs/performance.md from it
+bench-full: venv jars ## all sizes up to a million partitions, 35 minutes; docs/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts

@@ -46,13 +46,22 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes")
     parser.add_argument("--case", choices=[*EVENTS, "C1", "S", "Z", "K", "all"], action="append", help="only these")
-    parser.add_argument("--size", action="append", help="100kx20 (partitions x brokers) or 25ktopics")
+    parser.add_argument("--size", type=known_size, action="append", help="100kx20 (partitions x brokers) or 25ktopics")
     parser.add_argument("--rounds", type=int, help="warm rounds of both")
     parser.add_argument("--peer-rounds", type=int, help="warm rounds of the peer, -1 leaves it out")
     parser.add_argument("--only", choices=(OURS, PEER), help="one of the two alone; nothing is saved")
     parser.add_argument("--full-answers", action="store_true", help="brokers answer for each partition")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     return parser.parse_args(arguments)
+
+
+def known_size(name: str) -> str:
+    """The name of a data set that can be made."""
+    try:
+        shape(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
 
 
 async def run(chosen: argparse.Namespace) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,7 @@ class Lag:
         return min(reached, self.longest_s)
 
 
-class Contestant:
+class Contestant(ABC):
     """One controller process. ``give`` is the write that gives it the role; ``id`` is its controller id."""
 
     name: str
@@ -62,29 +63,29 @@ class Contestant:
         return self.process.pid
 
     @property
+    @abstractmethod
     def port(self) -> int:
         """Where brokers call it."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def boot(self, zk: ZooKeeper) -> None:
         """Starts it; afterwards it waits for the role."""
-        raise NotImplementedError
 
+    @abstractmethod
     def follow(self) -> LogFollower:
         """Its log from now on."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def idle(self) -> bool:
         """Whether it knows that it is not the controller."""
-        raise NotImplementedError
 
     async def lag(self) -> Lag:
         """How late its event loop was, where it has one."""
         return Lag()
 
+    @abstractmethod
     def phases(self, log: LogFollower, began_s: float) -> Phases:
         """Where the time went, as far as its log tells; ``began_s`` is a time of day."""
-        raise NotImplementedError
 
 
 class Regent(Contestant):

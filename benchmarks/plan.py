@@ -57,11 +57,11 @@ FULL: Final = (
     Run(SINGLE_TOPICS, (SHUTDOWN,)),
     Run("400kx50"),
     Run("10kx50", rounds=3, peer_rounds=3),
-    Run("50kx50", rounds=3, peer_rounds=3),
-    Run("100kx50", rounds=3, peer_rounds=2),
-    Run("200kx50", rounds=3, peer_rounds=2),
-    Run("1mx50", rounds=2, peer_rounds=1),
-    Run("1mx100", rounds=5, peer_rounds=-1),
+    Run("50kx50", rounds=3, peer_rounds=2),
+    Run("100kx50", rounds=3, peer_rounds=1),
+    Run("200kx50", rounds=2, peer_rounds=1),
+    Run("1mx50", rounds=1, peer_rounds=0),
+    Run("1mx100", rounds=3, peer_rounds=-1),
 )
 PLOT_BROKERS: Final = 50
 """Sizes with so many brokers make the plot of failover time over partitions."""

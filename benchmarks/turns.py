@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -129,23 +129,28 @@ async def failover(arena: Arena, contestant: Contestant) -> Turn:
 
 async def death(arena: Arena, contestant: Contestant, broker: int) -> Turn:
     """The registration of a broker vanishes."""
-    turn = Turn("broker death")
-    async with metered(arena, contestant, turn):
-        clock = Clock.now()
-        clock = clock.moved(await arena.fleet.die([broker]))
-        arena.oracle.dies(broker)
-        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
-    await _check(arena, turn, clock)
-    return turn
+    return await _registration(arena, contestant, Turn("broker death"), arena.fleet.die, arena.oracle.dies, broker)
 
 
 async def comes_back(arena: Arena, contestant: Contestant, broker: int) -> Turn:
     """The broker is registered again, with a new epoch and an empty memory."""
     turn = Turn("broker return")
+    return await _registration(arena, contestant, turn, arena.fleet.register, arena.oracle.returns, broker)
+
+
+async def _registration(
+    arena: Arena,
+    contestant: Contestant,
+    turn: Turn,
+    change: Callable[[list[int]], Awaitable[float]],
+    foretell: Callable[[int], None],
+    broker: int,
+) -> Turn:
+    """``change`` gives the moment at which it was made, on the monotonic clock."""
     async with metered(arena, contestant, turn):
         clock = Clock.now()
-        clock = clock.moved(await arena.fleet.register([broker]))
-        arena.oracle.returns(broker)
+        clock = clock.moved(await change([broker]))
+        foretell(broker)
         turn.told_s = (await _quiet(arena)).last_s - clock.began_s
     await _check(arena, turn, clock)
     return turn

@@ -183,7 +183,7 @@ class Channel:
         if outbox.lead:
             await self._tell_live_list()
         held = self._held_back()
-        cut, leads = shared.sealer.cut(shared.now_s()), outbox.take_lead(REQUEST_ROWS_MAX, held)
+        cut, leads = shared.cut(), outbox.take_lead(REQUEST_ROWS_MAX, held)
         if len(outbox.lead) > len(held):
             self._next_seal_s = 0.0
             await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))

@@ -130,12 +130,9 @@ class Channels:
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
-    async def leaders_told(self, replica: int, timeout_s: float) -> bool:
-        """Waits until leaders have acknowledged all that they lead by now and broker ``replica`` has a replica of.
-
-        False where time was too short. Leaders of other partitions are not waited for.
-        """
-        waiting = self._audience.leaders_waiting(replica)
+    async def leaders_told(self, rows: Iterable[int], timeout_s: float) -> bool:
+        """Waits until the leaders that rows have by now acknowledged it; False where time was too short."""
+        waiting = self._audience.leaders_waiting(rows)
         try:
             async with asyncio.timeout(timeout_s):
                 while waiting:

@@ -94,7 +94,7 @@ class Shared:
         self.gate = gate
         self.on_event = on_event
         self.requests = Requests(settings.ibp, settings.controller_id, settings.controller_epoch)
-        self.sealer = Sealer(audience, settings.ibp, settings.seal_interval_ms)
+        self.sealer = Sealer(audience, settings.ibp)
         self.snapshots = Snapshots(audience, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
         self.more_coming = 0
@@ -110,6 +110,10 @@ class Shared:
         """Shortest time between two seals to one broker."""
         settings = self.settings
         return (settings.bulk_seal_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
+
+    def cut(self) -> int:
+        """Up to where the feed may be read in a seal that starts now: the same for every broker's seal of a round."""
+        return self.sealer.cut(self.now_s(), self.seal_interval_s)
 
     def progressed(self) -> None:
         """A seal or a turn was acknowledged."""

@@ -37,7 +37,7 @@ ANY_NUMBER: Final = -1
 class Sealer:
     """Encodes dirty rows for all channels of one term."""
 
-    def __init__(self, audience: Audience, ibp: Ibp, seal_interval_ms: int = 0) -> None:
+    def __init__(self, audience: Audience, ibp: Ibp) -> None:
         self._audience = audience
         self._view = audience.view
         self._encoder = PartitionEncoder(ibp)
@@ -46,7 +46,6 @@ class Sealer:
         self._shared: dict[tuple[int, int, int], tuple[bytes | None, int]] = {}
         self._cut = 0
         self._cut_at_s = -math.inf
-        self._interval_s = seal_interval_ms / 1000
 
     def leader_and_isr(self, entries: Mapping[int, bool]) -> bytes | None:
         """Body of LeaderAndIsr for rows (row -> is new); None where no row is told any more."""
@@ -58,10 +57,10 @@ class Sealer:
             group.append(fields + tail(row, is_new=entries[i]))
         return self._body(groups)
 
-    def cut(self, now_s: float) -> int:
-        """Up to where the feed may be read in a seal that starts now."""
+    def cut(self, now_s: float, interval_s: float) -> int:
+        """Up to where the feed may be read in a seal that starts now; it moves once in an interval at most."""
         number = self._audience.feed.number
-        if self._cut < number and now_s - self._cut_at_s >= self._interval_s:
+        if self._cut < number and now_s - self._cut_at_s >= interval_s:
             self._cut, self._cut_at_s = number, now_s
         return self._cut
 

@@ -27,6 +27,8 @@ TURN_ROWS: Final = 20_000
 """Partitions per turn: about 35 ms of encoding, 1 to 1.5 MB of UpdateMetadata."""
 CACHE_BYTES_MAX: Final = 64 << 20
 """Encoded turns that are kept, in bytes: all of a cluster of some 250,000 partitions."""
+PLANS_MAX: Final = 20_000
+"""Distinct pairs of assignment and ISR at which plans are made anew: about 15 MB."""
 
 _ONLINE = PartitionState.ONLINE
 
@@ -61,6 +63,7 @@ class Snapshots:
         self._turn_rows = turn_rows
         self._bytes_max = cache_bytes_max
         self._cache: dict[int, Turn] = {}
+        self._pieces: Pieces | None = None
 
     def turn(self, broker: int, first: int) -> Turn:
         """The turn that begins at row ``first``, current now, with ``broker``'s part still in it."""
@@ -79,7 +82,9 @@ class Snapshots:
     def _encode(self, first: int) -> Turn:
         audience = self._audience
         wanting = [b for b, outbox in audience.outboxes.items() if outbox.turn <= first < outbox.turn_end]
-        turn = encode_turn(audience.view, self._encoder, first, self._turn_rows, wanting)
+        if self._pieces is None or not self._pieces.serves(wanting):
+            self._pieces = Pieces(audience.view, self._encoder, wanting)
+        turn = encode_turn(self._pieces, first, self._turn_rows)
         turn.number, turn.live_version = audience.feed.number, audience.live_version
         self._cache.pop(first, None)
         self._cache[first] = turn
@@ -89,17 +94,22 @@ class Snapshots:
 
     def clear_if_unused(self) -> None:
         """Frees the cache once no broker waits for a turn."""
-        if self._cache and not any(o.turn < o.turn_end for o in self._audience.outboxes.values()):
+        if self._pieces and not any(o.turn < o.turn_end for o in self._audience.outboxes.values()):
             self._cache.clear()
+            self._pieces = None
 
 
 Sinks = list[Callable[[bytes], None]]
 
 
 class _Plan(NamedTuple):
-    """How heads are packed, tails of metadata entries, where LeaderAndIsr entries go, whether a replica is offline."""
+    """How heads are packed, tails of metadata entries, where LeaderAndIsr entries go, whether a replica is offline.
+
+    It keeps the assignment and the ISR that it was made of, so that nothing else has their identity.
+    """
 
     assignment: Assignment
+    of_isr: tuple[int, ...]
     pack: Callable[..., bytes]
     isr: bytes
     replicas: bytes
@@ -108,44 +118,64 @@ class _Plan(NamedTuple):
     offline: bool
 
 
-class _Pieces:
-    """Collects entries of the present topic and, topic by topic, the pieces of every body."""
+class Pieces:
+    """Collects entries of the present topic and, topic by topic, the pieces of every body of a turn.
+
+    Plans outlive the turn, as long as the same brokers want turns and the same brokers are live.
+    """
 
     def __init__(self, view: ClusterView, encoder: PartitionEncoder, brokers: Collection[int]) -> None:
-        self._view = view
-        self._topic_head = encoder.topic
+        self.view = view
+        self.encoder = encoder
         self.metadata: list[bytes] = []
         self._metadata_pieces: list[bytes] = []
+        self._live = view.live
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_parts: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_topics = dict.fromkeys(brokers, 0)
         self._plans: dict[tuple[int, int], _Plan] = {}
         self.latest: dict[int, _Plan] = {}
-        """The last plan for each ISR, by the identity of its tuple, which rows keep alive."""
+        """The last plan for each ISR, by the identity of its tuple."""
+
+    def serves(self, brokers: Collection[int]) -> bool:
+        """Whether turns for ``brokers`` may be collected here."""
+        return list(brokers) == list(self._leads) and self._live == self.view.live
+
+    def begin(self) -> None:
+        """A new turn."""
+        self.metadata.clear()
+        self._metadata_pieces.clear()
+        for broker, entries in self._leads.items():
+            entries.clear()
+            self._lead_parts[broker].clear()
+            self._lead_topics[broker] = 0
+        if len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+            self.latest.clear()
 
     def plan(self, i: int) -> _Plan:
         """What rows with the assignment and the ISR of row ``i`` have in common."""
-        row = self._view.rows[i]
+        row = self.view.rows[i]
         key = id(row.assignment), id(row.isr)
         found = self._plans.get(key)
         if found is None:
-            offline = self._view.offline_replicas(i)
+            offline = self.view.offline_replicas(i)
             told = [self._leads[broker].append for broker in row.assignment.replicas if broker in self._leads]
-            found = _Plan(row.assignment, *heads_of(row), metadata_tail(offline), told, bool(offline))
+            found = _Plan(row.assignment, row.isr, *heads_of(row), metadata_tail(offline), told, bool(offline))
             self._plans[key] = found
         self.latest[id(row.isr)] = found
         return found
 
     def sinks_of_running(self, i: int) -> Sinks:
         """Those of the row's replicas that were not told to stop."""
-        replicas = self._view.rows[i].assignment.replicas
-        return [self._leads[b].append for b in replicas if b in self._leads and not self._view.stopped(i, b)]
+        replicas = self.view.rows[i].assignment.replicas
+        return [self._leads[b].append for b in replicas if b in self._leads and not self.view.stopped(i, b)]
 
     def flush(self, topic: int, rows: range) -> None:
         """Ends the topic whose rows were just collected; cheap for small topics on many brokers too."""
         if not self.metadata:
             return
-        encoded = self._topic_head(self._view.topics[topic])
+        encoded = self.encoder.topic(self.view.topics[topic])
         self._metadata_pieces.append(topic_piece(encoded, self.metadata))
         self.metadata.clear()
         heads: dict[int, bytes] = {}
@@ -161,10 +191,10 @@ class _Pieces:
 
     def _touched(self, rows: range) -> Iterable[int]:
         if len(rows) == 1:
-            return self._view.rows[rows[0]].assignment.replicas
+            return self.view.rows[rows[0]].assignment.replicas
         if len(rows) * 4 >= len(self._leads):
             return self._leads
-        return {broker for i in rows for broker in self._view.rows[i].assignment.replicas}
+        return {broker for i in rows for broker in self.view.rows[i].assignment.replicas}
 
     def finish(self, first: int, last: int) -> Turn:
         """The bodies."""
@@ -175,17 +205,15 @@ class _Pieces:
         return Turn(first, last, body(self._metadata_pieces) if self._metadata_pieces else None, leads)
 
 
-def encode_turn(
-    view: ClusterView, encoder: PartitionEncoder, first: int, rows_max: int, brokers: Collection[int]
-) -> Turn:
-    """One pass over at most ``rows_max`` rows for all of ``brokers``.
+def encode_turn(pieces: Pieces, first: int, rows_max: int) -> Turn:
+    """One pass over at most ``rows_max`` rows for all brokers that ``pieces`` are for.
 
     It ends early before a topic that the turn holds already (partitions that were added later stand apart), because
     a request must not name a topic twice.
     """
-    rows, any_stopped = view.rows, view.any_stopped
-    pieces = _Pieces(view, encoder, brokers)
-    add_metadata, lead_tail, latest = pieces.metadata.append, encoder.leader_and_isr_tail, pieces.latest
+    pieces.begin()
+    rows, any_stopped = pieces.view.rows, pieces.view.any_stopped
+    add_metadata, lead_tail, latest = pieces.metadata.append, pieces.encoder.leader_and_isr_tail, pieces.latest
     topic, start, last = NO_TOPIC, first, min(first + rows_max, len(rows))
     seen: set[int] = set()
     for i in range(first, last):
@@ -202,7 +230,7 @@ def encode_turn(
         plan = latest.get(id(row.isr))
         if plan is None or plan[0] is not row.assignment:
             plan = pieces.plan(i)
-        _, pack, isr, replicas, tail, sinks, offline = plan
+        _, _, pack, isr, replicas, tail, sinks, offline = plan
         fields = pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
         add_metadata(fields + tail)
         if any_stopped and (offline or row.state is not _ONLINE):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
 
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
-from controller.handback import HandbackFailed, HandbackRefused, hand_back_offline
+from controller.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
 from controller.http.models import Check, Operation, OperationRequest
+from controller.logs import LIBRARIES
 from controller.main import connection
 from controller.office import Office
 from controller.preflight.context import gather
 from controller.preflight.finding import PreflightReport
 from controller.preflight.run import preflight as run_checks
 from controller.questions import asker
-from controller.takeover import TakeoverRefused, office_of, take_over, until_held
+from controller.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
+
+NEXT_TAKES_IT: Final = "the next one that starts takes the role, even from a broker"
+UNDONE: Final = "'regent handback --offline' undoes this"
 
 Tell = Callable[[str], None]
 """Takes a sentence about the progress."""
@@ -27,14 +33,36 @@ Tell = Callable[[str], None]
 async def office_at(settings: Settings) -> AsyncIterator[Office]:
     """The role as ZooKeeper has it. Raises :class:`Failure` where ZooKeeper does not answer."""
     zk = connection(settings)
+    with _libraries_heard_once():
+        try:
+            await zk.connect(settings.zookeeper.connect_timeout_ms / 1e3)
+            yield office_of(settings, zk)
+        except ZooKeeperError as error:
+            remedy = "check zookeeper.connect (with its chroot) and that the ensemble answers"
+            raise Failure(Exit.UNREACHABLE, f"ZooKeeper at {settings.zookeeper.connect}: {error}", remedy) from error
+        finally:
+            await zk.close()
+
+
+@contextmanager
+def _libraries_heard_once() -> Iterator[None]:
+    """A library tells of each of its tries to connect; here each sentence is heard once."""
+    told: set[str] = set()
+
+    def new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in told
+        told.add(text)
+        return not known
+
+    loggers = [logging.getLogger(name) for name in LIBRARIES]
+    for logger in loggers:
+        logger.addFilter(new)
     try:
-        await zk.connect(settings.zookeeper.connect_timeout_ms / 1e3)
-        yield office_of(settings, zk)
-    except ZooKeeperError as error:
-        remedy = "check zookeeper.connect (with its chroot) and that the ensemble answers"
-        raise Failure(Exit.UNREACHABLE, f"ZooKeeper at {settings.zookeeper.connect}: {error}", remedy) from error
+        yield
     finally:
-        await zk.close()
+        for logger in loggers:
+            logger.removeFilter(new)
 
 
 async def preflight(settings: Settings) -> list[Check]:
@@ -52,10 +80,17 @@ def checks(report: PreflightReport) -> list[Check]:
     ]
 
 
-async def takeover(settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Tell) -> Operation:
-    """Checks, saves, sets the flag; then waits (``wait_s`` seconds, None: not at all) until a daemon holds the role."""
+async def takeover(
+    settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Tell, without_daemon: bool = False
+) -> Operation:
+    """Checks, saves, sets the flag; then waits (``wait_s`` seconds, None: not at all) until a daemon holds the role.
+
+    Refused where no daemon is alive, unless ``without_daemon``: then it does not wait.
+    """
     ask = asker(settings)
     async with office_at(settings) as office:
+        alive = {p.nonce: p.id for _, p in await office.queue() if p is not None}
+        refused = not alive and not without_daemon
         try:
             done = await take_over(
                 settings,
@@ -63,14 +98,23 @@ async def takeover(settings: Settings, request: OperationRequest, *, wait_s: flo
                 ask=ask,
                 release_of=server_version,
                 reason=request.reason,
-                dry_run=request.dry_run,
+                dry_run=request.dry_run or refused,
             )
-        except TakeoverRefused as refused:
-            return _refused(refused)
+        except TakeoverRefused as why:
+            return _refused(why)
+        if refused:
+            return _nobody_takes_it(done)
+        record, _ = await office.controller()
+        if done.report is None and record is not None and record.regent in alive:
+            message = f"daemon {alive[record.regent]} holds the role already: nothing to do"
+            return Operation(kind="takeover", state="done", message=message, steps=done.steps)
         if request.dry_run:
             return Operation(kind="takeover", state="planned", message="this would be done", steps=done.steps)
         if done.file is not None:
             tell(f"what was before is saved in {done.file}")
+        if not alive:
+            message = f"the role is regent's, and no daemon is alive: {NEXT_TAKES_IT}; {UNDONE}"
+            return Operation(kind="takeover", state="done", message=message, steps=done.steps)
         found = Operation(
             kind="takeover", state="running", message="the role is regent's; a daemon claims it", steps=done.steps
         )
@@ -80,6 +124,16 @@ async def takeover(settings: Settings, request: OperationRequest, *, wait_s: flo
         said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
         update = {"message": said, "state": "done" if held else "running"}
         return found.model_copy(update=update if held else update | {"remedy": "is a daemon up? See: regent status"})
+
+
+def _nobody_takes_it(done: Takeover) -> Operation:
+    """No daemon is alive, and nothing was changed."""
+    start = "start one first ('regent run' without --shadow), then ask again"
+    if done.report is None:
+        message, remedy = f"no daemon is alive, and {done.steps[0]}: {NEXT_TAKES_IT}", f"start one; {UNDONE}"
+    else:
+        message, remedy = "no daemon is alive that could take the role", f"{start}; or give --without-daemon"
+    return Operation(kind="takeover", state="refused", message=message, remedy=remedy)
 
 
 def _refused(refused: TakeoverRefused) -> Operation:
@@ -100,6 +154,9 @@ async def handback(settings: Settings, request: OperationRequest, *, wait_s: flo
         tell(step)
 
     async with office_at(settings) as office:
+        if (broker := await handed_back(office)) is not None:
+            message = f"broker {broker} holds the role already: nothing to do"
+            return Operation(kind="handback", state="done", message=message)
         try:
             seen = await hand_back_offline(
                 settings, office, asker(settings), request.reason, note, dry_run=request.dry_run

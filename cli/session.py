@@ -86,9 +86,9 @@ class Session:
             # A default file that is private or broken must not hide a daemon that runs.
             return DEFAULT_SOCKET
 
-    def merged(self, given: Session) -> Session:
-        """These options with those of ``given`` that were given."""
-        named = {name: getattr(given, name) for name in SHARED if getattr(given, name)}
+    def merged(self, context: typer.Context, given: dict[str, Any]) -> Session:
+        """These options with those that were ``given`` here; the environment counts less than any command line."""
+        named = {name: value for name, value in given.items() if _typed(context, name) or not getattr(self, name)}
         return replace(self, **named)
 
 
@@ -119,22 +119,43 @@ def command(
 
     def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
         def run(context: typer.Context, **given: Any) -> None:
-            named = Session(**{option: given.pop(option) for option in SHARED})
-            session = (context.obj or Session()).merged(named)
+            session = (context.obj or Session()).merged(context, {option: given.pop(option) for option in SHARED})
             guarded(session, lambda: function(session, **given))  # type: ignore[call-arg]
 
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        shared = [_shared_parameter(option) for option in SHARED]
-        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        parameters = [context, *named, *shared]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        _take(run, list(inspect.signature(function, eval_str=True).parameters.values())[1:])
         run.__doc__ = function.__doc__
         app.command(name or function.__name__.replace("_", "-"))(run)
         return function
 
     return register
+
+
+def group(app: typer.Typer, name: str, help_text: str) -> typer.Typer:
+    """Commands below a common name, which takes the shared options, too."""
+
+    def shared(context: typer.Context, **given: Any) -> None:
+        context.obj = (context.obj or Session()).merged(context, given)
+
+    _take(shared, [])
+    made = typer.Typer(no_args_is_help=True, help=help_text, callback=shared)
+    app.add_typer(made, name=name)
+    return made
+
+
+def _take(run: Callable[..., None], own: list[inspect.Parameter]) -> None:
+    """Gives a function the parameters that typer looks at: the context, its own and the shared options."""
+    shared = [_shared_parameter(option) for option in SHARED]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    parameters = [context, *named, *shared]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether an option comes from the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _shared_parameter(option: str) -> inspect.Parameter:

@@ -124,7 +124,18 @@ def _file_to_read(file: Path | None, environ: Mapping[str, str]) -> Path | None:
         return file
     if named := environ.get(FILE_VARIABLE):
         return Path(named)
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+    return DEFAULT_FILE if _is_there(DEFAULT_FILE) else None
+
+
+def _is_there(path: Path) -> bool:
+    """True, too, where it cannot be seen (a folder that may not be entered): reading it then tells why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -132,6 +143,11 @@ def _parse(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         remedy = "name a file that exists and may be read (--config, or REGENT_CONFIG)"
+        if isinstance(error, PermissionError):
+            remedy = (
+                f"run it as a user who may enter {path.parent} and read the file (group regent: "
+                f"`chgrp regent {path.parent} {path}`), or name another file (--config, or REGENT_CONFIG)"
+            )
         raise ConfigError([Problem("", str(path), "", f"cannot be read: {error.strerror}", remedy)], path) from None
     except UnicodeDecodeError as error:
         problem = Problem("", str(path), "", f"is not UTF-8 text: {error.reason}", "save the file as UTF-8")

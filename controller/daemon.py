@@ -102,12 +102,12 @@ class Daemon:
         self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
 
-    def become(self, mode: Mode, why: str) -> None:
-        """Changes the mode and says why, once. A daemon that stops stays at that."""
+    def become(self, mode: Mode, why: str, level: int = logging.INFO) -> None:
+        """Changes the mode and says why, once, at a log level. A daemon that stops stays at that."""
         if self.stopping.is_set() and mode is not Mode.STOPPING:
             return
         if (mode, why) != (self.mode, self.why):
-            log.info("%s: %s", mode, why)
+            log.log(level, "%s: %s", mode, why)
         self.mode, self.why = mode, why
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Daemon:
             with self.until_stopped():
                 await zk.connect(self.settings.zookeeper.connect_timeout_ms / 1000)
         except ZooKeeperError as error:
-            self.become(Mode.CONNECTING, f"no ZooKeeper session: {error}; tried again every second")
+            self.become(Mode.CONNECTING, f"no ZooKeeper session: {error}; tried again every second", logging.WARNING)
             await self.pause(1.0)
             await zk.close()
             return

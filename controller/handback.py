@@ -85,6 +85,18 @@ async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
             )
 
 
+async def handed_back(office: Office) -> int | None:
+    """The broker that holds the role where nothing of a hand-back is left to do, else None."""
+    flag, _ = await office.role()
+    record, _ = await office.controller()
+    if flag.holder != "brokers" or record is None or record.regent is not None:
+        return None
+    if record.brokerid in await office.daemons() or await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+        return None
+    acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+    return None if is_lock(office, acls) else record.brokerid
+
+
 async def drain(daemon: Daemon, reign: Reign, note: Note) -> None:
     """Brokers' calls are turned away, what is in the queue is carried out and told; all of it bounded in time."""
     within_s = daemon.settings.controller.drain_timeout_ms / 1000
@@ -211,7 +223,7 @@ async def hand_back_offline(
     if alive:
         daemons = named(f"daemon {p.id} on {p.host} (pid {p.pid})" for p in alive)
         raise HandbackRefused(
-            f"{daemons} lives",
+            f"{daemons} {'lives' if len(alive) == 1 else 'live'}",
             "run 'regent handback' there; if that process is dead, its place in the queue ends "
             "with its session: wait for the session timeout and ask again",
         )

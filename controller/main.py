@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -77,7 +78,7 @@ async def run(
                 manager.stopping("stopping")
                 tasks.cancel_scope.cancel()
         except Exception as error:
-            return _failed(error)
+            return _failed(error, settings)
         finally:
             guard.stop()
         log.info("regent has stopped")
@@ -90,12 +91,16 @@ async def _needs(http_ended: asyncio.Event) -> None:
     raise RuntimeError("the HTTP server on the unix socket ended by itself")
 
 
-def _failed(error: BaseException) -> int:
+def _failed(error: BaseException, settings: Settings) -> int:
     """One critical line with the innermost reason; what comes with a remedy in its text needs no traceback."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     expected = isinstance(error, OSError | SocketTaken)
-    log.critical("regent ends: %s", str(error) or type(error).__name__, exc_info=None if expected else error)
+    why = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        where = f"{settings.listener.host}:{settings.listener.port}"
+        why = f"another process listens on {where}. Remedy: stop it, or give this daemon a listener.port of its own"
+    log.critical("regent ends: %s", why, exc_info=None if expected else error)
     return 1
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from controller.daemon import Daemon
-from controller.handback import HandbackFailed, HandbackRefused, hand_back
+from controller.handback import HandbackFailed, HandbackRefused, hand_back, handed_back
 from controller.http.models import Operation, OperationRequest
 from controller.http.view import Refused
 from controller.office import Office
@@ -44,8 +45,14 @@ class Operations:
         return self._start("takeover", request, lambda: self._take_over(office, request))
 
     async def handback(self, request: OperationRequest) -> Operation:
-        """Begins to give the role to the brokers."""
-        self._begin()
+        """Begins to give the role to the brokers, unless they have it already."""
+        office = self._begin()
+        with suppress(ZooKeeperError):  # where it does not answer now, the hand-back itself tells
+            broker = await handed_back(office)
+            if broker is not None:
+                message = f"broker {broker} holds the role already: nothing to do"
+                return Operation(kind="handback", state="done", message=message)
+        self._begin()  # again: another one may have begun meanwhile
         if request.dry_run:
             steps = [
                 "set the role flag to brokers",

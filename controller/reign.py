@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
 import anyio
 
@@ -82,8 +83,8 @@ class Reign:
         self.claim = claim
         self.zk = zk
         queue = self.queue = EventQueue()
-        self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected))
-        end = weakly(self._end)
+        self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
+        end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
         answers = Answers(self.cluster, self._claim_watch, counters, end)
@@ -107,7 +108,7 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
-            brokers_joined=weakly(self._joined),
+            brokers_joined=weakly(self._joined, None),
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -116,19 +117,6 @@ class Reign:
         self._unread_since: int | None = None
         self._suspensions = 0
         self._counters = counters
-        c, rearm = self.controller, weakly(self._rearm)
-        self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
-            "broker_change": lambda _: broker_change(c),
-            "topic_change": lambda _: topic_change(c),
-            "partition_modifications": lambda e: partition_modifications(c, str(e.detail)),
-            "isr_notification": lambda _: isr_notification(c),
-            "mended_state": lambda e: mended_state(c, str(e.detail)),
-            "reconnected": lambda _: rearm(),
-            "alter_partition": lambda e: alter_partition(c, pending(e)),
-            "controlled_shutdown": lambda e: controlled_shutdown_call(c, pending(e)),
-            "allocate_producer_ids": lambda e: allocate_producer_ids(c, pending(e)),
-            "settled": settled,
-        }
 
     def _connected(self) -> bool:
         return self._claim_watch.connected()
@@ -200,7 +188,7 @@ class Reign:
         started_s = time.monotonic()
         self.handling = event.kind
         try:
-            await self._handlers[event.kind](event)
+            await HANDLERS[event.kind](self, event)
         except (NotConnected, OutcomeUnknown):
             await self.controller.connected()
             if event.key is not None:
@@ -245,7 +233,7 @@ class Reign:
         elif state is ConnectionState.LOST:
             self._end("the ZooKeeper session is lost")
 
-    async def _rearm(self) -> None:
+    async def rearm(self) -> None:
         """All watches went with the connection: arm them again, then read again."""
         since = self.zk.last_zxid if self._unread_since is None else self._unread_since
         suspensions = self._suspensions
@@ -277,3 +265,17 @@ class Reign:
         """What brokers must be told goes first."""
         await self.channels.quiesced(TOLD_S_MAX)
         await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
+
+
+HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
+    "broker_change": lambda reign, _: broker_change(reign.controller),
+    "topic_change": lambda reign, _: topic_change(reign.controller),
+    "partition_modifications": lambda reign, e: partition_modifications(reign.controller, str(e.detail)),
+    "isr_notification": lambda reign, _: isr_notification(reign.controller),
+    "mended_state": lambda reign, e: mended_state(reign.controller, str(e.detail)),
+    "reconnected": lambda reign, _: reign.rearm(),
+    "alter_partition": lambda reign, e: alter_partition(reign.controller, pending(e)),
+    "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
+    "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
+    "settled": lambda _, e: settled(e),
+}

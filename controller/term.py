@@ -19,14 +19,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def weakly(method: Callable[P, R]) -> Callable[P, R]:
-    """A bound method that does not keep its object in memory; not to be called once that is gone."""
+def weakly(method: Callable[P, R], gone: R) -> Callable[P, R]:
+    """A bound method that does not keep its object in memory; once that is gone a call gives ``gone``."""
     found = WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = found()
-        assert bound is not None
-        return bound(*args, **kwargs)
+        return gone if bound is None else bound(*args, **kwargs)
 
     return call
 

@@ -240,14 +240,12 @@ class Audience:
             if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.telling)
         }
 
-    def leaders_waiting(self, replica: int) -> dict[int, set[int]]:
-        """Rows with a ``replica``, by their leader that has still to hear, or to acknowledge, that it leads them."""
-        rows, found = self.view.rows, dict[int, set[int]]()
-        for leader, outbox in self.outboxes.items():
-            led = [i for i in (*outbox.telling, *outbox.lead) if rows[i].leader == leader]
-            if hosted := {i for i in led if replica in rows[i].assignment.replicas}:
-                found[leader] = hosted
-        return found
+    def leaders_waiting(self, wanted: Iterable[int]) -> dict[int, set[int]]:
+        """Those of the rows whose leader has still to hear, or to acknowledge, that it leads them; by leader."""
+        rows, led = self.view.rows, dict[int, set[int]]()
+        for i in wanted:
+            led.setdefault(rows[i].leader, set()).add(i)
+        return self.still_waiting(led)
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
         """What is left of an earlier :meth:`leaders_waiting`."""

@@ -1,7 +1,11 @@
-"""Controlled shutdown of a broker (S4-72..S4-74; Kafka ``doControlledShutdown``). Decided after it was observed."""
+"""Controlled shutdown of a broker (S4-72..S4-74; Kafka ``doControlledShutdown``). Decided after it was observed.
+
+Two decisions: clients wait for the new leaders, so these are committed, and told, before the followers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from state_machines import selectors
@@ -15,17 +19,32 @@ LEAVES = "its broker shuts down"
 
 
 def controlled_shutdown(draft: Draft, broker: int) -> None:
-    """Moves what it leads to other ISR members, stops what it follows; single-replica partitions are left alone."""
+    """Both in one decision, where nothing is committed between them."""
+    move_leaders(draft, broker)
+    stop_followers(draft, broker)
+
+
+def move_leaders(draft: Draft, broker: int) -> None:
+    """Moves what it leads to other ISR members; single-replica partitions are left alone."""
     cluster = draft.cluster
-    led: list[int] = []
-    followed: list[int] = []
-    for i in cluster.hosted(broker):
-        row = draft.rows[i]
-        if row.version != NO_VERSION and len(row.assignment.replicas) > 1:
-            (led if row.leader == broker else followed).append(i)
+    led = [i for i in _replicated(draft, broker) if draft.rows[i].leader == broker]
     select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
     PartitionStateMachine(draft).elect(led, select)
+
+
+def stop_followers(draft: Draft, broker: int, moved: Collection[int] = ()) -> None:
+    """Stops what it follows, but for the rows whose leadership it has just given away."""
+    followed = [i for i in _replicated(draft, broker) if draft.rows[i].leader != broker and i not in moved]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
+
+
+def _replicated(draft: Draft, broker: int) -> list[int]:
+    rows = draft.rows
+    return [
+        i
+        for i in draft.cluster.hosted(broker)
+        if rows[i].version != NO_VERSION and len(rows[i].assignment.replicas) > 1
+    ]
 
 
 def remaining(cluster: Cluster, broker: int) -> list[int]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from cli.session import Session, command
+from cli.session import Session, command, group
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(no_args_is_help=True, help="The settings.")
+    named = group(app, "config", "The settings.")
     for function in (check, show, example):
-        command(group)(function)
-    app.add_typer(group, name="config")
+        command(named)(function)
 
 
 def check(session: Session) -> None:

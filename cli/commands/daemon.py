@@ -56,7 +56,7 @@ def demo(
 
     try:
         code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         print("The demo is ended, nothing of it is left running.", file=sys.stderr)
         code = Exit.DETACHED
     raise typer.Exit(code)

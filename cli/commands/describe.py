@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 
 from cli.commands.observe import Partition, Topic
-from cli.session import Session, command
+from cli.session import Session, command, group
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Everything known of one thing.")
+    named = group(app, "describe", "Everything known of one thing.")
     for function in (cluster, broker, topic, partition):
-        command(group)(function)
-    app.add_typer(group, name="describe")
+        command(named)(function)
 
 
 def cluster(session: Session) -> None:

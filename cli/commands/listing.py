@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.session import Session, command
+from cli.session import Session, command, group
 
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one topic.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Those without a leader.")]
@@ -17,10 +17,9 @@ NotPreferred = Annotated[bool, typer.Option("--not-preferred", help="Those not l
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Many of one kind.")
+    named = group(app, "list", "Many of one kind.")
     for function in (brokers, topics, partitions):
-        command(group)(function)
-    app.add_typer(group, name="list")
+        command(named)(function)
 
 
 def brokers(session: Session) -> None:

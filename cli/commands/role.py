@@ -62,6 +62,9 @@ def takeover(
     reason: Reason = "",
     wait: Wait = None,
     timeout: Timeout = 60,
+    without_daemon: Annotated[
+        bool, typer.Option("--without-daemon", help="With no daemon alive: the next one that starts takes the role.")
+    ] = False,
 ) -> None:
     """Give the role to regent, after a preflight and a saved roll-back file. Works on ZooKeeper."""
     settings = session.settings().settings
@@ -70,7 +73,9 @@ def takeover(
     wait_s = timeout if _waits(wait) else None
     from cli import offline
 
-    found = asyncio.run(offline.takeover(settings, request, wait_s=wait_s, tell=session.output.say))
+    found = asyncio.run(
+        offline.takeover(settings, request, wait_s=wait_s, tell=session.output.say, without_daemon=without_daemon)
+    )
     _report(session.output, _as_json(found), waited=wait_s is not None)
 
 
@@ -120,11 +125,14 @@ def followed(client: Client, output: Output, found: Json, wait_s: float) -> Json
 
 
 def _report(output: Output, found: Json, *, waited: bool) -> None:
+    told = waited and found["state"] != "refused"
+    text = "\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not told)])
     if output.for_programs:
         output.document("Operation", [found])
+    elif found["state"] in ("refused", "failed"):
+        output.say(text, style="red")
     else:
-        told = waited and found["state"] != "refused"
-        output.text("\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not told)]))
+        output.text(text)
     if found.get("remedy"):
         output.say(f"Remedy: {found['remedy']}")
     code = CODES.get(found["state"], Exit.FAILED)

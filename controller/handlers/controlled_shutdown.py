@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from brokers.wire.calls import NO_BROKER_EPOCH, ControlledShutdownCall
@@ -10,7 +11,7 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.calls import PendingCall
 from controller.controller import Controller
-from state_machines.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.controlled_shutdown import move_leaders, remaining, stop_followers
 
 TOLD_S_MAX = 2.0
 """How long the answer waits for the new leaders; the broker itself waits for 30 s."""
@@ -30,9 +31,14 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
         return
     try:
         c.cluster.observe_shutting_down(call.broker_id)
+        hosted = c.cluster.hosted(call.broker_id)
+        led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
+        await c.carry_out(partial(move_leaders, broker=call.broker_id), f"broker {call.broker_id} asks to shut down")
         await c.carry_out(
-            partial(controlled_shutdown, broker=call.broker_id), f"broker {call.broker_id} asks to shut down"
+            partial(stop_followers, broker=call.broker_id, moved=frozenset(led)),
+            f"broker {call.broker_id} follows no more",
         )
+        moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
             log.warning(
@@ -46,13 +52,19 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
     except BaseException:
         pending.refuse()
         raise
-    c.spawn(_answer_when_told(c, pending, ControlledShutdownReply(Error.NONE, left)))
+    c.spawn(_answer_when_told(c, pending, moved or hosted, ControlledShutdownReply(Error.NONE, left)))
 
 
-async def _answer_when_told(c: Controller, pending: PendingCall, reply: ControlledShutdownReply) -> None:
-    """The broker goes down at once when it is answered: the leaders that take over should serve by then."""
+async def _answer_when_told(
+    c: Controller, pending: PendingCall, rows: Sequence[int], reply: ControlledShutdownReply
+) -> None:
+    """The broker goes down at once when it is answered: the leaders that take over should serve by then.
+
+    Not waited for are leaders that only lose a follower. Where nothing moved the broker may have asked before: what
+    was moved then is among what it hosts, and may still be under way.
+    """
     try:
-        await c.channels.leaders_told(pending.call.broker_id, TOLD_S_MAX)
+        await c.channels.leaders_told(rows, TOLD_S_MAX)
         pending.answer(reply)
     finally:
         pending.refuse()

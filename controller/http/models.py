@@ -38,7 +38,10 @@ class ErrorBody(Item):
 
 
 class Status(Item):
-    """The daemon and the cluster in one look. ``why`` is one sentence: why this mode."""
+    """The daemon and the cluster in one look. ``why`` is one sentence: why this mode.
+
+    Numbers of the cluster are absent where the daemon holds no model of it, as a standby.
+    """
 
     mode: str
     why: str
@@ -55,14 +58,16 @@ class Status(Item):
     ibp: str = ""
     zookeeper_connected: bool = False
     session_timeout_ms: int = 0
-    brokers: int = 0
-    topics: int = 0
-    partitions: int = 0
-    offline_partitions: int = 0
-    under_replicated_partitions: int = 0
-    unacknowledged_partitions: int = Field(0, description="committed, but not acknowledged by every broker yet")
-    propagation_age_s_max: float = 0.0
-    event_queue_size: int = 0
+    brokers: int | None = None
+    topics: int | None = None
+    partitions: int | None = None
+    offline_partitions: int | None = None
+    under_replicated_partitions: int | None = None
+    unacknowledged_partitions: int | None = Field(
+        None, description="committed, but not acknowledged by every broker yet"
+    )
+    propagation_age_s_max: float | None = None
+    event_queue_size: int | None = None
     warnings: list[str] = []
 
 

@@ -68,10 +68,10 @@ def _id_in_assignments(ctx: Context, me: int) -> Finding:
     if hosted:
         return warn(
             "controller.id",
-            f"{me} is free, but {named(hosted)} name it as a replica",
+            f"no broker has {me}, but {named(hosted)} name it as a replica",
             "move these replicas to brokers with kafka-reassign-partitions: a daemon hosts none",
         )
-    return ok("controller.id", f"{me} is free")
+    return ok("controller.id", f"no broker has {me}")
 
 
 async def racks(ctx: Context) -> Finding:

@@ -49,8 +49,9 @@ class Happening:
     partitions of a CREATION, or of a FAILOVER that finds them. Nobody can have answered before zxid ``after`` or
     controller epoch ``controller``. A SHUTDOWN is inferred from what the other controller wrote: until it is
     ``confirmed``, ``matching`` holds the rows that speak for it. ``doubt``: why something may have happened before it
-    that nobody saw. ``expected`` and ``met`` count partitions; ``met_s``: when the first counterpart
-    was found, ``answered_s``: when any write of its partitions was, the same or another one.
+    that nobody saw. ``expected`` and ``met`` count partitions; ``met_s``: when the first counterpart was found,
+    ``met_zxid``: the earliest at which one was written; ``answered_s``: when any write of its partitions was found,
+    the same or another one.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Happening:
     expected: int = 0
     met: int = 0
     met_s: float = inf
+    met_zxid: float = inf
     answered_s: float = inf
     matching: set[int] = field(default_factory=set)
 
@@ -76,6 +78,14 @@ class Happening:
         if self.kind is Kind.CREATION:
             return f"{self.kind} ({len(self.rows)} partitions)"
         return f"{self.kind} of {', '.join(map(str, self.who))}" if self.kind is not Kind.FAILOVER else str(self.kind)
+
+    def knows(self, broker: int, zxid: int) -> bool:
+        """Whether it is decided under a registration of ``broker`` that is older than ``zxid``."""
+        return broker in self.brokers and self.brokers[broker].epoch < zxid and broker not in self.shutting_down
+
+    def leaves_out(self, broker: int) -> bool:
+        """Whether it is decided as if ``broker`` had gone, or were about to go."""
+        return broker not in self.brokers or broker in self.shutting_down
 
 
 def decide(draft: Draft, happening: Happening, rows: Sequence[int]) -> None:

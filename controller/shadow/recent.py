@@ -30,6 +30,13 @@ class Recent(deque[Happening]):
         answered = max((h.number for h in self if h.met_s < now), default=0)
         return [h for h in self if h.at_s > now - self._wait_s and h.number >= answered]
 
+    def begun(self, zxid: int) -> int:
+        """Number of the last one that another controller was answering already at ``zxid``.
+
+        It takes events in order, so everything before that one was done.
+        """
+        return max((h.number for h in self if h.met_zxid < zxid), default=0)
+
     def loading(self) -> list[Happening]:
         """The last failover, where its controller may have read later registrations than we to begin with."""
         latest = next((h for h in reversed(self) if h.met or h.kind is Kind.FAILOVER), None)

@@ -206,6 +206,7 @@ class Tracker:
             self.tally.not_ours[BARE_EPOCH] += bare
         elif not (excuse and self._excused(i, waiting, seen.leadership)):
             return excuse and waiting.superseded(i, self.model.rows[i], self.tries)
+        waiting.let_in(self.recent.begun(seen.zxid) if found.isr_changes == 1 else 0)
         self.rebase(i, waiting, seen.leadership)
         return True
 
@@ -222,6 +223,7 @@ class Tracker:
         happening.met += 1
         happening.answered_s = min(happening.answered_s, now)
         happening.met_s = min(happening.met_s, now)
+        happening.met_zxid = min(happening.met_zxid, seen.zxid)
         waiting.base = seen.leadership
         waiting.steps = waiting.steps[count:]
         waiting.answered(last.happening)
@@ -232,7 +234,7 @@ class Tracker:
         """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
         row = self.model.rows[i]
         self.tries.take()
-        if not waiting.steps and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
+        if not waiting.possible_steps() and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
             self.tally.not_ours[PREFERRED] += 1
             return True
         if waiting.hidden_isr(i, row):

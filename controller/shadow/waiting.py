@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -16,6 +17,7 @@ SEEN_MAX: Final = 16
 """Unexplained reads of one partition that are kept in order; beyond them only the newest is."""
 
 _SHRINKING: Final = (Kind.DEATH, Kind.FAILOVER)
+_DEPARTURES: Final = (*_SHRINKING, Kind.SHUTDOWN)
 
 
 class Tries:
@@ -43,6 +45,7 @@ class Waiting:
     what was read and is not explained. ``origin`` and ``since``: base and happenings as of when it began to wait.
     ``puzzled_s``: when the oldest unexplained read became that. ``suspected``: brokers whose clean shutdown was
     inferred from it. ``blurred``: an ISR change was not seen by itself, so a missing write proves nothing.
+    ``unsure``: numbers of departures of which nobody knows whether they were answered before the origin.
     """
 
     base: Leadership | None
@@ -55,6 +58,7 @@ class Waiting:
     puzzled_s: float = 0.0
     suspected: set[int] = field(default_factory=set)
     blurred: bool = False
+    unsure: set[int] = field(default_factory=set)
     _tried: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -125,6 +129,23 @@ class Waiting:
         seen = self.seen[0]
         return _bare_epochs(self.base, _before(self.happened, seen), self.possible_steps(), seen.leadership)
 
+    def let_in(self, begun: int) -> None:
+        """What becomes of the departures of those who joined the ISR by the oldest read.
+
+        A broker that came back fetches nothing before the controller has handled its return, and all that happened
+        before: its departure is not decided on an ISR that it joined since. Only what the leader wanted earlier can
+        be written that late, where the controller is behind. So the departures up to number ``begun``, the last that
+        the controller was answering by then, are settled; of the others nobody knows. Where several ISR changes were
+        read as one, the joining may be older than the departure: then ``begun`` is 0.
+        """
+        seen, known = self.seen[0], self.base.isr if self.base is not None else ()
+        for b in frozenset(seen.leadership.isr).difference(known):
+            back = max((h.number for h in self.happened if h.knows(b, seen.zxid)), default=0)
+            away = [h for h in self.happened if h.number < back and h.kind in _DEPARTURES and h.leaves_out(b)]
+            settled = [h for h in away if h.kind is not Kind.FAILOVER and h.who == (b,) and h.number <= begun]
+            self.happened = [h for h in self.happened if h not in settled]
+            self.unsure.update(h.number for h in away if h not in settled)
+
     def hidden_isr(self, i: int, row: PartitionRow, *, within: bool = False) -> bool:
         """Whether ISR changes that were never read could lead to the oldest read, or to a decision around it."""
         seen, replicas = self.seen[0], row.assignment.replicas
@@ -149,10 +170,17 @@ class Waiting:
             return False
         return self.hidden_isr(i, row, within=True) or self.another_order(i, row, tries, Outcome.UNDER_WAY)
 
+    def _orders(self, happenings: list[Happening]) -> Iterator[list[Happening]]:
+        """Orders in which another controller may have handled them since the origin, or some of them before it."""
+        rest = [h for h in happenings if h.number not in self.unsure]
+        if len(rest) < len(happenings):
+            yield rest
+        yield from other_orders(happenings)
+
     def another_order(self, i: int, row: PartitionRow, tries: Tries, outcome: Outcome = Outcome.AGREES) -> bool:
         """Whether another order of the events since the origin leads to the oldest read."""
         seen = self.seen[0].leadership
-        for order in other_orders(_before(self.since, self.seen[0])):
+        for order in self._orders(_before(self.since, self.seen[0])):
             if not tries.take():
                 return False
             steps = replay(i, row, self.origin, order)
@@ -165,13 +193,13 @@ class Waiting:
         seen, replicas = self.seen[0], row.assignment.replicas
         return any(
             compare.hidden_isr_explains(self.origin, seen.leadership, replicas, partial(_replay, i, row, order))
-            for order in other_orders(_before(self.since, seen))
+            for order in self._orders(_before(self.since, seen))
             if tries.take()
         )
 
     def nothing_in_another_order(self, i: int, row: PartitionRow, tries: Tries) -> bool:
         """Whether another order of the events leads to what is there already, so that no write is missing."""
-        for order in other_orders(self.since):
+        for order in self._orders(self.since):
             if not tries.take():
                 return False
             steps = replay(i, row, self.origin, order)

@@ -62,10 +62,11 @@ class DaemonDouble:
     def status(self) -> Status:
         if self.broken:
             raise RuntimeError("no model yet")
+        known = {"brokers": 3, "topics": 2, "partitions": 10, "offline_partitions": 2}
         return Status(
             mode=self.mode, why="nobody else held the role", version="0.1.0", controller_id=1_000_001,
-            controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0", brokers=3,
-            topics=2, partitions=10, offline_partitions=2, session_timeout_ms=18_000, zookeeper_connected=True,
+            controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0",
+            session_timeout_ms=18_000, zookeeper_connected=True, **(known if self.mode is Mode.ACTIVE else {}),
         )  # fmt: skip
 
     def describe_cluster(self) -> Cluster:

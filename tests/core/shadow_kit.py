@@ -208,6 +208,15 @@ class KafkaLike:
                 yield from self.write(name, chosen, held.leader_epoch + 1, isr)
         yield from self.shrink(b, [n for n, r in mine if (n, r) not in led])
 
+    def preferred_election(self) -> Iterator[None]:
+        """Every partition whose preferred replica is in sync and live is led by it."""
+        for name, replicas in self.assigned():
+            held = self.world.state(name) if name in self.world.states else None
+            first = replicas[0]
+            if held is None or held.leader in {first, NO_LEADER} or first not in {*held.isr} & self.live:
+                continue
+            yield from self.write(name, first, held.leader_epoch + 1, held.isr)
+
     # -- steps
 
     def trigger_online(self) -> Iterator[None]:

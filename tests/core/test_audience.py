@@ -392,10 +392,10 @@ def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_ar
     assert one.take_lead(MANY, audience.held(1)) == {0: False, 2: False}
     one.telling = {0: False, 2: False}
     assert audience.held(2) == {0}
-    waiting = audience.leaders_waiting(2)
+    waiting = audience.leaders_waiting([0, 1])
     assert waiting == audience.still_waiting(waiting) == {1: {0}, 2: {1}}
-    assert audience.leaders_waiting(3) == {}
+    assert audience.leaders_waiting([2]) == {}, "3 is not registered"
     one.telling = {}
     assert audience.held(2) == set()
-    assert audience.still_waiting(waiting) == audience.leaders_waiting(2) == {2: {1}}
+    assert audience.still_waiting(waiting) == audience.leaders_waiting([0, 1]) == {2: {1}}
     assert two.take_lead(1, audience.held(2)) == {0: False}

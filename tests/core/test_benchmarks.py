@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from benchmarks import znodes
+from benchmarks.__main__ import parsed
 from benchmarks.canned import NullBrokers
 from benchmarks.datasets import DataSet, data_set, shape
 from benchmarks.in_process import Bench
@@ -125,9 +126,12 @@ def test_a_data_set_is_even_and_always_the_same() -> None:
 
 
 @pytest.mark.parametrize("size", ["100x", "1kx2", "75x3", "topics"])
-def test_sizes_that_make_no_sense_are_refused(size: str) -> None:
+def test_sizes_that_make_no_sense_are_refused(size: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="size"):
         shape(size)
+    with pytest.raises(SystemExit) as ended:
+        parsed(["--size", size])
+    assert (ended.value.code, f"--size: size '{size}': " in capsys.readouterr().err) == (2, True)
 
 
 def test_every_planned_size_exists_and_goals_are_at_planned_sizes() -> None:

@@ -67,6 +67,15 @@ def test_json_is_alone_on_stdout(regent: Regent) -> None:
 def test_options_may_stand_before_the_command(regent: Regent) -> None:
     assert regent("-o", "json", "status").stdout == regent("status", "-o", "json").stdout
     assert regent("-o", "yaml", "status", "-o", "json").stdout.startswith("{"), "the nearer one wins"
+    for command in ("list -o json brokers", "-o yaml describe -o json cluster", "describe topic orders -o json"):
+        assert regent(*command.split()).stdout.startswith("{"), command
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_option_that_was_typed_wins_over_the_environment_wherever_it_stands(regent: Regent, place: int) -> None:
+    words = ["list", "brokers"]
+    words[place:place] = ["--server", "/nowhere/regent.sock"]
+    assert "/nowhere/regent.sock" in regent(*words, code=Exit.UNREACHABLE).stderr
 
 
 def test_yaml_says_the_same_as_json(regent: Regent) -> None:
@@ -139,6 +148,16 @@ def test_a_standby_cannot_answer_and_says_who_can(regent: Regent, view: DaemonDo
     view.mode = Mode.STANDBY
     assert "ask daemon 1000002" in regent("list", "brokers", code=Exit.UNREACHABLE).stderr
     assert "standby" in regent("status").stdout
+
+
+def test_numbers_that_a_standby_does_not_know_are_dashes_and_absent(regent: Regent, view: DaemonDouble) -> None:
+    active = regent("status").stdout.splitlines()
+    view.mode = Mode.STANDBY
+    shown = regent("status").stdout.splitlines()
+    assert [line.split()[-1] for line in active if line.startswith(("brokers", "partitions"))] == ["3", "10"]
+    assert [line.split()[-1] for line in shown if line.startswith(("brokers", "partitions"))] == ["-", "-"]
+    item = json.loads(regent("status", "-o", "json").stdout)["items"][0]
+    assert not {"brokers", "topics", "partitions", "offlinePartitions"} & item.keys()
 
 
 def test_no_daemon_is_told_from_no_answer(tmp_path: Path) -> None:

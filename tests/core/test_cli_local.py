@@ -9,6 +9,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,7 +178,7 @@ def test_changes_of_the_role_on_zookeeper_alone(
     seen: list[tuple[OperationRequest, float | None]] = []
 
     async def change(
-        settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Callable[[str], None]
+        settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Callable[[str], None], **_: Any
     ) -> Operation:
         seen.append((request, wait_s))
         tell("saved the roll-back file")
@@ -189,6 +191,10 @@ def test_changes_of_the_role_on_zookeeper_alone(
     assert seen == [(OperationRequest(reason="because"), 5.0)]
     assert "saved the roll-back file" in result.stderr
     assert json.loads(result.stdout)["items"][0]["message"] == f"it is {state}"
+    result = regent(*arguments, code=code)
+    stream = result.stderr if state in ("refused", "failed") else result.stdout
+    assert f"it is {state}" in stream
+    assert "Remedy: do so" in result.stderr.splitlines()[1:], "after what it is for"
 
 
 def test_a_change_without_yes_and_without_a_terminal_is_not_begun(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +205,16 @@ def test_a_change_without_yes_and_without_a_terminal_is_not_begun(file: Path, mo
     monkeypatch.setattr("cli.offline.handback", change)
     regent("takeover", code=Exit.USAGE)
     regent("handback", "--offline", code=Exit.USAGE)
+
+
+def test_every_sentence_about_a_zookeeper_that_is_away_is_heard_once(file: Path) -> None:
+    away = {"REGENT_ZOOKEEPER__CONNECT": "127.0.0.1:1", "REGENT_ZOOKEEPER__CONNECT_TIMEOUT_MS": "1000"}
+    command = [sys.executable, "-m", "cli.main", "preflight"]
+    ended = subprocess.run(command, env=os.environ | away, capture_output=True, text=True, timeout=60, check=False)
+    lines = ended.stderr.splitlines()
+    assert ended.returncode == Exit.UNREACHABLE, ended
+    assert any("Connection refused" in line for line in lines)
+    assert len(lines) == len(set(lines)), lines
 
 
 def test_a_zookeeper_that_does_not_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,3 +232,33 @@ def test_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.demo.run.run", run)
     regent("demo")
     regent("demo", "--keep", code=Exit.FAILED)
+
+
+def test_a_demo_that_is_terminated_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM while the cluster starts: the block is left as with Ctrl-C, which removes its folder."""
+    left: list[str] = []
+
+    class Starting:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def __aenter__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                left.append("cancelled")
+                raise
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    def unheard(*_: object) -> None:
+        raise AssertionError("nobody heeds SIGTERM")
+
+    monkeypatch.setattr("cli.demo.run.EmbeddedCluster", Starting)
+    before = signal.signal(signal.SIGTERM, unheard)
+    try:
+        result = regent("demo", code=Exit.DETACHED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left == ["cancelled"]
+    assert "nothing of it is left" in result.stderr

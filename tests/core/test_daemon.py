@@ -119,11 +119,12 @@ async def test_a_lost_session_is_replaced_and_the_role_claimed_again() -> None:
 
 
 @in_virtual_time
-async def test_no_zookeeper_is_waited_for_second_by_second() -> None:
+async def test_no_zookeeper_is_waited_for_second_by_second(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         w.server.down = True
         async with daemon(w) as d:
             await d.says("no ZooKeeper session")
+            assert {r.levelname for r in caplog.records if "no ZooKeeper session" in r.getMessage()} == {"WARNING"}
             tried = len(d.sessions)
             await asyncio.sleep(10.0)
             assert 9 <= len(d.sessions) - tried <= 11

@@ -53,6 +53,37 @@ async def test_a_broker_that_stops_leads_nothing_and_follows_nothing() -> None:
         assert w.server.tree.zxid == zxid, "asking again changes nothing"
 
 
+@pytest.mark.seed("S4-72", "S4-73")
+@in_virtual_time
+async def test_new_leaders_are_committed_and_told_before_followers_are_stopped() -> None:
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(1)
+        written = [[p for p in paths_ if p.endswith("/state")] for paths_ in w.active.script.writes]
+        assert [p for p in written if p] == [[paths.state("t", 0)], [paths.state("t", 1)]]
+
+
+@pytest.mark.seed("S4-72")
+@in_virtual_time
+async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_follower() -> None:
+    async with world() as w:
+        await w.topic("v", (1, 3), (2, 1), leaders=True)
+        await running(w)
+        rows, waited = w.reign.cluster.rows, list[list[int]]()
+
+        async def waits(wanted: Any, _timeout_s: float) -> bool:
+            waited.append([*wanted])
+            return True
+
+        with mock.patch.object(w.reign.channels, "leaders_told", waits):
+            await w.controlled_shutdown(1)
+            await w.controlled_shutdown(1)
+        moved, again = [{w.reign.cluster.name(i) for i in wanted} for wanted in waited]
+        assert moved == {("t", 0), ("v", 0)}
+        assert again == {("t", 0), ("t", 1), ("v", 0), ("v", 1), ("u", 0)}, "asked again: it may still be under way"
+        assert {rows[i].leader for i in waited[0]} == {2, 3}
+
+
 @pytest.mark.seed("S4-72")
 @in_virtual_time
 async def test_what_nobody_else_can_lead_is_the_answer() -> None:

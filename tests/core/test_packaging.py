@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "configs" / "regent.service"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LISTENER = ListenerSettings(advertised_host="regent1")
+INSTALLED = ("scripts/image/build.sh", f" {DEFAULT_FILE.parent} ", f" {DEFAULT_FILE} ")
 
 
 def unit() -> dict[str, str]:
@@ -77,6 +78,17 @@ def test_the_image_runs_as_a_number_stops_by_sigterm_and_knows_its_health() -> N
     assert json.loads(instructions("CMD")[0]) == ["run"]
     assert instructions("EXPOSE") == [str(LISTENER.port)]
     assert instructions("VOLUME") == [str(StateSettings().directory)]
+
+
+def test_the_documented_installation_lets_the_service_read_its_settings() -> None:
+    """systemd leaves the owner of this folder as it is: made by root, it must be the service's group's."""
+    lines = (ROOT / "docs" / "operations.md").read_text().split("### systemd")[1].split("```")[1].splitlines()
+    script, folder, file = (next(i for i, line in enumerate(lines) if part in line) for part in INSTALLED)
+    assert script < folder < file, "the script makes the folder for root alone"
+    service = unit()
+    mode, group = re.findall(r"-m (\d+) -g (\w+)", lines[folder])[0]
+    assert (mode, group) == (service["ConfigurationDirectoryMode"], service["Group"])
+    assert f"-m 0640 -g {group} " in lines[file]
 
 
 def test_the_image_is_built_by_the_script_alone() -> None:

@@ -14,6 +14,7 @@ from brokers.delivery import ChannelFailed
 from controller.claim_watch import OUTRANKED
 from controller.event_queue import Event
 from controller.office import Claim
+from controller.term import weakly
 from metadata_store import paths
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -268,6 +269,18 @@ async def test_the_model_of_a_former_term_is_not_kept_in_memory() -> None:
             assert [part() for part in known] == [None] * 4
         finally:
             gc.enable()
+
+
+def test_who_calls_back_into_a_term_that_is_gone_gets_an_answer_and_no_error() -> None:
+    class Connection:
+        def stands(self, _asked: str) -> bool:
+            return True
+
+    connection = Connection()
+    connected = weakly(connection.stands, False)
+    assert connected("now") is True
+    del connection
+    assert connected("later") is False
 
 
 @in_virtual_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,4 +47,21 @@ def test_run_ends_with_the_key_the_value_and_the_remedy(section: str, tmp_path: 
     assert f"{section}.{key} = {value}" in ended.stderr
     assert remedy in " ".join(ended.stderr.split())
     assert "1 problem(s)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_run_on_a_port_that_is_taken_says_so_once_with_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        file = tmp_path / "regent.toml"
+        file.write_text(
+            f'[zookeeper]\nconnect = "127.0.0.1:1"\n[listener]\nhost = "127.0.0.1"\nport = {port}\n'
+            f'advertised_host = "127.0.0.1"\n[http]\nsocket = "{tmp_path}/regent.sock"\n'
+            f'[state]\ndirectory = "{tmp_path}/state"\n[log]\nformat = "console"\n'
+        )
+        command = [sys.executable, "-m", "cli.main", "run", "--config", str(file)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == Exit.FAILED, ended
+    assert f"another process listens on 127.0.0.1:{port}. Remedy: stop it, or" in ended.stderr
+    assert "Errno" not in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -248,6 +251,39 @@ def test_a_file_that_is_not_there_is_an_error_only_if_it_was_named(tmp_path: Pat
         load(tmp_path / "nothing.toml", {})
     with pytest.raises(ConfigError, match="cannot be read"):
         load(environ={"REGENT_CONFIG": str(tmp_path / "nothing.toml")})
+
+
+def test_a_default_file_that_may_not_be_reached_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation whose folder belongs to root alone: not as if there were no file, and no traceback."""
+    file = tmp_path / "private" / "regent.toml"
+    monkeypatch.setattr("configs.loading.DEFAULT_FILE", file)
+    environ = {"REGENT_ZOOKEEPER__CONNECT": "zk:2181", "REGENT_LISTENER__ADVERTISED_HOST": "::1"}
+    assert load(environ=environ).file is None, "without a folder there is no file"
+    file.parent.mkdir()
+    file.write_text(MINIMAL)
+    with entered_by_nobody(file.parent), pytest.raises(ConfigError) as error:
+        load(environ=environ)
+    text = str(error.value)
+    assert f"{file} cannot be read: Permission denied" in text
+    assert f"group regent: `chgrp regent {file.parent} {file}`" in text
+    assert "--config" in text
+
+
+@contextmanager
+def entered_by_nobody(folder: Path) -> Iterator[None]:
+    """A folder of mode 0; root, whom no mode stops, is somebody else meanwhile."""
+    folder.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
 
 
 def test_a_section_that_is_no_table(tmp_path: Path) -> None:

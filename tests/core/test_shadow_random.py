@@ -8,8 +8,9 @@ from itertools import cycle
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from controller.shadow.deadlines import EXCUSE_SHARE
 from state_machines.types import NO_LEADER, Leadership
-from tests.core.shadow_kit import Name, Watcher, World
+from tests.core.shadow_kit import WAIT_S, Name, Watcher, World
 
 REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))
 BROKERS = st.sampled_from((1, 2, 3))
@@ -27,6 +28,7 @@ ACTION = st.one_of(
     st.tuples(st.just("finish"), st.none()),
     st.tuples(st.just("read"), st.lists(st.integers(0, 3), min_size=1, max_size=3)),
     st.tuples(st.just("read"), st.lists(st.integers(0, 3), min_size=1, max_size=3)),
+    st.tuples(st.just("prefer"), st.none()),
     st.tuples(st.just("failover"), BROKERS),
     st.tuples(st.just("wait"), st.none()),
 )
@@ -52,6 +54,8 @@ class Play:
             self.finish(None)
             self.read([0])
             self.read([0])
+            if kind == "prefer":
+                self.watcher.read(seconds=2 * WAIT_S / EXCUSE_SHARE)
 
     def die(self, b: int) -> None:
         if b in self.world.brokers:
@@ -118,6 +122,10 @@ class Play:
             self.read([0])
         self.world.elect(b)
         self.holder = b
+
+    def prefer(self, _: object) -> None:
+        """The controller's own election of preferred leaders, at some moment among its other events."""
+        self.world.controller.post(self.world.controller.preferred_election)
 
     def wait(self, _: object) -> None:
         if self.world.holder is None:
@@ -187,7 +195,7 @@ class Tamper:
 
 @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(ACTION.filter(lambda action: action[0] != "failover"), min_size=1, max_size=8),
+    st.lists(ACTION.filter(lambda action: action[0] not in {"failover", "prefer"}), min_size=1, max_size=8),
     st.integers(1, 20),
     st.sampled_from(("leader", "ISR", "leader epoch")),
 )

@@ -12,7 +12,7 @@ from brokers.simulated.bodies import Bodies
 from brokers.simulated.replies import bare_answer, encode_answer
 from brokers.simulated.requests import VERSIONS, read_head, read_request
 from brokers.simulated.values import Key, LeaderAndIsr, Request, StopReplica, UpdateMetadata
-from brokers.snapshot import encode_turn
+from brokers.snapshot import Pieces, encode_turn
 from brokers.wire.partitions import PartitionEncoder
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.requests import Requests, live_list
@@ -192,7 +192,7 @@ def test_requests_of_this_controller_are_read_as_kio_reads_them(
     ibp: Ibp, cluster: FakeCluster, brokers: list[Broker]
 ) -> None:
     hosts = sorted({broker for row in cluster.rows for broker in row.assignment.replicas})
-    turn = encode_turn(cluster, PartitionEncoder(ibp), 0, 100, hosts)
+    turn = encode_turn(Pieces(cluster, PartitionEncoder(ibp), hosts), 0, 100)
     requests, leads = Requests(ibp, 1_000_001, 9), [turn.take(broker) for broker in hosts]
     found = [requests.leader_and_isr(8, BROKER_EPOCH, lead) for lead in leads if lead is not None]
     if turn.metadata is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,6 +70,7 @@ async def test_a_standby_is_ready_and_says_who_holds_the_role(tmp_path: Path) ->
         assert status.holder in cluster.brokers
         assert status.cluster_id == cluster.brokers[1].cluster_id
         assert "regent takeover" in status.why
+        assert (status.brokers, status.partitions, status.offline_partitions) == (None, None, None), "not zero: unknown"
         with pytest.raises(NotActive) as refused:
             view.describe_topic("orders")
         assert refused.value.remedy == "see 'regent status'"
@@ -240,6 +242,15 @@ async def test_a_take_over_and_a_hand_back_are_followed(tmp_path: Path) -> None:
         found = view.operation()
         assert found is not None
         assert found.steps[1].startswith("drained")
+
+
+async def test_of_two_that_are_asked_at_once_one_is_begun(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, _, view):
+        both = [view.handback(OperationRequest(reason=reason)) for reason in ("one", "two")]
+        found = await asyncio.gather(*both, return_exceptions=True)
+        assert sorted(type(each).__name__ for each in found) == ["Operation", "Refused"]
+        await eventually(lambda: ended(view))
+        assert state(view) == "done"
 
 
 async def test_refused_and_failed_operations_say_why(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.sealing import Sealer
-from brokers.snapshot import encode_turn
-from brokers.wire.partitions import PartitionEncoder
+from brokers.snapshot import Pieces, Snapshots, encode_turn
+from brokers.wire.partitions import PartitionEncoder, metadata_tail
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
 from state_machines.audience import Audience, is_told
 from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from tests.core.model import P, make_cluster
 from tests.core.wire_kit import (
     IBPS,
     FakeCluster,
@@ -128,7 +129,7 @@ def test_dirty_rows_read_back_field_by_field(ibp: Ibp, cluster: FakeCluster, dat
     audience.metadata_changed(range(len(cluster.rows)))
     sealer = Sealer(audience, ibp)
     news = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
-    metadata, position = sealer.update_metadata(0, sealer.cut(0.0))
+    metadata, position = sealer.update_metadata(0, sealer.cut(0.0, 0.0))
     leaders = sealer.leader_and_isr(news)
     assert position == len(cluster.rows)
     assert (metadata is None) == (leaders is None) == (not told(cluster))
@@ -146,9 +147,9 @@ def test_a_snapshot_tells_everything_once_and_each_broker_what_it_hosts(
 ) -> None:
     hosts = sorted({b for row in cluster.rows for b in row.assignment.replicas})
     wanting = data.draw(st.lists(st.sampled_from(hosts), unique=True)) if hosts else []
-    first, seen = 0, set()
+    pieces, first, seen = Pieces(cluster, PartitionEncoder(ibp), wanting), 0, set()
     while first < len(cluster.rows):
-        turn = encode_turn(cluster, PartitionEncoder(ibp), first, turn_rows, wanting)
+        turn = encode_turn(pieces, first, turn_rows)
         assert first < turn.last <= first + turn_rows
         here = {i for i in range(first, turn.last) if is_told(cluster.rows[i])}
         assert (turn.metadata is None) == (not here)
@@ -196,7 +197,7 @@ def test_long_names_and_many_partitions_need_longer_lengths(name: str, topic_id:
     row = row_with(3)
     table = [PartitionRow(0, p, row.assignment, row.state, 1, 4, (1, 2), 2, p) for p in range(sizes)]
     cluster = FakeCluster([Topic(0, name, topic_id, range(sizes), 0, 1)], table, dict.fromkeys(range(sizes), ()))
-    turn = encode_turn(cluster, PartitionEncoder(IBPS[-1]), 0, 1000, [1])
+    turn = encode_turn(Pieces(cluster, PartitionEncoder(IBPS[-1]), [1]), 0, 1000)
     lead = turn.take(1)
     assert turn.metadata is not None
     assert lead is not None
@@ -207,9 +208,23 @@ def test_long_names_and_many_partitions_need_longer_lengths(name: str, topic_id:
 @pytest.mark.parametrize("replicas", [127, 128, 200])
 def test_hundreds_of_replicas_fit(replicas: int) -> None:
     cluster = FakeCluster([Topic(0, "t", None, (0,), 0, 1)], [row_with(replicas)], {0: ()})
-    turn = encode_turn(cluster, PartitionEncoder(IBPS[0]), 0, 10, [2])
+    turn = encode_turn(Pieces(cluster, PartitionEncoder(IBPS[0]), [2]), 0, 10)
     lead = turn.take(2)
     assert turn.metadata is not None
     assert lead is not None
     check_update_metadata(IBPS[0], cluster, turn.metadata, {0}, [])
     check_leader_and_isr(IBPS[0], cluster, lead, {0: False})
+
+
+def test_a_broker_that_stops_in_the_midst_of_a_snapshot_is_offline_in_its_later_turns() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1), brokers=(1, 2))
+    audience = Audience(cluster)
+    audience.add(1)
+    audience.snapshot(1)
+    snapshots = Snapshots(audience, IBPS[-1], turn_rows=1)
+    before = snapshots.turn(1, 0).metadata
+    cluster.observe_shutting_down(2)
+    after = snapshots.turn(1, 1).metadata
+    assert before is not None
+    assert after is not None
+    assert (metadata_tail((2,)) in before, metadata_tail((2,)) in after) == (False, True)

@@ -4,7 +4,7 @@
 
     --seeds 1000 --first 0        many seeds; a failing one is shrunk and printed as a story
     --seed 17 --verbose           one seed with everything that happened
-    --story FILE                  a story, as the above prints it
+    --story FILE                  a story, as the above prints it (those kept: tests/simulation/stories)
     --mutations [NAME ...]        planted bugs: a table of how many seeds it takes to catch each, and by what
 """
 
@@ -14,8 +14,10 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.simulation.actions import known
 from tests.simulation.generate import generate
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Plan, parse
@@ -30,35 +32,74 @@ NAME_WIDTH, WHY_WIDTH = 32, 110
 SEEDS = 300
 FIGURES = Path("build/simulation.json")
 CAUGHT = Path("build/mutations.json")
+STORIES = "tests/simulation/stories"
 
 
 def main() -> int:
     """Exit code 1 where something is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation")
-    parser.add_argument("--seeds", type=int, help=f"how many seeds, {SEEDS} if not given")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--jobs", type=int, default=None, help="processes; one per core if not given")
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--story", type=Path, help="a file with a story")
-    parser.add_argument("--verbose", action="store_true", help="with everything that happened")
-    parser.add_argument("--mutations", nargs="*", help="planted bugs, all of them if none is named")
-    parser.add_argument("--mutation", help="plants this bug while a seed or a story is played")
-    parser.add_argument("--json", type=Path, help="where the figures go as JSON")
-    given = parser.parse_args()
+    given = parsed()
     if given.mutations is not None:
         names = given.mutations or list(MUTATIONS)
         return _mutations(names, given.seeds or MUTATION_SEEDS, given.jobs, given.json or CAUGHT)
     if given.seed is not None or given.story is not None:
-        plan = generate(given.seed) if given.seed is not None else parse(given.story.read_text(encoding="utf-8"))
-        return _one(plan, given.mutation, verbose=given.verbose)
+        return _one(
+            generate(given.seed) if given.seed is not None else given.story, given.mutation, verbose=given.verbose
+        )
     return _many(given.first, given.seeds or SEEDS, given.jobs, given.json or FIGURES)
 
 
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; what cannot be played ends with exit code 2 and says why."""
+    summary, _, usage = (__doc__ or "").partition("::")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=summary,
+        epilog=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=_some, help=f"how many seeds, {SEEDS} if not given")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=_some, default=None, help="processes; one per core if not given")
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--story", type=_story, metavar="FILE", help="a file with a story")
+    parser.add_argument("--verbose", action="store_true", help="with everything that happened")
+    parser.add_argument(
+        "--mutations", nargs="*", choices=MUTATIONS, metavar="NAME", help="planted bugs, all of them if none is named"
+    )
+    parser.add_argument(
+        "--mutation", choices=MUTATIONS, metavar="NAME", help="plants this bug while a seed or a story is played"
+    )
+    parser.add_argument("--json", type=Path, help="where the figures go as JSON")
+    return parser.parse_args(arguments)
+
+
+def _some(text: str) -> int:
+    """A number from 1 up."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return int(text)
+
+
+def _story(name: str) -> Plan:
+    try:
+        plan = parse(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{name} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{name} is no story as in {STORIES}: {error}") from None
+    if strange := sorted({action.verb for action in plan.actions if not known(action.verb)}):
+        raise argparse.ArgumentTypeError(f"{name} has verbs that the simulation does not know: {', '.join(strange)}")
+    return plan
+
+
 def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
-    said_s = time.monotonic()
+    said_s, said = time.monotonic(), set[int]()
 
     def progress(totals: Totals) -> None:
         nonlocal said_s
+        for seed in totals.failed.keys() - said:
+            said.add(seed)
+            print(f"seed {seed} failed: {totals.failed[seed]}", file=sys.stderr, flush=True)
         if time.monotonic() - said_s >= 60.0:
             said_s = time.monotonic()
             print(f"{totals.seeds} seeds, {len(totals.failed)} failed", file=sys.stderr, flush=True)

@@ -16,5 +16,14 @@ class Actions(ClusterActions, TopicActions, BrokerActions, DaemonActions, Ensemb
 
     def perform(self, verb: str, *words: object) -> None:
         """One action."""
-        act: Callable[..., None] = getattr(self, f"do_{verb.replace('-', '_')}")
+        act: Callable[..., None] = getattr(self, _method(verb))
         act(*words)
+
+
+def known(verb: str) -> bool:
+    """Whether a script may say it."""
+    return hasattr(Actions, _method(verb))
+
+
+def _method(verb: str) -> str:
+    return f"do_{verb.replace('-', '_')}"

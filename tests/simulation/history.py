@@ -31,7 +31,8 @@ class History:
 
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended, ``hosts`` who was a replica in them. ``spoilt``: begun with what belongs to the former
-    incarnation of the topic, by a controller that had yet to hear of the next one.
+    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
+    topic's znodes, told apart by their czxid, held last.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class History:
         self.hosts: dict[Key, set[int]] = {}
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
+        self.incarnations: dict[int, TopicAssignment] = {}
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0
@@ -90,8 +92,13 @@ class History:
         """A topic znode was written."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
-        self.topics[name] = found
+        self.topics[name] = self.incarnations[czxid] = found
         return found
+
+    def spoil(self, key: Key, czxid: int) -> None:
+        """The state znode was created for the incarnation that is gone: its replicas hear of it."""
+        self.spoilt.add(key)
+        self.hosts.setdefault(key, set()).update(self.incarnations[czxid].partitions[key[1]].replicas)
 
     @staticmethod
     def leadership(data: bytes | None, version: int) -> Leadership:

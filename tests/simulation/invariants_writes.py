@@ -131,7 +131,7 @@ class WriteInvariants(Checking):
         present = self.history.topics[key[0]]
         if known is not None and known != present.czxid:
             self.world.happened(SPOILT)
-            self.history.spoilt.add(key)
+            self.history.spoil(key, known)
 
     def _sound(self, key: Key, new: Leadership) -> None:
         """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once."""

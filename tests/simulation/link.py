@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.memory import MemoryZooKeeper
-from metadata_store.port import ConnectionState, WatchEvent, Write, WriteHooks
+from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
 from tests.simulation import faults
 from tests.simulation.ensemble import Ensemble, Member, Session
 from tests.simulation.loop import Process
@@ -128,8 +128,8 @@ class SimLink(MemoryZooKeeper):
 
     @property
     def writes_in_flight(self) -> int:
-        """Writes that somebody waits for: not those of a term that ended meanwhile."""
-        return sum(request.ops is not None and not request.future.done() for request in self._pending)
+        """Fenced writes that somebody waits for: not those of a term that ended meanwhile, nor an operator's."""
+        return sum(r.ops is not None and isinstance(r.ops[0], Check) and not r.future.done() for r in self._pending)
 
     def _attach(self, member: Member) -> None:
         assert self.session is not None
@@ -207,15 +207,6 @@ class SimLink(MemoryZooKeeper):
             self.ensemble.happened(faults.ZK_KEPT)
             self._attach(member)
             self._enter(ConnectionState.CONNECTED)
-
-    def _enter(self, state: ConnectionState) -> None:
-        self._link = state
-        if state is not ConnectionState.CONNECTED:
-            self._told = state
-            if self.on_state_thread is not None:
-                self.on_state_thread(state)
-        session = self.session_id
-        self._hand_over(lambda: self._state_changed(session, state))
 
     # -- what comes back
 

@@ -138,7 +138,7 @@ def no_watches_after_a_blip(stack: ExitStack) -> None:
         for kind in ("broker_change", "topic_change", "isr_notification"):
             self.queue.signal(kind)
 
-    put(stack, Reign, "_rearm", rearm)
+    put(stack, Reign, "rearm", rearm)
 
 
 @mutation

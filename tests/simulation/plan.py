@@ -22,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from tests.simulation.limits import Limits, parsed
 
 Word = str | int | float
+GIVEN = ("seed", "brokers", "daemons", "ibp", "absence", "servers")
+"""What every script says of its cluster."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,19 @@ class Plan:
 
 
 def parse(text: str) -> Plan:
-    """Reads what ``str`` of a plan gives; empty lines and what follows a ``#`` are left out."""
+    """Reads what ``str`` of a plan gives; empty lines and what follows a ``#`` are left out. Raises ValueError."""
     lines = [line.partition("#")[0].split() for line in text.splitlines()]
     settings: dict[str, Sequence[str]] = {}
     actions: list[Action] = []
     for words in lines:
         if words and words[0][0].isdigit():
+            if len(words) < 2:
+                raise ValueError(f"at {words[0]} nothing happens: a time is followed by a verb")
             actions.append(Action(float(words[0]), words[1], tuple(map(_word, words[2:]))))
         elif words:
             settings[words[0]] = words[1:]
+    if missing := [name for name in GIVEN if not settings.get(name)]:
+        raise ValueError(f"it does not say {', '.join(missing)}")
     return Plan(
         seed=int(settings["seed"][0]),
         brokers=tuple(map(int, settings["brokers"])),

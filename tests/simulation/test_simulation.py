@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import main
+from tests.simulation.__main__ import main, parsed
 from tests.simulation.generate import generate
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import parse
@@ -76,6 +76,42 @@ def test_a_story_is_clean_and_catches_its_bug(path: Path) -> None:
     assert in_child(play, plan).violation is None
     if plan.catches is not None:
         assert in_child(play, plan, plan.catches).violation is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("--seeds 0", "0 is not a number from 1 up"),
+        ("--seeds -3", "-3 is not a number from 1 up"),
+        ("--story nowhere.txt", "nowhere.txt cannot be read: No such file"),
+        (f"--story {ROOT}/tests/stories/conflict.txt", "conflict.txt is no story as in tests/simulation/stories"),
+        (f"--story {ROOT}/Makefile", "Makefile is no story as in tests/simulation/stories: it does not say seed"),
+        ("--seed 7 --mutation no-such-bug", QUICKLY_CAUGHT),
+        ("--mutations no-such-bug", QUICKLY_CAUGHT),
+    ],
+)
+def test_what_cannot_be_played_is_said_at_once(capsys: pytest.CaptureFixture[str], arguments: str, why: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsed(arguments.split())
+    said = capsys.readouterr().err
+    assert (ended.value.code, why in said) == (2, True), said
+
+
+def test_a_verb_that_nobody_knows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = tmp_path / "story.txt"
+    story.write_text(f"{generate(7).with_actions([])}4.250 paint-broker 3\n")
+    with pytest.raises(SystemExit):
+        parsed(["--story", str(story)])
+    assert "does not know: paint-broker" in capsys.readouterr().err
+
+
+def test_stories_and_bugs_that_are_there_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [parsed(["--story", str(file)]).story.brokers[0] for file in STORIES] == [1] * len(STORIES)
+    assert parsed(["--mutations"]).mutations == []
+    assert parsed(["--seeds", "5", "--mutation", QUICKLY_CAUGHT]).seeds == 5
+    with pytest.raises(SystemExit):
+        parsed(["--help"])
+    assert "--story FILE                  a story" in capsys.readouterr().out
 
 
 def test_a_planted_bug_that_survives_fails_the_table(

@@ -86,7 +86,7 @@ async def test_without_guard_and_lease_its_first_write_is_refused_and_no_broker_
         topic, epoch = f"fenced-{uuid.uuid4().hex[:6]}", await stage.w.epoch()
         second.pause()  # or it would be faster than the zombie, which would find nothing left to write
         await stage.w.store.create_topic(topic, {0: [1, 2, 3]})
-        moved = rf"resigned from epoch {epoch - 1}: /controller_epoch has no longer"
+        moved = rf"resigned from epoch {epoch - 1}: another controller was elected: /controller_epoch has no longer"
         await eventually(lambda: zombie.log_has(moved), 8.0)
         [untouched] = await stage.w.store.load_states([(topic, 0)])
         assert untouched is None

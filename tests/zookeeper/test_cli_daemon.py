@@ -108,12 +108,12 @@ async def test_what_is_refused_without_brokers_names_the_reason(
     zookeeper_process: ZooKeeperProcess, tmp_path: Path
 ) -> None:
     async with daemon_under_systemd(zookeeper_process, tmp_path) as regent:
-        code, out, _ = await regent("takeover", "--yes")
-        assert code == Exit.REFUSED
-        assert "live brokers" in out
-        code, out, _ = await regent("handback", "--offline", "--yes")
-        assert code == Exit.REFUSED
-        assert "lives" in out, "a daemon that lives hands back by itself"
+        code, out, err = await regent("takeover", "--yes")
+        assert (code, out) == (Exit.REFUSED, "")
+        assert "live brokers" in err
+        code, out, err = await regent("handback", "--offline", "--yes")
+        assert (code, out) == (Exit.REFUSED, "")
+        assert "lives" in err, "a daemon that lives hands back by itself"
         code, _, err = await regent("list", "brokers")
         assert code == Exit.UNREACHABLE
         assert "regent takeover" in err
