@@ -12,16 +12,17 @@ from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
-from admin.refusals import refusal, wrong_node
 from admin.rewriting import rewrite
 from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
+from admin.wrong_node import wrong_node
 from brokers.inbound import Quiet
 from brokers.wire.entities import Codec
 from brokers.wire.errors import Error
-from brokers.wire.messages import request_codec, response_codec
+from brokers.wire.messages import Request, read_request, response_codec
 from brokers.wire.primitives import NO_TAGS, Malformed, Reader
+from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 
 log = logging.getLogger("regent.admin")
@@ -177,7 +178,7 @@ class Client:
     async def _authenticate(self, frame: bytes, header: Header) -> None:
         """Passed on as it is: credentials stay where they are. What both say tells who the client is."""
         api, codec = Api(header.api), response_codec(Api(header.api), header.version)
-        request = self._read(frame, header)[1]
+        request = self._read(frame).body
         upstream = await self._connected()
         size = await upstream.ask(frame)
         held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
@@ -212,45 +213,40 @@ class Client:
     # -- without
 
     async def _carry(self, frame: bytes, header: Header) -> None:
-        client_id, body = self._read(frame, header)
+        request = self._read(frame)
         await self._brokers_known()
-        principal = self._identity.principal if self._host.directory.secured() else ANONYMOUS
-        if principal is None:
-            await self._reply(header, refusal(body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
+        secured = self._host.directory.secured()
+        principal = self._identity.principal if secured else ANONYMOUS
+        if principal is None or (secured and principal == ANONYMOUS):
+            await self._reply(header, refusal(request.body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
             return
-        call = Call(Api(header.api), header.version, body, principal, client_id, self._stream.peer)
+        api = Api(header.api)
+        call = Call(api, header.version, request.body, principal, request.client_id, self._stream.peer, frame)
         try:
             answer = await self._host.controller.carry(call)
         except NotController:
-            answer = refusal(body, Error.NOT_CONTROLLER)
+            answer = refusal(request.body, Error.NOT_CONTROLLER)
         await self._reply(header, answer)
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
-        answer = own_answer(self._read(frame, header)[1], node.id) if node is not None else None
+        answer = own_answer(self._read(frame).body, node.id) if node is not None else None
         if answer is None:
             await self._pass(frame, header)
         else:
             await self._reply(header, answer)
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
-        answer = wrong_node(self._read(frame, header)[1])
+        answer = wrong_node(self._read(frame).body)
         if answer is None:
             raise Malformed("it produces here, without waiting for answers; leaders are elsewhere")
         await self._reply(header, answer)
 
-    def _read(self, frame: bytes, header: Header) -> tuple[str | None, Struct]:
-        """Client id and body of a request; raises Malformed. What it holds counts like the bytes that it came in."""
-        codec = request_codec(Api(header.api), header.version)
-        reader = Reader(frame)
-        reader.skip(_HEADER_BYTES_MIN)
-        client_id = reader.legacy_nullable_string()
-        if codec.flexible:
-            reader.skip_tags()
-        body: Struct = codec.read(reader)
-        reader.end()
-        self._reserve(reader.items_read * ITEM_BYTES)
-        return client_id, body
+    def _read(self, frame: bytes) -> Request:
+        """A request; raises Malformed. What it holds counts like the bytes that it came in."""
+        request = read_request(frame)
+        self._reserve(request.items * ITEM_BYTES)
+        return request
 
     async def _reply(self, header: Header, answer: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)

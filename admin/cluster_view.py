@@ -9,10 +9,11 @@ from typing import Final
 
 import anyio
 
-from admin.ports import Address, Node
+from admin.ports import Address, Node, Office
 from brokers.inbound import Quiet
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
+from metadata_store.endpoint_znode import AdminEndpoint, announce
 from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
@@ -26,7 +27,8 @@ WITHOUT_TLS: Final = frozenset({PLAINTEXT, 2})
 TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
 NONCE: Final = "regent"
-"""The field of ``/controller`` that only a daemon writes."""
+LISTENER: Final = "regentListener"
+"""The fields of ``/controller`` that only a daemon writes: its nonce, and host:port of its controller listener."""
 AGAIN_S: Final = 1.0
 """Pause before a new session is tried."""
 
@@ -35,17 +37,21 @@ class ClusterView:
     """What was read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
 
     ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
-    endpoint, None as long as it has no port.
+    endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers.
     """
 
-    def __init__(self, listener: str, advertised: Address | None = None) -> None:
+    def __init__(self, listener: str, advertised: Address | None = None, *, announced_for: int | None = None) -> None:
         self.advertised = advertised
+        self._announced_for = announced_for
         self._listener = listener
         self._brokers: tuple[Address, ...] = ()
         self._daemon: int | None = None
+        self._office: Office | None = None
+        self._vacant = True
         self._secured = True
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
+        self._role_read = asyncio.Event()
         self._quiet = Quiet()
 
     def brokers(self) -> Sequence[Address]:
@@ -66,12 +72,25 @@ class ClusterView:
             return None
         return Node(self._daemon, *self.advertised)
 
+    def office(self) -> Office | None:
+        """The daemon in office and where it is reached; None while no daemon is, or it does not say where."""
+        return self._office
+
+    def vacant(self) -> bool:
+        """Whether nobody held the role when it was read last."""
+        return self._vacant
+
+    async def changed(self) -> None:
+        """Waits until the role was read anew."""
+        await self._role_read.wait()
+
     async def follow(self, new_session: Callable[[], ZooKeeper], connect_timeout_s: float) -> None:
         """Keeps it up to date, with one session after the other, until cancelled."""
         while True:
             zk = new_session()
             try:
                 await zk.connect(connect_timeout_s)
+                await self._announce(zk)
                 await self.run(zk)
             except ZooKeeperError as error:
                 log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
@@ -79,6 +98,11 @@ class ClusterView:
                 with anyio.CancelScope(shield=True):
                     await zk.close()
             await asyncio.sleep(AGAIN_S)
+
+    async def _announce(self, zk: ZooKeeper) -> None:
+        """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives."""
+        if self._announced_for is not None and self.advertised is not None:
+            await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
 
     async def run(self, zk: ZooKeeper) -> None:
         """Follows on a connected session; raises ``SessionLost`` when that is over."""
@@ -113,7 +137,8 @@ class ClusterView:
             self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
         self._take(found.brokers.values())
         held = controller.value if controller is not None else None
-        self._daemon = held.broker if isinstance(held, Controller) and NONCE in held.unknown else None
+        self._hold(held if isinstance(held, Controller) else None)
+        self._vacant = controller is None
         self._known.set()
         registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
         await zk.watch(
@@ -122,6 +147,17 @@ class ClusterView:
             children=[paths.BROKER_IDS],
             since_zxid=since,
         )
+
+    def _hold(self, held: Controller | None) -> None:
+        nonce, listener = (held.unknown.get(field) for field in (NONCE, LISTENER)) if held is not None else (None, None)
+        self._daemon = held.broker if held is not None and isinstance(nonce, str) else None
+        self._office = None
+        if self._daemon is not None and isinstance(listener, str):
+            host, _, port = listener.rpartition(":")
+            if host and port.isdecimal():
+                self._office = Office(self._daemon, str(nonce), host, int(port))
+        self._role_read.set()
+        self._role_read = asyncio.Event()
 
     def _take(self, brokers: Iterable[Broker]) -> None:
         """Without any broker it stays as secured as it was."""

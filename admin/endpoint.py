@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable
 
 import anyio
-from msgspec import Struct
 
+from admin.carrier import Carrier
 from admin.cluster_view import ClusterView
 from admin.limits import Limits
 from admin.listener import AdminListener
-from admin.ports import Address, Call, Node, NotController
+from admin.ports import Address
+from brokers.shared_secret import shared_secret
 from brokers.wire.messages import prepare
 from configs.settings import Settings
 from metadata_store.port import ZooKeeper
@@ -19,30 +20,17 @@ from metadata_store.port import ZooKeeper
 log = logging.getLogger("regent.admin")
 
 
-class NotCarried:
-    """A controller that is named to clients and answers none of their calls: daemons have no way in for them yet."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-
-    def node(self) -> Node | None:
-        """See :class:`admin.ports.Controller`."""
-        return self._view.node()
-
-    async def carry(self, call: Call) -> Struct:
-        """See :class:`admin.ports.Controller`."""
-        raise NotController
-
-
 async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: Callable[[Address], None]) -> None:
-    """Serves until cancelled; raises OSError where it cannot listen. ``ready`` gets the address that clients are told.
+    """Serves until cancelled. ``ready`` gets the address that clients are told.
 
-    ``new_session`` makes unconnected ZooKeeper sessions, one after the other.
+    Raises OSError where it cannot listen, or has no secret to share with daemons. ``new_session`` makes unconnected
+    ZooKeeper sessions, one after the other.
     """
     admin = settings.admin
     await anyio.to_thread.run_sync(prepare)
-    view = ClusterView(admin.client_listener)
-    listener = AdminListener(admin.host, admin.port, view, NotCarried(view), limits(settings))
+    view = ClusterView(admin.client_listener, announced_for=settings.controller.id if admin.listed else None)
+    carrier = Carrier(view, shared_secret(settings.secret_file))
+    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings))
     await listener.start()
     try:
         port = admin.advertised_port or listener.port
@@ -53,6 +41,7 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
     finally:
         with anyio.CancelScope(shield=True):
             await listener.stop()
+            carrier.close()
 
 
 def limits(settings: Settings) -> Limits:

@@ -25,11 +25,21 @@ class Node(NamedTuple):
     port: int
 
 
+class Office(NamedTuple):
+    """The daemon that holds the role: its id, the nonce of its process, and where its controller listener is."""
+
+    id: int
+    nonce: str
+    host: str
+    port: int
+
+
 class Call(Struct, frozen=True):
     """A request that only the controller can answer.
 
     ``body`` is a struct of :mod:`brokers.wire.messages`. ``principal`` is who asks, as a broker has found, or
-    ``User:ANONYMOUS`` on a listener without authentication; what it may do is the controller's to say.
+    ``User:ANONYMOUS`` on a listener without authentication; what it may do is the controller's to say. ``frame`` is
+    the whole request as it came, without its length.
     """
 
     api: Api
@@ -38,6 +48,7 @@ class Call(Struct, frozen=True):
     principal: str
     client_id: str | None
     client_host: str
+    frame: bytes
 
 
 class NotController(Exception):

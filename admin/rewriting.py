@@ -7,9 +7,9 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from admin.ports import Node
-from admin.routes import CARRIED, HIDDEN
+from admin.routes import HIDDEN
 from brokers.wire.errors import Error
-from brokers.wire.messages import MESSAGES
+from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.messages.cluster import (
     ApiVersion,
     ApiVersionsResponse,

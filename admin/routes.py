@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from brokers.wire.messages import MESSAGES
+from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.versions import Api
 
 HIDDEN: Final = frozenset(
@@ -20,21 +20,6 @@ HIDDEN: Final = frozenset(
     }
 )
 """What brokers and controllers say to each other: never offered to clients, never passed on."""
-
-CARRIED: Final = frozenset(
-    {
-        Api.CREATE_TOPICS,
-        Api.DELETE_TOPICS,
-        Api.CREATE_PARTITIONS,
-        Api.ELECT_LEADERS,
-        Api.ALTER_PARTITION_REASSIGNMENTS,
-        Api.LIST_PARTITION_REASSIGNMENTS,
-        Api.ALTER_USER_SCRAM_CREDENTIALS,
-        Api.UPDATE_FEATURES,
-    }
-)
-"""What only the controller answers."""
-
 
 OWN: Final = frozenset(
     {

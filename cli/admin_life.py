@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 
 from admin import endpoint
 from admin.ports import Address
+from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
 from configs.settings import Settings
 from controller.logs import logging_to
@@ -23,6 +24,7 @@ log = logging.getLogger("regent.admin")
 
 async def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT; the exit code."""
+    die_with_parent()
     manager = ServiceManager()
 
     def ready(address: Address) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.sections import Section
-from configs.values import Host, ListenerName, OptionalAdvertisedHost, key
+from configs.values import AbsolutePath, Host, ListenerName, OptionalAdvertisedHost, key
 
 
 class AdminSettings(Section):
@@ -25,6 +25,23 @@ class AdminSettings(Section):
         "CLIENT",
         "Listener of the brokers that clients use. What is not for the controller is passed on to it.",
         remedy="give the name of a listener of the brokers that is not for brokers alone",
+    )
+    beside_daemon: bool = key(
+        True,
+        "regent run starts it as a process beside the daemon, and starts it again when it ends. false: start regent "
+        "admin-endpoint yourself, or have none.",
+    )
+    listed: bool = key(
+        True,
+        "While the daemon with these settings holds the role, brokers show it to their clients at this endpoint, so "
+        "that tools and applications find their controller at any broker.",
+    )
+    secret_file: AbsolutePath | None = key(
+        None,
+        "File with the secret that daemons and admin endpoints share; whoever starts first makes it. Without this key "
+        "it is admin-secret in state.directory. Daemons on several machines need a copy of the same file.",
+        sample="/var/lib/regent/admin-secret",
+        remedy="give an absolute path that the daemon's user alone may read",
     )
     frame_bytes_max: int = key(
         16_777_216,

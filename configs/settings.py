@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -37,6 +38,11 @@ class Settings(BaseModel):
     log: LogSettings = Field(default_factory=LogSettings)
     shadow: ShadowSettings = Field(default_factory=ShadowSettings)
     state: StateSettings = Field(default_factory=StateSettings)
+
+    @property
+    def secret_file(self) -> Path:
+        """The file with the secret that daemons and admin endpoints share."""
+        return self.admin.secret_file or self.state.directory / "admin-secret"
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -19,7 +19,7 @@ from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.answers import Answers
-from controller.calls import PendingCall
+from controller.calls import PendingCall, event_kind
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
 from controller.controller import Controller
@@ -27,7 +27,9 @@ from controller.counters import Counters
 from controller.event_queue import Event, EventQueue, settled
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.broker_change import broker_change
+from controller.handlers.carried import CARRIED_HANDLERS, Handler
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.failover import arm_parents, take_office
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.mended_state import mended_state
@@ -39,10 +41,12 @@ from controller.office import Claim, Office
 from controller.questions import Ask
 from controller.term import Term, TermEnded, weakly
 from metadata_store import paths
+from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.create_topics import TopicDefaults
 
 log = logging.getLogger("regent.role")
 
@@ -109,6 +113,10 @@ class Reign:
             ibp=ibp,
             ready=self._claim_watch.ready,
             brokers_joined=weakly(self._joined, None),
+            new_topics=TopicDefaults(
+                settings.controller.num_partitions, settings.controller.default_replication_factor
+            ),
+            me=settings.controller.id,
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -213,6 +221,8 @@ class Reign:
             self.queue.signal("isr_notification")
         elif path.startswith(paths.BROKER_IDS):
             self.queue.signal("broker_change")
+        elif path == endpoint_path(self.controller.me):
+            self.queue.signal("endpoint_change")
         elif mended and paths.partition_of_state(path) is not None:
             self.queue.signal("mended_state", path)
         elif path.startswith(f"{paths.TOPICS}/"):
@@ -248,7 +258,7 @@ class Reign:
         )
         if suspensions == self._suspensions:
             self._unread_since = None
-        for kind in ("broker_change", "topic_change", "isr_notification"):
+        for kind in ("broker_change", "topic_change", "isr_notification", "endpoint_change"):
             self.queue.signal(kind)
 
     # -- what brokers say
@@ -267,10 +277,16 @@ class Reign:
         await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
 
 
+def carried(handler: Handler) -> Callable[[Reign, Event], Awaitable[None]]:
+    """The handler of an event that carries a call of an admin client."""
+    return lambda reign, event: handler(reign.controller, pending(event))
+
+
 HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "broker_change": lambda reign, _: broker_change(reign.controller),
     "topic_change": lambda reign, _: topic_change(reign.controller),
     "partition_modifications": lambda reign, e: partition_modifications(reign.controller, str(e.detail)),
+    "endpoint_change": lambda reign, _: endpoint_change(reign.controller),
     "isr_notification": lambda reign, _: isr_notification(reign.controller),
     "mended_state": lambda reign, e: mended_state(reign.controller, str(e.detail)),
     "reconnected": lambda reign, _: reign.rearm(),
@@ -278,4 +294,5 @@ HANDLERS: Final[Mapping[str, Callable[[Reign, Event], Awaitable[None]]]] = {
     "controlled_shutdown": lambda reign, e: controlled_shutdown_call(reign.controller, pending(e)),
     "allocate_producer_ids": lambda reign, e: allocate_producer_ids(reign.controller, pending(e)),
     "settled": lambda _, e: settled(e),
+    **{event_kind(api): carried(handler) for api, handler in CARRIED_HANDLERS.items()},
 }

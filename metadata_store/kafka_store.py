@@ -22,12 +22,15 @@ from metadata_store.port import ZooKeeper
 from metadata_store.reads import Brokers
 from metadata_store.state_commit import Names, StateOutcome, commit_states
 from metadata_store.topic_commit import TopicOutcome, commit_topics
+from metadata_store.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
+from state_machines.create_topics import NewTopic
 from state_machines.decision import Change, TopicChange
 from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
     "Brokers",
     "Contended",
+    "CreationOutcome",
     "Exhausted",
     "Fence",
     "Fenced",
@@ -38,6 +41,7 @@ __all__ = [
     "Names",
     "StateOutcome",
     "TopicOutcome",
+    "TopicSite",
 ]
 
 
@@ -103,6 +107,17 @@ class KafkaStore:
     async def commit_topics(self, changes: Sequence[TopicChange], fence: Fence) -> TopicOutcome:
         """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
         return await commit_topics(self.zk, changes, fence)
+
+    async def read_sites(self, names: Sequence[str]) -> dict[str, TopicSite]:
+        """What is there already where topics are to be."""
+        await self.zk.sync("/")
+        return await read_sites(self.zk, names)
+
+    async def create_topics(
+        self, topics: Iterable[tuple[NewTopic, int | None]], fence: Fence, *, writes_max: int = WRITES_MAX
+    ) -> CreationOutcome:
+        """Creates topics, each with the version of the configuration that it replaces."""
+        return await create_topics(self.zk, topics, fence, writes_max)
 
     # -- role
 

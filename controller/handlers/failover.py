@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
@@ -45,6 +46,7 @@ async def take_office(c: Controller) -> None:
     await load_brokers(c)
     await load_topics(c, since)
     loaded_s = time.monotonic()
+    await endpoint_change(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     report = await c.carry_out(failover, "failover")

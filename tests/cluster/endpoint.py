@@ -17,7 +17,7 @@ class EndpointProcess(ChildProcess):
         self.port = free_port()
         config = daemon.folder / "admin-endpoint.toml"
         own = f'[admin]\nhost = "127.0.0.1"\nport = {self.port}\nadvertised_host = "127.0.0.1"\n'
-        config.write_text(daemon.config.read_text(encoding="utf-8") + own, encoding="utf-8")
+        config.write_text(daemon.config.read_text(encoding="utf-8").replace("[admin]\n", own), encoding="utf-8")
         command = [sys.executable, "-m", "cli.main", "admin-endpoint", "--config", str(config)]
         super().__init__("admin endpoint", command, daemon.folder / "admin-endpoint.log")
 

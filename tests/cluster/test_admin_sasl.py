@@ -18,39 +18,42 @@ LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SECURED = {
     "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT",
     "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.client.plain.sasl.jaas.config": f'{LOGIN_MODULE} required user_alice="secret";',
+    "listener.name.client.plain.sasl.jaas.config": (f'{LOGIN_MODULE} required user_alice="secret" user_bob="secret";'),
 }
-NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED = 41, 31
+TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
 
 
-def admin(at: EndpointProcess, password: str) -> AIOKafkaAdminClient:
+def admin(at: EndpointProcess, password: str, name: str = "alice") -> AIOKafkaAdminClient:
     return AIOKafkaAdminClient(
         bootstrap_servers=at.address,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
-        sasl_plain_username="alice",
+        sasl_plain_username=name,
         sasl_plain_password=password,
     )
 
 
 async def test_who_a_broker_lets_in_may_ask_and_nobody_else() -> None:
     async with world(1, replication=1, properties=SECURED) as w:
-        daemon = w.daemon(flags=["--takeover"])
+        daemon = w.daemon(flags=["--takeover"], settings={"controller.super_users": "User:alice"})
         await daemon.boot()
         await w.store.create_topic("t", {0: [1]})
         async with endpoint(daemon) as at:
-            alice = admin(at, "secret")
+            alice, bob = admin(at, "secret"), admin(at, "secret", "bob")
             await alice.start()
+            await bob.start()
             try:
 
                 async def listed() -> bool:
                     return "t" in await alice.list_topics()
 
                 await eventually(listed, 30.0)
-                answered = await alice.create_topics([NewTopic("x", 1, 1)])
-                assert answered.topic_errors[0][1] == NOT_CONTROLLER, "she may ask, and is told that nobody answers yet"
+                for asking, code in ((bob, TOPIC_AUTHORIZATION_FAILED), (alice, 0)):
+                    answered = await asking.create_topics([NewTopic("x", 1, 1)])
+                    assert answered.topic_errors[0][1] == code
             finally:
                 await alice.close()
+                await bob.close()
             with pytest.raises(KafkaError):
                 await admin(at, "wrong").start()
             nobody = Someone(*await asyncio.open_connection("127.0.0.1", at.port))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from admin.routes import CARRIED
-from brokers.wire.messages import MESSAGES
+from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.messages.cluster import MetadataBroker
 from tests.core.admin_kit import (
     API_VERSIONS,

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from admin.refusals import refusal
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.refusals import refusal
 from tests.core.admin_kit import Place, echo, place
 from tests.core.admin_requests import PASSED, about, create, fetch, produce
 from tests.core.wire_kit import write_request

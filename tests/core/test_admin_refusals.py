@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.refusals import refusal, wrong_node
-from admin.routes import CARRIED, Route, route
-from brokers.wire.messages import MESSAGES, request_codec, response_codec
+from admin.routes import Route, route
+from admin.wrong_node import wrong_node
+from brokers.wire.messages import CARRIED, MESSAGES, request_codec, response_codec
 from brokers.wire.messages.cluster import DescribeClusterResponse
 from brokers.wire.primitives import Reader
+from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 from tests.core.message_kit import Place, a_few, entities, name_of, schema_of, written
 

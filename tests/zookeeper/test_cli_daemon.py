@@ -55,6 +55,7 @@ async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> Asy
         f'[zookeeper]\nconnect = "{zookeeper.address}{chroot}"\n'
         '[listener]\nhost = "127.0.0.1"\nport = 0\nadvertised_host = "127.0.0.1"\n'
         f'[http]\nsocket = "{folder}/regent.sock"\n[state]\ndirectory = "{folder}/state"\n[log]\nlevel = "info"\n'
+        "[admin]\nbeside_daemon = false\n"
     )
     notified: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

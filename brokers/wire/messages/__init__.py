@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from brokers.wire import cold
 from brokers.wire.entities import Codec, codec
 from brokers.wire.messages import cluster, nodes, partitions, sasl, security, topics, traffic
+from brokers.wire.primitives import ITEMS_MAX, Reader
 from brokers.wire.versions import Api
 
 
@@ -53,6 +55,20 @@ MESSAGES: Final[dict[Api, Message]] = {
     Api.DESCRIBE_CLUSTER: Message(0, 1, None, cluster.DescribeClusterResponse),
 }
 
+CARRIED: Final = frozenset(
+    {
+        Api.CREATE_TOPICS,
+        Api.DELETE_TOPICS,
+        Api.CREATE_PARTITIONS,
+        Api.ELECT_LEADERS,
+        Api.ALTER_PARTITION_REASSIGNMENTS,
+        Api.LIST_PARTITION_REASSIGNMENTS,
+        Api.ALTER_USER_SCRAM_CREDENTIALS,
+        Api.UPDATE_FEATURES,
+    }
+)
+"""What only the controller answers: carried to it from the admin endpoint."""
+
 
 @cache
 def request_codec(api: Api, version: int) -> Codec[Any]:
@@ -69,9 +85,32 @@ def response_codec(api: Api, version: int) -> Codec[Any]:
     return codec(layout.head("topics") if api is Api.METADATA else layout, MESSAGES[api].response)
 
 
-def prepare() -> None:
-    """Builds every codec: half a second that a loop should not spend."""
-    for api, message in MESSAGES.items():
+class Request(NamedTuple):
+    """A request as read: ``items`` of arrays, nested ones included, tell how much memory it takes."""
+
+    client_id: str | None
+    body: Any
+    items: int
+
+
+def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
+    """A client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed."""
+    reader = Reader(frame, items_max)
+    api, version = Api(reader.i16()), reader.i16()
+    reader.i32()
+    found = request_codec(api, version)
+    client_id = reader.legacy_nullable_string()
+    if found.flexible:
+        reader.skip_tags()
+    body = found.read(reader)
+    reader.end()
+    return Request(client_id, body, reader.items_read)
+
+
+def prepare(apis: Iterable[Api] = MESSAGES) -> None:
+    """Builds every codec of ``apis``: up to half a second that a loop should not spend."""
+    for api in apis:
+        message = MESSAGES[api]
         for version in range(message.first, message.last + 1):
             if message.request is not None:
                 request_codec(api, version)
