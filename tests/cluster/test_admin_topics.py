@@ -78,7 +78,8 @@ async def test_kafka_topics_creates_describes_and_alters(stage: Scene, tmp_path:
         described = await tools.run("kafka-topics", "--describe", "--topic", name)
         assert described.code == 0, described
         head, *rows = described.out.splitlines()
-        assert "PartitionCount: 6\tReplicationFactor: 2\tConfigs: cleanup.policy=compact" in head
+        assert "PartitionCount: 6\tReplicationFactor: 2\t" in head
+        assert "cleanup.policy=compact" in head
         assert len(rows) == 6
         assert all("Leader: none" not in row for row in rows)
         given = await tools.run(
