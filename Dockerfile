@@ -17,7 +17,7 @@ COPY --from=build --chown=10001:10001 /etc/regent /etc/regent
 ENV PATH=/opt/regent/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 VOLUME /var/lib/regent
-EXPOSE 9095
+EXPOSE 9095 9096
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["regent", "health"]
 ENTRYPOINT ["regent"]

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PACKAGES := cli controller pipeline brokers metadata_store state_machines configs
+PACKAGES := cli controller admin pipeline brokers metadata_store state_machines configs
 LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help

@@ -12,7 +12,7 @@ from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, OnRequest,
 from brokers.transport import TcpTransport, Transport
 from state_machines.audience import Audience, ClusterView
 from state_machines.decision import Change, ReplicaMove
-from state_machines.types import Broker
+from state_machines.types import Broker, Endpoint
 
 log = logging.getLogger("regent.brokers")
 
@@ -20,7 +20,7 @@ log = logging.getLogger("regent.brokers")
 class Channels:
     """All channels of one term.
 
-    Only :meth:`leaders_told`, :meth:`stopped`, :meth:`ended`, :meth:`quiesced` and :meth:`close` wait.
+    Only what waits for brokers, and :meth:`close`, waits.
 
     ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
     The model must be changed before its change is told, without an await between the two.
@@ -69,6 +69,17 @@ class Channels:
             self._end(self._tasks.pop(broker_id))
             self._shared.progress.set()
             self._wake()
+
+    def show_endpoint(self, endpoint: Endpoint | None) -> bool:
+        """Lists the controller with one more endpoint, but under no name that it has; returns whether that is news."""
+        own = self._shared.settings.own_endpoints
+        taken = endpoint is None or endpoint.listener in {known.listener for known in own}
+        listed = own if taken or endpoint is None else (*own, endpoint)
+        if listed == self._shared.own_endpoints:
+            return False
+        self._shared.own_endpoints = listed
+        self.live_list_changed()
+        return True
 
     def live_list_changed(self) -> None:
         """Registrations, endpoints or racks changed: everybody hears the whole list."""
@@ -150,6 +161,18 @@ class Channels:
         try:
             async with asyncio.timeout(timeout_s):
                 while self._audience.unstopped(rows):
+                    self._shared.progress.clear()
+                    await self._shared.progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def metadata_told(self, rows: Iterable[int], timeout_s: float) -> bool:
+        """Waits until every broker acknowledged the metadata that rows have by now; False where time was too short."""
+        number = self._audience.number_of(rows)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._audience.heard(number):
                     self._shared.progress.clear()
                     await self._shared.progress.wait()
         except TimeoutError:

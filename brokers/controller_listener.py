@@ -1,5 +1,7 @@
 """The listener where brokers find their controller: ApiVersions, ControlledShutdown, AlterPartition, producer ids.
 
+Admin endpoints find it here, too: their clients' calls come in sealed envelopes (:mod:`brokers.envelopes`), which are
+not among the versions that brokers are offered.
 A call is always answered: a ControlledShutdown without an answer costs a broker 3 x 30 s. While the daemon does not
 hold the role, ControlledShutdown gets STALE_CONTROLLER_EPOCH and everything else NOT_CONTROLLER, on which brokers
 look the controller up again. Kafka ``KafkaApis`` and ``NodeToControllerChannelManager`` are the other side.
@@ -11,6 +13,9 @@ import asyncio
 import logging
 from typing import Protocol
 
+from msgspec import Struct
+
+from brokers.envelopes import CarriedCall, Envelopes, NotController
 from brokers.inbound import InboundConnection, ListenerLimits, Quiet
 from brokers.wire.calls import (
     AllocateProducerIdsCall,
@@ -35,11 +40,9 @@ from brokers.wire.replies import (
 )
 from brokers.wire.versions import Api
 
+__all__ = ["CallHandlers", "ControllerListener", "NotController"]
+
 log = logging.getLogger("regent.listener")
-
-
-class NotController(Exception):
-    """Raised by a handler when the role was lost while the call waited."""
 
 
 class CallHandlers(Protocol):
@@ -54,14 +57,21 @@ class CallHandlers(Protocol):
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         """Hands out a block of producer ids."""
 
+    async def carried(self, call: CarriedCall) -> Struct:
+        """Does what a client of an admin endpoint asks for."""
+
 
 class ControllerListener:
-    """Listens all the time; serves from :meth:`serve` to :meth:`resign`."""
+    """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
-    def __init__(self, host: str, port: int, limits: ListenerLimits | None = None) -> None:
+    ``secret`` is what admin endpoints know, too; without it none of their calls is taken.
+    """
+
+    def __init__(self, host: str, port: int, limits: ListenerLimits | None = None, secret: bytes | None = None) -> None:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
         self.buffered_bytes = 0
+        self._envelopes = Envelopes(secret, self.quiet) if secret is not None else None
         self._address = host, port
         self._handlers: CallHandlers | None = None
         self._server: asyncio.Server | None = None
@@ -103,6 +113,8 @@ class ControllerListener:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running)
+        if self._envelopes is not None:
+            await self._envelopes.stop()
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
@@ -140,10 +152,13 @@ class ControllerListener:
         """See :class:`brokers.inbound.Host`."""
         self._connections.discard(connection)
 
-    async def answer(self, frame: bytes) -> bytes:
+    async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """The framed response to one request; raises :class:`Malformed` where there can be none."""
         reader = Reader(frame)
         header = read_header(reader)
+        if header.api == Api.ENVELOPE and self._envelopes is not None and connection is not None:
+            carry = self._handlers.carried if self._handlers is not None else None
+            return await self._envelopes.answer(header.correlation, reader, connection, carry)
         if header.api == Api.API_VERSIONS and not header.served:
             return encode_api_versions(header.correlation, header.version)
         if not header.served:

@@ -90,6 +90,7 @@ class Shared:
         self.on_request = on_request
         self.audience = audience
         self.settings = settings
+        self.own_endpoints = settings.own_endpoints
         self.transport = transport
         self.gate = gate
         self.on_event = on_event
@@ -137,8 +138,8 @@ class Shared:
         common rack draws the fewest replicas to an id that cannot host any.
         """
         settings = self.settings
-        if not settings.own_endpoints:
+        if not self.own_endpoints:
             return []
         racks = Counter(sorted(broker.rack for broker in brokers if broker.rack is not None))
         rack = (settings.rack or racks.most_common(1)[0][0]) if racks else None
-        return [Broker(settings.controller_id, NO_BROKER_EPOCH, settings.own_endpoints, rack)]
+        return [Broker(settings.controller_id, NO_BROKER_EPOCH, self.own_endpoints, rack)]

@@ -66,7 +66,7 @@ class Host(Protocol):
     quiet: Quiet
     buffered_bytes: int
 
-    async def answer(self, frame: bytes) -> bytes:
+    async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """The framed response to one request; raises Malformed where there can be none."""
 
     def admit(self, connection: InboundConnection) -> bool:
@@ -147,7 +147,7 @@ class InboundConnection(asyncio.Protocol):
     async def _serve(self) -> None:
         try:
             while self._waiting and self._transport is not None:
-                reply = await self._host.answer(self._waiting.popleft())
+                reply = await self._host.answer(self._waiting.popleft(), self)
                 if self._transport is not None:
                     self._transport.write(reply)
                     await self._taken()

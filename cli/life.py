@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 
+from cli.endpoint_child import keep_endpoint
 from cli.session import Session
 from configs.settings import Settings
 from controller import main
@@ -12,9 +13,11 @@ from controller.systemd import ServiceManager
 
 
 async def live(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:
-    """Runs until the daemon ends; its exit code."""
+    """Runs until the daemon ends; its exit code. The admin endpoint runs beside it, if the settings say so."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
+        if settings.admin.beside_daemon and not shadow:
+            tasks.start_soon(keep_endpoint, session.config)
         code = await main.run(settings, shadow=shadow, takeover=takeover)
         tasks.cancel_scope.cancel()
     return code

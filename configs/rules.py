@@ -67,6 +67,33 @@ def _frame_within_idle(s: Settings) -> Broken | None:
     )
 
 
+def _admin_frame_within_idle(s: Settings) -> Broken | None:
+    if s.admin.frame_timeout_ms <= s.admin.idle_timeout_ms:
+        return None
+    return Broken(
+        f"is above admin.idle_timeout_ms ({s.admin.idle_timeout_ms} ms), which would close the connection first",
+        "give a smaller value, or a larger admin.idle_timeout_ms",
+    )
+
+
+def _admin_fits_buffer(s: Settings) -> Broken | None:
+    if s.admin.frame_bytes_max <= s.admin.buffered_bytes_max:
+        return None
+    return Broken(
+        f"is above admin.buffered_bytes_max ({s.admin.buffered_bytes_max} bytes): such a request could never arrive",
+        "give a smaller value, or a larger admin.buffered_bytes_max",
+    )
+
+
+def _admin_fixed_port_advertised(s: Settings) -> Broken | None:
+    if s.admin.port or not s.admin.advertised_port:
+        return None
+    return Broken(
+        "is given while admin.port is 0 (any free port), so clients would be told a port nobody listens on",
+        "set admin.port, or leave advertised_port at 0",
+    )
+
+
 def _backoffs(s: Settings) -> Broken | None:
     if s.brokers.retry_backoff_ms <= s.brokers.retry_backoff_ms_max:
         return None
@@ -108,6 +135,9 @@ RULES: Final = (
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
     Rule(("controller.on_absence", "zookeeper.digest", "zookeeper.digest_file"), _hold_needs_digest),
     Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
+    Rule(("admin.frame_timeout_ms", "admin.idle_timeout_ms"), _admin_frame_within_idle),
+    Rule(("admin.frame_bytes_max", "admin.buffered_bytes_max"), _admin_fits_buffer),
+    Rule(("admin.advertised_port", "admin.port"), _admin_fixed_port_advertised),
     Rule(("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max"), _backoffs),
     Rule(("brokers.control_plane_listener", "brokers.inter_broker_listener"), _listeners_differ),
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),

@@ -160,6 +160,25 @@ class ControllerSettings(Section):
         ge=1,
         le=10_000_000,
     )
+    num_partitions: int = key(
+        1,
+        "num.partitions of the brokers: partitions of a topic that an admin client creates without saying how many.",
+        ge=1,
+        le=100_000,
+    )
+    default_replication_factor: int = key(
+        1,
+        "default.replication.factor of the brokers: replicas of a topic that an admin client creates without saying "
+        "how many.",
+        ge=1,
+        le=1_000,
+    )
+    super_users: str = key(
+        "",
+        "Who may change the cluster through the admin endpoint where clients authenticate, as in super.users of the "
+        "brokers: User:alice;User:bob. User:* is whoever has authenticated. Empty: nobody. Where clients do not "
+        "authenticate, everybody may.",
+    )
 
 
 class ListenerSettings(Section):

@@ -121,6 +121,7 @@ def check_digest(value: SecretStr) -> SecretStr:
 
 Host = Annotated[str, AfterValidator(_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
+OptionalAdvertisedHost = Annotated[str, AfterValidator(lambda value: value and _advertised_host(value))]
 ConnectString = Annotated[str, AfterValidator(_connect)]
 Ibp = Annotated[str, AfterValidator(_ibp)]
 ListenerName = Annotated[str, AfterValidator(_named_listener)]

@@ -1,18 +1,34 @@
-"""Calls on their way through the queue: posted as events, answered when the handler has set the result."""
+"""Calls of brokers and admin clients on their way through the queue: events, answered when a handler has the result."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from collections.abc import Container
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from brokers.controller_listener import NotController
+from brokers.envelopes import CarriedCall
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
+from brokers.wire.errors import Error
+from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
+from brokers.wire.versions import Api
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from controller.event_queue import Event, EventQueue, QueueFull
+from controller.principals import Principals
 
 C = TypeVar("C")
+
+NOT_YET: Final = "the controller of this release does not do this yet: hand the role back to the brokers for it"
+_OF_TOPICS: Final = frozenset({Api.CREATE_TOPICS, Api.CREATE_PARTITIONS, Api.DELETE_TOPICS})
+
+
+def event_kind(api: Api) -> str:
+    """Kind of the event in which a call of an admin client waits."""
+    return api.name.lower()
 
 
 class PendingCall:
@@ -44,10 +60,15 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
 
 
 class Calls:
-    """Implements :class:`brokers.controller_listener.CallHandlers` for one term."""
+    """Implements :class:`brokers.controller_listener.CallHandlers` for one term.
 
-    def __init__(self, queue: EventQueue) -> None:
+    ``carried``: the APIs of admin clients that have a handler; ``principals``: who may use them.
+    """
+
+    def __init__(self, queue: EventQueue, carried: Container[Api] = (), principals: Principals | None = None) -> None:
         self._queue = queue
+        self._carried = carried
+        self._principals = principals or Principals()
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         """Moves what the broker leads."""
@@ -73,6 +94,16 @@ class Calls:
         """Holds the elections that an administrator asks for."""
         reply: ElectLeadersReply = await self._ask("elect_leaders", call)
         return reply
+
+    async def carried(self, call: CarriedCall) -> Struct:
+        """What a client of an admin endpoint asks for; refused if it may not ask, or there is no handler."""
+        if not self._principals.may(call.principal):
+            error = Error.TOPIC_AUTHORIZATION_FAILED if call.api in _OF_TOPICS else Error.CLUSTER_AUTHORIZATION_FAILED
+            return refusal(call.body, error, f"{call.principal} is not among controller.super_users")
+        if call.api not in self._carried:
+            return refusal(call.body, Error.UNSUPPORTED_VERSION, NOT_YET)
+        answer: Struct = await self._ask(event_kind(call.api), call)
+        return answer
 
     async def _ask(self, kind: str, call: object) -> Any:
         return await ask(self._queue, kind, call)

@@ -19,8 +19,8 @@ from controller.balance import Balance
 from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
-from controller.reassignments import Reassignments
 from controller.journal.term import TermJournal, reason_of
+from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
@@ -30,6 +30,7 @@ from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
 from metadata_store.port import ZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.create_topics import DEFAULTS, TopicDefaults
 from state_machines.decision import Change, Decision, ReplicaMove
 from state_machines.draft import Decide, Draft
 from state_machines.types import Broker, Leadership
@@ -67,6 +68,8 @@ class Controller:
         balance: Balance | None = None,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
         journal: TermJournal | None = None,
+        new_topics: TopicDefaults = DEFAULTS,
+        me: int = 0,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -80,6 +83,8 @@ class Controller:
         self.unclean = Permission(store, cluster, unclean_default)
         self.balance = balance
         self.brokers_joined = brokers_joined
+        self.new_topics = new_topics
+        self.me = me
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()
@@ -89,13 +94,18 @@ class Controller:
         self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = ready
-        self._rounds_max = conflict_rounds_max
+        self.conflict_rounds_max = conflict_rounds_max
 
-    def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Runs something beside the queue until the term ends. It never changes the model: its errors end no term."""
+    def spawn(self, work: Coroutine[None, None, None], at_end: Callable[[], None] | None = None) -> None:
+        """Runs something beside the queue until the term ends. It never changes the model: its errors end no term.
+
+        Where the term ends first it may not even begin; ``at_end`` is called in any case.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._spawned_ended)
+        if at_end is not None:
+            task.add_done_callback(lambda _: at_end())
 
     def _spawned_ended(self, task: asyncio.Task[None]) -> None:
         self._beside.discard(task)
@@ -121,8 +131,8 @@ class Controller:
         report = Report(why, reason_of(decide))
         only: Collection[int] | None = None
         rounds = 0
-        while rounds < 2 * self._rounds_max:
-            writes_max = WRITES_MAX if rounds < self._rounds_max else 1
+        while rounds < 2 * self.conflict_rounds_max:
+            writes_max = WRITES_MAX if rounds < self.conflict_rounds_max else 1
             before = report.conflicts, report.unknown, report.written
             only = await self._round(decide, only, report, writes_max)
             if not only:

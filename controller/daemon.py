@@ -17,16 +17,19 @@ import anyio
 from brokers.controller_listener import ControllerListener
 from brokers.inbound import ListenerLimits
 from brokers.transport import Transport
+from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.calls import Calls
 from controller.candidate import Candidate
 from controller.counters import Counters
+from controller.handlers.carried import CARRIED_HANDLERS
 from controller.journal.term import Journals
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
 from controller.own_znodes import Process, this_process
+from controller.principals import principals
 from controller.questions import Ask
 from controller.reign import Reign
 from controller.shadow.shadow import Shadow
@@ -47,10 +50,10 @@ def digest_pair(settings: Settings) -> tuple[str, str] | None:
 
 
 def listener_limits(settings: Settings) -> ListenerLimits:
-    """The bounds of the controller listener."""
+    """The bounds of the controller listener: what an admin endpoint takes fits, in its envelope."""
     wanted = settings.listener
     return ListenerLimits(
-        frame_bytes_max=wanted.frame_bytes_max,
+        frame_bytes_max=max(wanted.frame_bytes_max, settings.admin.frame_bytes_max + OVERHEAD_BYTES_MAX),
         connections_max=wanted.connections_max,
         frame_timeout_ms=wanted.frame_timeout_ms,
         idle_timeout_ms=wanted.idle_timeout_ms,
@@ -60,8 +63,8 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 class Daemon:
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
-    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. Without a
-    ``journal`` none is kept.
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``secret`` is
+    what admin endpoints know, too (:mod:`brokers.shared_secret`); without it none of their calls is taken.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Daemon:
         transport: Transport | None = None,
         journal: Journals | None = None,
         counters: Counters | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.settings = settings
         self._new_lease = new_lease
@@ -95,7 +99,7 @@ class Daemon:
         self.lease: Lease | None = None
         self.reign: Reign | None = None
         self.listener = listener or ControllerListener(
-            settings.listener.host, settings.listener.port, listener_limits(settings)
+            settings.listener.host, settings.listener.port, listener_limits(settings), secret
         )
         self.stopping = asyncio.Event()
         self.exit_code = 0
@@ -197,6 +201,7 @@ class Daemon:
             self.me,
             hold=self.settings.controller.on_absence == "hold",
             digest=digest_pair(self.settings),
+            listener=":".join(map(str, self.advertised())),
         )
         try:
             async with anyio.create_task_group() as tasks:
@@ -264,7 +269,7 @@ class Daemon:
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
-        self.listener.serve(Calls(reign.queue))
+        self.listener.serve(Calls(reign.queue, CARRIED_HANDLERS, principals(self.settings.controller.super_users)))
 
     def end_term(self, reign: Reign) -> None:
         """A term is over: brokers look for another controller."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from controller.calls import PendingCall
+from controller.calls import PendingCall, event_kind
 from controller.controller import Controller
 from controller.event_queue import Event, settled
 from controller.handlers import reassignment
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
+from controller.handlers.carried import CARRIED_HANDLERS, Handler
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.delete_topics import delete_topics_call
 from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.elections import elect_leaders, preferred_election
+from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.mended_state import mended_state
@@ -34,6 +36,11 @@ def failed(event: Event) -> Failed:
     """What a broker's answer said of its log directories."""
     assert isinstance(event.detail, Failed)
     return event.detail
+
+
+def carried(handler: Handler) -> Callable[[Controller, Event], Awaitable[None]]:
+    """The handler of an event that carries a call of an admin client."""
+    return lambda c, event: handler(c, pending(event))
 
 
 HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = {
@@ -61,5 +68,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "elect_leaders": lambda c, e: elect_leaders(c, pending(e)),
     "auto_balance": lambda c, _: auto_balance(c),
     "config_change": lambda c, _: config_change(c),
+    "endpoint_change": lambda c, _: endpoint_change(c),
     "settled": lambda _, e: settled(e),
+    **{event_kind(api): carried(handler) for api, handler in CARRIED_HANDLERS.items()},
 }

@@ -12,11 +12,14 @@ from collections.abc import Callable
 import anyio
 
 from brokers.client import QUESTIONS
+from brokers.shared_secret import SecretUnusable, shared_secret
 from brokers.wire import cold
+from brokers.wire.messages import prepare
 from configs.settings import Settings
 from controller.counters import Counters
 from controller.daemon import Daemon
 from controller.event_queue import Event
+from controller.handlers.carried import CARRIED_HANDLERS
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.unix_socket import SocketTaken
@@ -64,6 +67,7 @@ async def run(
             new_lease=new_lease,
             journal=journal,
             counters=counters,
+            secret=None if shadow else secret_of(settings),
         )
         guard.on_lag = daemon.counters.loop_lag.record
         view = View(daemon, lines_dropped=lambda: lines.dropped)
@@ -79,6 +83,7 @@ async def run(
                 tasks.start_soon(view.keep_fresh)
                 tasks.start_soon(_needs, http_ended)
                 tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
+                tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED_HANDLERS)
                 manager.ready(f"{daemon.mode}: {daemon.why}")
                 await daemon.run()
                 manager.stopping("stopping")
@@ -100,6 +105,15 @@ def journal_of(settings: Settings, counters: Counters) -> Journal | None:
     journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
     journal.start()
     return journal
+
+
+def secret_of(settings: Settings) -> bytes | None:
+    """What admin endpoints know, too; None, with a warning, where there is none: then brokers alone are served."""
+    try:
+        return shared_secret(settings.secret_file)
+    except SecretUnusable as error:
+        log.warning("no admin endpoint can reach this daemon: %s", error)
+        return None
 
 
 async def _needs(http_ended: asyncio.Event) -> None:

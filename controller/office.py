@@ -43,14 +43,21 @@ class PlaceLost(LookupError):
     """Our node in the queue is gone: whatever removed it, this session has no place any more."""
 
 
-class ControllerRecord(msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraftControllerEpoch"}):
-    """Content of ``/controller`` as brokers read it; ``regent`` is the nonce of a daemon's process."""
+class ControllerRecord(
+    msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraftControllerEpoch", "listener": "regentListener"}
+):
+    """Content of ``/controller`` as brokers read it.
+
+    ``regent`` is the nonce of a daemon's process, ``listener`` the host:port of its controller listener, where admin
+    endpoints find it.
+    """
 
     brokerid: int
     timestamp: str = ""
     version: int = 2
     kraft_epoch: int = -1
     regent: str | None = None
+    listener: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -65,12 +72,15 @@ class Claim(msgspec.Struct, frozen=True):
 class Office:
     """The role as this process sees it on one session."""
 
-    def __init__(self, zk: ZooKeeper, me: Process, *, hold: bool, digest: tuple[str, str] | None) -> None:
+    def __init__(
+        self, zk: ZooKeeper, me: Process, *, hold: bool, digest: tuple[str, str] | None, listener: str | None = None
+    ) -> None:
         self.zk = zk
         self.me = me
         self.hold = hold
         self.lock_path: str | None = None
         self._digest = digest
+        self._listener = listener
 
     # -- the queue
 
@@ -219,7 +229,9 @@ class Office:
         return [Check(paths.MIGRATION, node.stat.version)]
 
     def _write_controller(self, stat: Stat | None) -> list[Op]:
-        data = msgspec.json.encode(ControllerRecord(self.me.id, str(int(time.time() * 1000)), regent=self.me.nonce))
+        now_ms = str(int(time.time() * 1000))
+        record = ControllerRecord(self.me.id, now_ms, regent=self.me.nonce, listener=self._listener)
+        data = msgspec.json.encode(record)
         if stat is not None and self.hold and stat.ephemeral_owner == 0:
             return [SetData(paths.CONTROLLER, data, stat.version)]
         gone: list[Op] = [Delete(paths.CONTROLLER, stat.version)] if stat is not None else []

@@ -7,6 +7,7 @@
 | /regent/rollback | persistent | what the last take-over found, old ACLs included (:mod:`controller.rollback`) |
 | /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, in assignments they are repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
+| /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (:mod:`metadata_store.endpoint_znode`) |
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.cluster import Cluster
+from state_machines.create_topics import TopicDefaults
 from state_machines.events import Kind
 
 log = logging.getLogger("regent.role")
@@ -105,6 +106,10 @@ class Reign:
             balance=Balance.of(settings.controller),
             journal=journal,
             brokers_joined=weakly(self._joined, None),
+            new_topics=TopicDefaults(
+                settings.controller.num_partitions, settings.controller.default_replication_factor
+            ),
+            me=settings.controller.id,
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -221,7 +226,7 @@ class Reign:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
             self._claim_watch.doubt()
-        for name, detail in signals_of(event, mended=mended):
+        for name, detail in signals_of(event, self.controller.me, mended=mended):
             self.queue.signal(name, detail)
 
     def state_changed(self, state: ConnectionState) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from metadata_store import paths
+from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
 PARENTS: Final = (
@@ -27,6 +28,7 @@ REREAD: Final = (
     "log_dir_event",
     "preferred_election",
     "config_change",
+    "endpoint_change",
 )
 """Events that read what changed while there was no connection, and watch it again."""
 _SIGNALS: Final[Mapping[str, str]] = {
@@ -39,11 +41,16 @@ _SIGNALS: Final[Mapping[str, str]] = {
 }
 
 
-def signals_of(event: WatchEvent, *, mended: bool) -> Iterator[tuple[str, str | None]]:
-    """Kinds of events with their details; ``mended``: the znode could not be understood before."""
+def signals_of(event: WatchEvent, me: int, *, mended: bool) -> Iterator[tuple[str, str | None]]:
+    """Kinds of events with their details; ``mended``: the znode could not be understood before.
+
+    ``me``: the daemon's id.
+    """
     path, kind = event
     if (found := _SIGNALS.get(path)) is not None:
         yield found, None
+    elif path == endpoint_path(me):
+        yield "endpoint_change", None
     elif path.startswith(paths.CONFIG):
         yield "config_change", None
     elif path.startswith(paths.BROKER_IDS):

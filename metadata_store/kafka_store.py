@@ -24,15 +24,16 @@ from metadata_store.reads import Brokers
 from metadata_store.reassignment_node import Request
 from metadata_store.state_commit import Names, StateOutcome, commit_states
 from metadata_store.topic_commit import TopicOutcome, commit_topics
+from metadata_store.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
 from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
+from state_machines.create_topics import NewTopic
 from state_machines.decision import Change, TopicChange
 from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
     "Brokers",
     "Contended",
-    "DeletionOutcome",
-    "Doomed",
+    "CreationOutcome",
     "Exhausted",
     "Fence",
     "Fenced",
@@ -44,6 +45,7 @@ __all__ = [
     "Request",
     "StateOutcome",
     "TopicOutcome",
+    "TopicSite",
 ]
 
 
@@ -131,6 +133,17 @@ class KafkaStore:
     async def mark_topics(self, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
         """Marks topics for deletion; returns those that could not be, with the reason."""
         return await mark_topics(self.zk, names, fence)
+
+    async def read_sites(self, names: Sequence[str]) -> dict[str, TopicSite]:
+        """What is there already where topics are to be."""
+        await self.zk.sync("/")
+        return await read_sites(self.zk, names)
+
+    async def create_topics(
+        self, topics: Iterable[tuple[NewTopic, int | None]], fence: Fence, *, writes_max: int = WRITES_MAX
+    ) -> CreationOutcome:
+        """Creates topics, each with the version of the configuration that it replaces."""
+        return await create_topics(self.zk, topics, fence, writes_max)
 
     # -- role
 

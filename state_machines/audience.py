@@ -286,6 +286,14 @@ class Audience:
                 found[broker] = left
         return found
 
+    def number_of(self, rows: Iterable[int]) -> int:
+        """Position in the feed at which a broker has heard of the last change of every row."""
+        return max(map(self.feed.number_of, rows), default=0)
+
+    def heard(self, number: int) -> bool:
+        """Whether every broker acknowledged the feed up to a position."""
+        return all(outbox.position >= number for outbox in self.outboxes.values())
+
     def behind(self, outbox: Outbox) -> bool:
         """Whether something waits for the incarnation, the snapshot included."""
         return self.dirty(outbox) or outbox.turn < outbox.turn_end

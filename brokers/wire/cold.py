@@ -1,4 +1,4 @@
-"""kio's only door, opened late: requests that are rare and answers that we asked for.
+"""kio's only door, opened late: requests that are rare, answers that we asked for, and how messages are laid out.
 
 kio's native reader reserves memory for whatever length an array claims and ends the process where that fails. So
 only answers whose correlation id matches reach it, never bytes that nobody asked for (see :mod:`brokers.wire.calls`).
@@ -8,12 +8,25 @@ uuid is None; throttle times are timedeltas.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
+from datetime import timedelta
 from io import BytesIO
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Final, get_args, get_origin
 
+from brokers.wire.layout import IMPLICIT_DEFAULTS, Field, Layout
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
+
+_KINDS: Final = {
+    "error_code": "int16",
+    "timedelta_i32": "int32",
+    "timedelta_i64": "int64",
+    "datetime_i64": "int64",
+    "records": "bytes",
+}
+"""kio's own kinds and what they are on the wire."""
 
 
 def nested(api: Api, version: int, kind: str, **fields: object) -> Any:
@@ -71,3 +84,46 @@ def decode_response(api: Api, version: int, frame: bytes, correlation: int) -> A
     if start + size != len(frame):
         raise Malformed(f"{len(frame) - start - size} bytes follow the answer to {api.name} v{version}")
     return entity
+
+
+def layout(api: int, version: int, *, response: bool) -> Layout:
+    """How a request or response body is laid out; raises LookupError for one that Kafka does not have.
+
+    Names are kio's, except that times are numbers of milliseconds whose name ends in ``_ms``.
+    """
+    from kio.index import load_request_schema, load_response_schema
+
+    try:
+        return _layout(load_response_schema(api, version) if response else load_request_schema(api, version))
+    except RuntimeError as error:  # kio's index errors have no better base
+        raise LookupError(f"API key {api} v{version} is not known") from error
+
+
+def _layout(entity: Any) -> Layout:
+    fields = tuple(_field(field) for field in dataclasses.fields(entity))
+    flexible = bool(entity.__flexible__)
+    return Layout(entity.__name__, flexible, flexible, fields)
+
+
+def _field(field: dataclasses.Field[Any]) -> Field:
+    item: Any = field.type
+    nullable = get_origin(item) is UnionType
+    if nullable:
+        item = next(part for part in get_args(item) if part is not NoneType)
+    array = get_origin(item) is tuple
+    if array:
+        item = get_args(item)[0]
+    tag = field.metadata.get("tag")
+    if dataclasses.is_dataclass(item):
+        return Field(field.name, _layout(item), array, nullable, tag, () if array and not nullable else None)
+    told: str = field.metadata["kafka_type"]
+    kind = _KINDS.get(told, told)
+    nullable = nullable and (array or kind in ("string", "bytes"))  # a missing uuid or time is a value of its own
+    name = f"{field.name}_ms" if told.startswith(("timedelta", "datetime")) else field.name
+    return Field(name, kind, array, nullable, tag, _default(field.default, kind, array=array, nullable=nullable))
+
+
+def _default(told: object, kind: str, *, array: bool, nullable: bool) -> object:
+    if told is dataclasses.MISSING or (told is None and not nullable):
+        return None if nullable else () if array else IMPLICIT_DEFAULTS.get(kind)
+    return round(told.total_seconds() * 1000) if isinstance(told, timedelta) else told

@@ -19,6 +19,8 @@ EMPTY_ARRAY: Final = b"\1"
 ZERO_ID: Final = bytes(16)
 """The topic id on the wire of a topic that has none."""
 VARINT_BYTES_MAX: Final = 5
+STRING_BYTES_MAX: Final = 32_767
+"""Longest string in a message, in bytes of UTF-8, in either form (Kafka's generated readers)."""
 ITEMS_MAX: Final = 500_000
 """Most array items in one message that is read: keeps reading it below a second."""
 
@@ -62,12 +64,14 @@ def legacy_string(text: str) -> bytes:
 class Reader:
     """A cursor over one message; every method raises :class:`Malformed` instead of reading past the end."""
 
-    __slots__ = ("_items_left", "data", "position")
+    __slots__ = ("_items_max", "data", "items_read", "position")
 
     def __init__(self, data: bytes, items_max: int = ITEMS_MAX) -> None:
         self.data = data
         self.position = 0
-        self._items_left = items_max
+        self._items_max = items_max
+        self.items_read = 0
+        """Array items of this message so far, nested ones included."""
 
     def _take(self, size: int, what: str) -> int:
         start = self.position
@@ -125,13 +129,30 @@ class Reader:
 
     def compact_array(self, item: Callable[[Reader], T], item_bytes_min: int) -> list[T]:
         """A compact array whose items have at least ``item_bytes_min`` bytes; null is refused."""
-        count = self.varint() - 1
+        return self.items(self.varint() - 1, item, item_bytes_min)
+
+    def items(self, count: int, item: Callable[[Reader], T], item_bytes_min: int) -> list[T]:
+        """``count`` items of at least ``item_bytes_min`` bytes each; refused before one is read if they cannot fit."""
         if count < 0 or count * item_bytes_min > len(self.data) - self.position:
             raise Malformed(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
-        self._items_left -= count
-        if self._items_left < 0:
+        self.items_read += count
+        if self.items_read > self._items_max:
             raise Malformed("more array items than any real message has")
         return [item(self) for _ in range(count)]
+
+    def text(self, size: int) -> str:
+        """A string of ``size`` bytes, its length having been read."""
+        if size > STRING_BYTES_MAX:
+            raise Malformed(f"string of {size} bytes at {self.position}: at most {STRING_BYTES_MAX} are allowed")
+        return self._text(size)
+
+    def bytes_(self, size: int) -> bytes:
+        """``size`` bytes, their length having been read."""
+        return self._slice(size, "bytes")
+
+    def skip(self, size: int) -> None:
+        """Passes over ``size`` bytes."""
+        self._take(size, "field")
 
     def skip_tags(self) -> None:
         """Passes over a section of tagged fields, known or not."""

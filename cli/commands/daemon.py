@@ -1,4 +1,4 @@
-"""regent run, regent demo: processes that stay."""
+"""regent run, regent admin-endpoint, regent demo: processes that stay."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cli.session import Session, command
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     command(app)(run)
+    command(app)(admin_endpoint)
     command(app)(demo)
 
 
@@ -32,6 +33,16 @@ def run(
     from cli.life import live
 
     raise typer.Exit(uvloop.run(live(settings, session, shadow=shadow, takeover=takeover)))
+
+
+def admin_endpoint(session: Session) -> None:
+    """Run the admin endpoint: clients find their controller at it, and the rest is passed on to a broker."""
+    settings = session.settings().settings
+    import uvloop
+
+    from cli.admin_life import serve
+
+    raise typer.Exit(uvloop.run(serve(settings)))
 
 
 def demo(

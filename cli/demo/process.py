@@ -57,6 +57,7 @@ class RegentProcess(ChildProcess):
             "http.socket": str(self.socket),
             "state.directory": str(self.folder / "state"),
             "log.format": "console",
+            "admin.beside_daemon": False,
         }
 
     def configure(self, settings: Mapping[str, object]) -> None:

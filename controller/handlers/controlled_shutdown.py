@@ -55,7 +55,8 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
     except BaseException:
         pending.refuse()
         raise
-    c.spawn(_answer_when_told(c, pending, moved or hosted, ControlledShutdownReply(Error.NONE, left)))
+    told = _answer_when_told(c, pending, moved or hosted, ControlledShutdownReply(Error.NONE, left))
+    c.spawn(told, pending.refuse)
 
 
 async def _answer_when_told(
@@ -66,8 +67,5 @@ async def _answer_when_told(
     Not waited for are leaders that only lose a follower. Where nothing moved the broker may have asked before: what
     was moved then is among what it hosts, and may still be under way.
     """
-    try:
-        await c.channels.leaders_told(rows, TOLD_S_MAX)
-        pending.answer(reply)
-    finally:
-        pending.refuse()
+    await c.channels.leaders_told(rows, TOLD_S_MAX)
+    pending.answer(reply)

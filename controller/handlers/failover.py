@@ -17,6 +17,7 @@ from typing import Final
 from controller.controller import Controller
 from controller.handlers import auto_balance
 from controller.handlers.deletion import queue_markers
+from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
@@ -50,6 +51,7 @@ async def take_office(c: Controller) -> None:
     await load_topics(c, since)
     await load_deletions(c)
     loaded_s = time.monotonic()
+    await endpoint_change(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())

@@ -54,7 +54,7 @@ async def partition_modifications(c: Controller, name: str) -> None:
     """The data of a topic znode changed, and of those whose events directly follow: all are read together."""
     names = [name, *_following(c, name)]
     try:
-        await _modified(c, names)
+        await modified(c, names)
     except (NotConnected, OutcomeUnknown):
         for taken in names[1:]:
             c.queue.signal("partition_modifications", taken)
@@ -79,7 +79,7 @@ def _partitions(c: Controller, name: str) -> int:
     return 0 if topic is None else len(topic.rows)
 
 
-async def _modified(c: Controller, names: list[str]) -> None:
+async def modified(c: Controller, names: list[str]) -> None:
     """Added partitions are started, or taken back from a topic to be deleted; a recreated one is a new incarnation."""
     since = c.zk.last_zxid
     found = await c.store.load_topics(names)

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
+from msgspec import Struct
 
-from brokers.controller_listener import ControllerListener
+from brokers.controller_listener import ControllerListener, NotController
+from brokers.envelopes import CarriedCall
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
@@ -75,6 +77,9 @@ class RealAsking:
 
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         return AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED)
+
+    async def carried(self, call: CarriedCall) -> Struct:
+        raise NotController
 
 
 class TestRealBroker(BrokerContract):

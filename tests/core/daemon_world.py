@@ -21,6 +21,8 @@ from tests.core.controller_world import World
 from tests.core.role_kit import settings_for
 from tests.polling import eventually
 
+SECRET = b"a secret of daemons and endpoint"
+
 
 class DaemonRun:
     """A whole daemon on the world's ZooKeeper, its lease on the loop's clock."""
@@ -29,7 +31,7 @@ class DaemonRun:
         self.w = w
         self.script = Script()
         self.sessions: list[MemoryZooKeeper] = []
-        self.daemon = Daemon(settings, self._connect, new_lease=loop_lease)
+        self.daemon = Daemon(settings, self._connect, new_lease=loop_lease, secret=SECRET)
         self.task = asyncio.create_task(self.daemon.run())
 
     def _connect(self) -> MemoryZooKeeper:

@@ -275,7 +275,7 @@ def test_every_command_takes_the_shared_options() -> None:
     commands = (
         "run", "preflight", "status", "describe cluster", "describe broker", "describe topic", "describe partition",
         "list brokers", "list topics", "list partitions", "explain", "verify", "takeover", "handback", "health",
-        "config check", "config show", "config example", "demo", "completion", "version",
+        "config check", "config show", "config example", "demo", "completion", "version", "admin-endpoint",
     )  # fmt: skip
     for command in commands:
         text = regent(*command.split(), "--help").stdout

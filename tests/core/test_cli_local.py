@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from admin.ports import Address
 from cli.exit_codes import Exit
 from cli.main import app
 from configs.sections import LogSettings
@@ -86,6 +88,30 @@ def test_run_hands_settings_and_modes_to_the_daemon(file: Path, monkeypatch: pyt
     assert (seen["shadow"], seen["takeover"]) == (True, False)
     assert seen["settings"].zookeeper.connect == "zk:2181"
     assert seen["loop"].startswith("uvloop")
+
+
+def test_the_admin_endpoint_runs_until_it_is_told_to_stop(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    async def run(settings: Settings, new_session: object, ready: Callable[[Address], None]) -> None:
+        seen.append(type(asyncio.get_running_loop()).__module__)
+        ready(Address("regent1", settings.admin.port))
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("stopped")
+
+    monkeypatch.setattr("admin.endpoint.run", run)
+    regent("admin-endpoint")
+    assert seen == ["uvloop", "stopped"]
+
+
+def test_an_admin_endpoint_that_cannot_listen_says_so(file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(SETTINGS + f'[admin]\nhost = "127.0.0.1"\nport = {port}\n')
+        assert f"127.0.0.1:{port}" in regent("admin-endpoint", code=Exit.FAILED).output
 
 
 def test_run_with_wrong_settings_starts_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import uvloop
+from msgspec import Struct
 
 from brokers.controller_listener import ControllerListener, NotController
+from brokers.envelopes import CarriedCall
 from brokers.inbound import LOG_INTERVAL_S, ListenerLimits, Quiet
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Call, ControlledShutdownCall
 from brokers.wire.replies import (
@@ -46,6 +48,9 @@ class Office:
         self.finished += 1
         if self.error is not None:
             raise self.error
+
+    async def carried(self, call: CarriedCall) -> Struct:
+        raise NotController
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         await self._took(call)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.admin_section import AdminSettings
 from configs.loading import DEFAULT_FILE, DIGEST_CREDENTIAL
 from configs.sections import ControllerSettings, HttpSettings, ListenerSettings, StateSettings
 
@@ -76,7 +77,7 @@ def test_the_image_runs_as_a_number_stops_by_sigterm_and_knows_its_health() -> N
     assert json.loads(instructions("HEALTHCHECK")[0].partition("CMD ")[2]) == ["regent", "health"]
     assert json.loads(instructions("ENTRYPOINT")[0]) == ["regent"], "no shell between: signals reach the daemon"
     assert json.loads(instructions("CMD")[0]) == ["run"]
-    assert instructions("EXPOSE") == [str(LISTENER.port)]
+    assert instructions("EXPOSE") == [f"{LISTENER.port} {AdminSettings().port}"]
     assert instructions("VOLUME") == [str(StateSettings().directory)]
 
 

@@ -23,6 +23,7 @@ WRONG = {
     "brokers": ("inter_broker_listener", '"IN TERNAL"', "inter.broker.listener.name"),
     "http": ("socket", '"regent.sock"', "/run/regent/regent.sock"),
     "log": ("level", '"loud"', "debug, info, warning, error"),
+    "admin": ("port", "70000", "a whole number from 0 to 65535"),
     "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
     "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
     "journal": ("fsync", '"always"', "group, never"),

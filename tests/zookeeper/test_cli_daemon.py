@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from brokers.embedded.process import ChildProcess
 from cli.exit_codes import Exit
+from controller.own_znodes import started_ticks
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.polling import eventually
@@ -44,7 +46,9 @@ class Operator:
 
 
 @asynccontextmanager
-async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> AsyncIterator[Operator]:
+async def daemon_under_systemd(
+    zookeeper: ZooKeeperProcess, folder: Path, admin: str = "beside_daemon = false"
+) -> AsyncIterator[Operator]:
     """A daemon on a chroot of its own; what it tells systemd is collected."""
     chroot = zookeeper.new_chroot()
     zk = KazooZooKeeper(zookeeper.address + chroot, session_timeout_ms=6_000, create_chroot=True)
@@ -55,6 +59,7 @@ async def daemon_under_systemd(zookeeper: ZooKeeperProcess, folder: Path) -> Asy
         f'[zookeeper]\nconnect = "{zookeeper.address}{chroot}"\n'
         '[listener]\nhost = "127.0.0.1"\nport = 0\nadvertised_host = "127.0.0.1"\n'
         f'[http]\nsocket = "{folder}/regent.sock"\n[state]\ndirectory = "{folder}/state"\n[log]\nlevel = "info"\n'
+        f"[admin]\n{admin}\n"
     )
     notified: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -118,3 +123,20 @@ async def test_what_is_refused_without_brokers_names_the_reason(
         assert code == Exit.UNREACHABLE
         assert "regent takeover" in err
         assert await regent.mode() == "standby"
+
+
+async def test_the_admin_endpoint_lives_beside_the_daemon_and_no_longer(
+    zookeeper_process: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    def children() -> list[int]:
+        return [int(pid) for pid in re.findall(r"the admin endpoint starts, pid (\d+)", regent.daemon.log_text())]
+
+    async with daemon_under_systemd(zookeeper_process, tmp_path, "port = 0") as regent:
+        await eventually(lambda: regent.daemon.log_has("the admin endpoint listens on"), 30)
+        [first] = children()
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: len(children()) == 2, 30)
+        await eventually(lambda: len(re.findall("the admin endpoint listens on", regent.daemon.log_text())) == 2, 30)
+        assert regent.daemon.log_has("the admin endpoint ended with -9")
+        await regent.daemon.kill()
+        await eventually(lambda: started_ticks(children()[1]) is None, 30)

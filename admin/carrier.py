@@ -1,0 +1,215 @@
+"""Carries clients' calls to the daemon in office, over its controller listener and under the shared secret.
+
+A call has a connection of its own while it is answered; connections are used again. Where the daemon turns out not to
+be in office, or the connection is lost, the call is tried again, with the same id, as soon as somebody else is known to
+be, or after a pause: until its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from contextlib import suppress
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from admin.ports import Call, Node, NotController, Office
+from brokers.inbound import Quiet
+from brokers.transport import Connection, TcpTransport, Transport
+from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, encode_envelope, read_answer
+from brokers.wire.errors import Error, error_name
+from brokers.wire.frames import reason
+from brokers.wire.messages import response_codec
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.refusals import refusal
+
+CALLS_MAX: Final = 200
+"""Calls that are carried at once; further ones wait for their turn."""
+IDLE_MAX: Final = 8
+"""Connections that are kept for later calls."""
+RETRY_S_MAX: Final = 30.0
+"""Longest time within which a call is tried again: clients give a request up after about as long."""
+WAIT_S_MAX: Final = 300.0
+"""Longest wait for an answer, as in the daemon."""
+GRACE_S: Final = 5.0
+"""How much later than its time-out a call may be answered."""
+CONNECT_S_MAX: Final = 5.0
+PAUSE_S: Final = 0.1
+"""Between two tries to the same daemon."""
+NOT_BEGUN: Final = Error.NOT_CONTROLLER
+"""A daemon that is not in office: the call was not begun."""
+LOST: Final = Error.STALE_CONTROLLER_EPOCH
+"""A daemon that lost the role, or its connection, while the call waited: it may have been carried out."""
+NO_TIMEOUT_MS: Final = 30_000
+"""For the APIs whose requests have no time-out."""
+
+
+class View(Protocol):
+    """Who is in office."""
+
+    def node(self) -> Node | None:
+        """See :class:`admin.ports.Controller`."""
+
+    def office(self) -> Office | None:
+        """The daemon that holds the role and where its controller listener is; None while no daemon holds it."""
+
+    def vacant(self) -> bool:
+        """Whether nobody holds the role: then somebody soon will."""
+
+    async def changed(self) -> None:
+        """Waits until the role was read anew."""
+
+
+class _Line:
+    """A connection to a daemon that knows a challenge of it."""
+
+    def __init__(self, connection: Connection, office: Office, challenge: bytes) -> None:
+        self.connection = connection
+        self.office = office
+        self._challenge = challenge
+        self._number = 0
+
+    @classmethod
+    async def open(cls, transport: Transport, office: Office) -> _Line:
+        """Raises OSError and Malformed."""
+        async with asyncio.timeout(CONNECT_S_MAX):
+            connection = await transport.connect(office.host, office.port, lambda: None)
+            try:
+                answer = read_answer(await connection.exchange([encode_envelope(0, Envelope(b""))]), 0)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(connection, office, answer.data or b"")
+
+    async def ask(self, envelope: Envelope, secret: bytes, call_id: bytes, attempt: int) -> Answer:
+        """One sealed envelope and its answer; raises OSError and Malformed."""
+        self._number += 1
+        sealed = envelope.sealed(secret, self._challenge, call_id, attempt, self._number)
+        frame = await self.connection.exchange([encode_envelope(self._number, sealed)])
+        return read_answer(frame, self._number)
+
+
+class Carrier:
+    """Implements :class:`admin.ports.Controller`. Without a ``secret`` nothing is carried."""
+
+    def __init__(self, view: View, secret: bytes | None, transport: Transport | None = None) -> None:
+        self._view = view
+        self._secret = secret
+        self._transport = transport or TcpTransport()
+        self._idle: deque[_Line] = deque()
+        self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._quiet = Quiet()
+
+    def node(self) -> Node | None:
+        """See :class:`admin.ports.Controller`."""
+        return self._view.node()
+
+    def close(self) -> None:
+        """Ends the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop().connection.close()
+
+    async def carry(self, call: Call) -> Struct:
+        """See :class:`admin.ports.Controller`."""
+        timeout_s = max(getattr(call.body, "timeout_ms", NO_TIMEOUT_MS), 0) / 1000
+        trying = _Trying(call, _now_s() + min(timeout_s, RETRY_S_MAX), _now_s() + min(timeout_s, WAIT_S_MAX) + GRACE_S)
+        async with self._turns:
+            while True:
+                office = self._view.office()
+                if self._secret is None or (office is None and not self._view.vacant()):
+                    raise NotController
+                if office is not None:
+                    answer = await self._try(office, trying, self._secret)
+                    if answer.error not in (NOT_BEGUN, LOST):
+                        return _answer_to(call, answer)
+                    trying.attempt += answer.error == LOST
+                await self._until_again(office, trying.again_until_s)
+
+    async def _until_again(self, office: Office | None, deadline_s: float) -> None:
+        """Until the role was read anew or, while somebody is in office, for a little; NotController at the deadline."""
+        if (left_s := deadline_s - _now_s()) <= 0:
+            raise NotController
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s if office is None else min(left_s, PAUSE_S)):
+                await self._view.changed()
+
+    async def _try(self, office: Office, trying: _Trying, secret: bytes) -> Answer:
+        """The daemon's answer; NOT_BEGUN where it is not in office or cannot be reached, LOST if it may have begun."""
+        try:
+            line = self._kept(office) or await _Line.open(self._transport, office)
+        except (OSError, Malformed) as error:
+            self._say(office, error)
+            return Answer(NOT_BEGUN, None)
+        try:
+            answer = await self._asked(line, trying, secret)
+        except (OSError, Malformed) as error:
+            line.connection.close()
+            self._say(office, error)
+            return Answer(LOST, None)
+        except BaseException:
+            line.connection.close()
+            raise
+        self._keep(line)
+        return answer
+
+    async def _asked(self, line: _Line, trying: _Trying, secret: bytes) -> Answer:
+        """Given up when somebody else comes into office: a frozen daemon would never answer."""
+        asking = asyncio.ensure_future(line.ask(trying.envelope, secret, trying.call_id, trying.attempt))
+        try:
+            while not asking.done():
+                if self._view.office() != line.office:
+                    raise ConnectionAbortedError("it is not in office any more")
+                if (left_s := trying.wait_until_s - _now_s()) <= 0:
+                    raise TimeoutError
+                changed = asyncio.ensure_future(self._view.changed())
+                await asyncio.wait({asking, changed}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    def _say(self, office: Office, error: Exception) -> None:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        where = f"{office.host}:{office.port}"
+        self._quiet.warn(str(office.id), "daemon", f"daemon {office.id} at {where} does not answer a call: {why}")
+
+    def _kept(self, office: Office) -> _Line | None:
+        """An idle connection to the same life of the same daemon; others are closed."""
+        while self._idle:
+            line = self._idle.pop()
+            if line.office == office and not line.connection.closed:
+                return line
+            line.connection.close()
+        return None
+
+    def _keep(self, line: _Line) -> None:
+        if len(self._idle) < IDLE_MAX:
+            self._idle.append(line)
+        else:
+            line.connection.close()
+
+
+class _Trying:
+    """A call and how far it is: until when it is tried again, and until when its answer is waited for."""
+
+    def __init__(self, call: Call, again_until_s: float, wait_until_s: float) -> None:
+        self.envelope = Envelope(call.frame, call.principal, call.client_host)
+        self.call_id = secrets.token_bytes(CALL_ID_BYTES)
+        self.attempt = 0
+        self.again_until_s = again_until_s
+        self.wait_until_s = wait_until_s
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _answer_to(call: Call, answer: Answer) -> Struct:
+    """What the client gets; raises Malformed where the daemon's answer cannot be read."""
+    if answer.error == Error.NONE and answer.data is not None:
+        found: Struct = response_codec(call.api, call.version).read(Reader(answer.data))
+        return found
+    why = f"the daemon answered the admin endpoint with {error_name(answer.error)}: see its log"
+    return refusal(call.body, answer.error, why)

@@ -1,0 +1,283 @@
+"""One client's connection: requests are answered one after the other, in order, as a broker does it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from admin.identity import ANONYMOUS, Identity
+from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
+from admin.own_node import own_answer
+from admin.ports import Call, Controller, Directory, NotController
+from admin.rewriting import rewrite
+from admin.routes import Route, route
+from admin.streams import Stream
+from admin.upstream import BrokerLost, Upstream
+from admin.wrong_node import wrong_node
+from brokers.inbound import Quiet
+from brokers.wire.entities import Codec
+from brokers.wire.errors import Error
+from brokers.wire.messages import Request, read_request, response_codec
+from brokers.wire.primitives import NO_TAGS, Malformed, Reader
+from brokers.wire.refusals import refusal
+from brokers.wire.versions import Api
+
+log = logging.getLogger("regent.admin")
+
+UNKNOWN: Final = "who asks is not known to the admin endpoint"
+_HEADER_BYTES_MIN: Final = 8
+
+
+class Header(NamedTuple):
+    """The fields that every request begins with."""
+
+    api: int
+    version: int
+    correlation: bytes
+
+
+class Host(Protocol):
+    """What a connection needs of its listener."""
+
+    limits: Limits
+    quiet: Quiet
+    directory: Directory
+    controller: Controller
+
+    def reserve(self, size: int) -> None:
+        """Counts the bytes of a request, negative ones when it is done; raises Malformed when there are too many."""
+
+
+class Client:
+    """Lives as long as the connection. Its broker is chosen at the first request that needs one and never changes."""
+
+    def __init__(self, host: Host, stream: Stream) -> None:
+        self._host = host
+        self._stream = stream
+        self._upstream: Upstream | None = None
+        self._identity = Identity()
+        self._busy = False
+        self._broker_gone = False
+        self._reserved = 0
+
+    async def serve(self) -> None:
+        """Answers until either side has had enough; never raises but when cancelled."""
+        try:
+            first_ms = min(self._host.limits.idle_timeout_ms, self._host.limits.frame_timeout_ms)
+            while (size := await self._announced(first_ms)) is not None:
+                await self._serve_one(size)
+                if self._broker_gone:
+                    break
+                first_ms = self._host.limits.idle_timeout_ms
+        except asyncio.CancelledError:
+            self._stream.abort()
+            raise
+        except Malformed as error:
+            self._refuse("call", str(error))
+        except BrokerLost as error:
+            self._refuse("broker", f"the broker behind it is lost: {error}")
+        except TimeoutError:
+            self._refuse("slow", "a request does not arrive, or an answer is not taken, in time")
+        except (OSError, EOFError):
+            self._stream.abort()
+        except Exception:
+            log.exception("a call of %s failed; its connection is closed", self._stream.peer)
+            self._stream.abort()
+        finally:
+            if self._upstream is not None:
+                self._upstream.close()
+            self._stream.close()
+
+    # -- requests
+
+    async def _announced(self, timeout_ms: int) -> int | None:
+        """Size of the next request; None when the client is done or said nothing for so long."""
+        try:
+            size = int.from_bytes(await self._stream.wait(4, timeout_ms), "big", signed=True)
+        except (TimeoutError, asyncio.IncompleteReadError):
+            return None
+        if not _HEADER_BYTES_MIN <= size <= self._host.limits.frame_bytes_max:
+            raise Malformed(f"a request of {size} bytes where at most {self._host.limits.frame_bytes_max} are allowed")
+        return size
+
+    async def _serve_one(self, size: int) -> None:
+        self._busy = True
+        try:
+            await self._answer(await self._received(size))
+        finally:
+            self._host.reserve(-self._reserved)
+            self._reserved = 0
+            self._busy = False
+
+    async def _received(self, size: int) -> bytes:
+        """What counts is what came, not what was announced: else a few who send nothing could keep all others out."""
+        parts, left = [], size
+        async with asyncio.timeout(self._host.limits.frame_timeout_ms / 1000):
+            while left:
+                parts.append(await self._stream.some(left))
+                self._reserve(len(parts[-1]))
+                left -= len(parts[-1])
+        return b"".join(parts)
+
+    def _reserve(self, size: int) -> None:
+        self._host.reserve(size)
+        self._reserved += size
+
+    async def _answer(self, frame: bytes) -> None:
+        header = Header(_i16(frame[:2]), _i16(frame[2:4]), frame[4:8])
+        match route(header.api, header.version):
+            case Route.PASS:
+                await self._pass(frame, header)
+            case Route.REWRITE:
+                await self._rewrite(frame, header)
+            case Route.CARRY:
+                await self._carry(frame, header)
+            case Route.OWN:
+                await self._answer_as_node(frame, header)
+            case Route.AUTHENTICATE:
+                await self._authenticate(frame, header)
+            case Route.REFUSE:
+                await self._refuse_traffic(frame, header)
+            case Route.CLOSE:
+                raise Malformed(f"API key {header.api} v{header.version} is not offered")
+
+    # -- with a broker
+
+    async def _pass(self, frame: bytes, header: Header) -> None:
+        upstream = await self._connected()
+        size = await upstream.ask(frame)
+        await self._stream.send(_head(header, size))
+        await self._pass_rest(upstream)
+
+    async def _pass_rest(self, upstream: Upstream) -> None:
+        while upstream.left:
+            await self._stream.send(await upstream.take())
+
+    async def _rewrite(self, frame: bytes, header: Header) -> None:
+        """The beginning of the answer is held and changed; what follows it, the topics of Metadata, is passed on."""
+        upstream = await self._connected()
+        await upstream.ask(frame)
+        body = await self._changed(upstream, Api(header.api), header.version)
+        await self._stream.send(_head(header, len(body) + upstream.left), body)
+        await self._pass_rest(upstream)
+
+    async def _changed(self, upstream: Upstream, api: Api, version: int) -> bytes:
+        """What is sent instead of all that was taken of the answer so far: as little as holds what is changed."""
+        codec, held, why = response_codec(api, version), b"", ""
+        for more in (CHUNK_BYTES, REWRITTEN_BYTES_MAX):
+            held += await upstream.take_up_to(more)
+            try:
+                return _rewritten(api, codec, held, self._host.controller)
+            except Malformed as error:
+                why = str(error)
+        raise BrokerLost(f"its answer to {api.name} v{version} cannot be read: {why}")
+
+    async def _authenticate(self, frame: bytes, header: Header) -> None:
+        """Passed on as it is: credentials stay where they are. What both say tells who the client is."""
+        api, codec = Api(header.api), response_codec(Api(header.api), header.version)
+        request = self._read(frame).body
+        upstream = await self._connected()
+        size = await upstream.ask(frame)
+        held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
+        try:
+            answer = codec.read(_body(api, codec, held))
+        except Malformed as error:
+            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
+        self._identity.heard(request, answer)
+        await self._stream.send(_head(header, size), held)
+        await self._pass_rest(upstream)
+
+    async def _brokers_known(self) -> None:
+        try:
+            async with asyncio.timeout(self._host.limits.connect_timeout_ms / 1000):
+                await self._host.directory.known()
+        except TimeoutError:
+            raise BrokerLost("what brokers there are was not read yet") from None
+
+    async def _connected(self) -> Upstream:
+        if self._upstream is None:
+            await self._brokers_known()
+            brokers = self._host.directory.brokers()
+            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost)
+        return self._upstream
+
+    def _broker_lost(self) -> None:
+        """The client learns it at once, or behind the answer that it waits for, as if the broker had hung up on it."""
+        self._broker_gone = True
+        if not self._busy:
+            self._stream.close()
+
+    # -- without
+
+    async def _carry(self, frame: bytes, header: Header) -> None:
+        request = self._read(frame)
+        await self._brokers_known()
+        secured = self._host.directory.secured()
+        principal = self._identity.principal if secured else ANONYMOUS
+        if principal is None or (secured and principal == ANONYMOUS):
+            await self._reply(header, refusal(request.body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
+            return
+        api = Api(header.api)
+        call = Call(api, header.version, request.body, principal, request.client_id, self._stream.peer, frame)
+        try:
+            answer = await self._host.controller.carry(call)
+        except NotController:
+            answer = refusal(request.body, Error.NOT_CONTROLLER)
+        await self._reply(header, answer)
+
+    async def _answer_as_node(self, frame: bytes, header: Header) -> None:
+        node = self._host.controller.node()
+        answer = own_answer(self._read(frame).body, node.id) if node is not None else None
+        if answer is None:
+            await self._pass(frame, header)
+        else:
+            await self._reply(header, answer)
+
+    async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
+        answer = wrong_node(self._read(frame).body)
+        if answer is None:
+            raise Malformed("it produces here, without waiting for answers; leaders are elsewhere")
+        await self._reply(header, answer)
+
+    def _read(self, frame: bytes) -> Request:
+        """A request; raises Malformed. What it holds counts like the bytes that it came in."""
+        request = read_request(frame)
+        self._reserve(request.items * ITEM_BYTES)
+        return request
+
+    async def _reply(self, header: Header, answer: Struct) -> None:
+        codec = response_codec(Api(header.api), header.version)
+        body = (NO_TAGS if codec.flexible else b"") + codec.write(answer)
+        await self._stream.send(_head(header, len(body)), body)
+
+    def _refuse(self, kind: str, why: str) -> None:
+        self._host.quiet.warn(self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}")
+        self._stream.abort()
+
+
+def _i16(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _head(header: Header, size: int) -> bytes:
+    """Length and correlation id of an answer with ``size`` bytes behind them."""
+    return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
+
+
+def _body(api: Api, codec: Codec[Struct], held: bytes) -> Reader:
+    """Where the body of an answer begins, behind the tags of its header."""
+    reader = Reader(held)
+    if codec.flexible and api is not Api.API_VERSIONS:  # whose answers have the first header in every version
+        reader.skip_tags()
+    return reader
+
+
+def _rewritten(api: Api, codec: Codec[Struct], held: bytes, controller: Controller) -> bytes:
+    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
+    reader = _body(api, codec, held)
+    start = reader.position
+    answer = codec.read(reader)
+    return held[:start] + codec.write(rewrite(answer, controller.node())) + held[reader.position :]

@@ -1,0 +1,180 @@
+"""Who is there: the brokers' client listeners and the daemon in office, as ZooKeeper has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import anyio
+
+from admin.ports import Address, Node, Office
+from brokers.inbound import Quiet
+from metadata_store import paths
+from metadata_store.codecs.controller import Controller
+from metadata_store.endpoint_znode import AdminEndpoint, announce
+from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+from state_machines.types import Broker
+
+log = logging.getLogger("regent.admin")
+
+PLAINTEXT: Final = 0
+WITHOUT_TLS: Final = frozenset({PLAINTEXT, 2})
+"""Security protocols of listeners: PLAINTEXT, SASL_PLAINTEXT."""
+TOGETHER_S: Final = 0.05
+"""After a change, the wait for others that come with it: a broker's death changes several znodes."""
+NONCE: Final = "regent"
+LISTENER: Final = "regentListener"
+"""The fields of ``/controller`` that only a daemon writes: its nonce, and host:port of its controller listener."""
+AGAIN_S: Final = 1.0
+"""Pause before a new session is tried."""
+
+
+class ClusterView:
+    """What was read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
+
+    ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
+    endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers.
+    """
+
+    def __init__(self, listener: str, advertised: Address | None = None, *, announced_for: int | None = None) -> None:
+        self.advertised = advertised
+        self._announced_for = announced_for
+        self._listener = listener
+        self._brokers: tuple[Address, ...] = ()
+        self._daemon: int | None = None
+        self._office: Office | None = None
+        self._vacant = True
+        self._secured = True
+        self._changed = asyncio.Event()
+        self._known = asyncio.Event()
+        self._role_read = asyncio.Event()
+        self._quiet = Quiet()
+
+    def brokers(self) -> Sequence[Address]:
+        """See :class:`admin.ports.Directory`."""
+        return self._brokers
+
+    def secured(self) -> bool:
+        """See :class:`admin.ports.Directory`."""
+        return self._secured
+
+    async def known(self) -> None:
+        """See :class:`admin.ports.Directory`."""
+        await self._known.wait()
+
+    def node(self) -> Node | None:
+        """The daemon in office as clients are to see it; None while a broker holds the role, or nobody."""
+        if self._daemon is None or self.advertised is None:
+            return None
+        return Node(self._daemon, *self.advertised)
+
+    def office(self) -> Office | None:
+        """The daemon in office and where it is reached; None while no daemon is, or it does not say where."""
+        return self._office
+
+    def vacant(self) -> bool:
+        """Whether nobody held the role when it was read last."""
+        return self._vacant
+
+    async def changed(self) -> None:
+        """Waits until the role was read anew."""
+        await self._role_read.wait()
+
+    async def follow(self, new_session: Callable[[], ZooKeeper], connect_timeout_s: float) -> None:
+        """Keeps it up to date, with one session after the other, until cancelled."""
+        while True:
+            zk = new_session()
+            try:
+                await zk.connect(connect_timeout_s)
+                await self._announce(zk)
+                await self.run(zk)
+            except ZooKeeperError as error:
+                log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await zk.close()
+            await asyncio.sleep(AGAIN_S)
+
+    async def _announce(self, zk: ZooKeeper) -> None:
+        """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives."""
+        if self._announced_for is not None and self.advertised is not None:
+            await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+
+    async def run(self, zk: ZooKeeper) -> None:
+        """Follows on a connected session; raises ``SessionLost`` when that is over."""
+        zk.on_watch, zk.on_state = self._watched, self._state_changed
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._read(zk)
+                except SessionLost:
+                    raise
+                except NotConnected:
+                    if zk.state is ConnectionState.LOST:
+                        raise SessionLost("the ZooKeeper session is over") from None
+                await self._changed.wait()
+                await asyncio.sleep(TOGETHER_S)
+        finally:
+            zk.on_watch = zk.on_state = None
+
+    def _watched(self, event: WatchEvent) -> None:
+        self._changed.set()
+
+    def _state_changed(self, state: ConnectionState) -> None:
+        """Watches are gone after each blip, so everything is read again."""
+        self._changed.set()
+
+    async def _read(self, zk: ZooKeeper) -> None:
+        store, since = KafkaStore(zk), zk.last_zxid
+        controller = await store.read_controller()
+        found = await store.load_brokers()
+        for bad in found.malformed:
+            self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
+        self._take(found.brokers.values())
+        held = controller.value if controller is not None else None
+        self._hold(held if isinstance(held, Controller) else None)
+        self._vacant = controller is None
+        self._known.set()
+        registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
+        await zk.watch(
+            data=registered + [bad.path for bad in found.malformed] + [paths.CONTROLLER] * (held is not None),
+            exists=[paths.CONTROLLER] * (held is None),
+            children=[paths.BROKER_IDS],
+            since_zxid=since,
+        )
+
+    def _hold(self, held: Controller | None) -> None:
+        nonce, listener = (held.unknown.get(field) for field in (NONCE, LISTENER)) if held is not None else (None, None)
+        self._daemon = held.broker if held is not None and isinstance(nonce, str) else None
+        self._office = None
+        if self._daemon is not None and isinstance(listener, str):
+            host, _, port = listener.rpartition(":")
+            if host and port.isdecimal():
+                self._office = Office(self._daemon, str(nonce), host, int(port))
+        self._role_read.set()
+        self._role_read = asyncio.Event()
+
+    def _take(self, brokers: Iterable[Broker]) -> None:
+        """Without any broker it stays as secured as it was."""
+        usable, protocols = [], set()
+        for broker in brokers:
+            endpoint = broker.endpoint(self._listener)
+            if endpoint is None:
+                self._left_out(broker, f"has no listener named {self._listener}")
+                continue
+            protocols.add(endpoint.security_protocol)
+            if endpoint.security_protocol in WITHOUT_TLS:
+                usable.append(Address(endpoint.host, endpoint.port))
+            else:
+                self._left_out(broker, f"has TLS on its listener {self._listener}, which this release does not pass on")
+        self._brokers = tuple(usable)
+        if protocols:
+            self._secured = protocols != {PLAINTEXT}
+
+    def _left_out(self, broker: Broker, why: str) -> None:
+        self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")

@@ -1,0 +1,57 @@
+"""``regent admin-endpoint``: the listener and what it needs to know of the cluster, from start to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import anyio
+
+from admin.carrier import Carrier
+from admin.cluster_view import ClusterView
+from admin.limits import Limits
+from admin.listener import AdminListener
+from admin.ports import Address
+from brokers.shared_secret import shared_secret
+from brokers.wire.messages import prepare
+from configs.settings import Settings
+from metadata_store.port import ZooKeeper
+
+log = logging.getLogger("regent.admin")
+
+
+async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: Callable[[Address], None]) -> None:
+    """Serves until cancelled. ``ready`` gets the address that clients are told.
+
+    Raises OSError where it cannot listen, or has no secret to share with daemons. ``new_session`` makes unconnected
+    ZooKeeper sessions, one after the other.
+    """
+    admin = settings.admin
+    await anyio.to_thread.run_sync(prepare)
+    view = ClusterView(admin.client_listener, announced_for=settings.controller.id if admin.listed else None)
+    carrier = Carrier(view, shared_secret(settings.secret_file))
+    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings))
+    await listener.start()
+    try:
+        port = admin.advertised_port or listener.port
+        view.advertised = Address(admin.advertised_host or settings.listener.advertised_host, port)
+        log.info("the admin endpoint listens on %s:%d", admin.host, listener.port)
+        ready(view.advertised)
+        await view.follow(new_session, settings.zookeeper.connect_timeout_ms / 1000)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await listener.stop()
+            carrier.close()
+
+
+def limits(settings: Settings) -> Limits:
+    """The bounds that the settings name; the others have their defaults."""
+    admin = settings.admin
+    return Limits(
+        frame_bytes_max=admin.frame_bytes_max,
+        connections_max=admin.connections_max,
+        buffered_bytes_max=admin.buffered_bytes_max,
+        frame_timeout_ms=admin.frame_timeout_ms,
+        idle_timeout_ms=admin.idle_timeout_ms,
+        connect_timeout_ms=settings.brokers.connect_timeout_ms,
+    )

@@ -1,0 +1,84 @@
+"""Who a client is: brokers authenticate it, and both sides of each exchange pass by here.
+
+Names are those of Kafka's default principal builder. Where it is not the name in the exchange that tells who that is
+(delegation tokens, OAUTHBEARER, GSSAPI), nobody is known here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+from brokers.wire.messages import sasl
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a connection without authentication (``KafkaPrincipal.ANONYMOUS``)."""
+
+PLAIN: Final = "PLAIN"
+SCRAM: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
+_SERVER_FINAL: Final = b"v="
+_BY_DELEGATION: Final = "tokenauth=true"
+
+
+class Identity:
+    """The principal of one connection, None until a broker has found it and after its session has run out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._mechanism = ""
+        self._claimed: str | None = None
+        self._began = False
+        self._found: str | None = None
+        self._until_s = 0.0
+
+    @property
+    def principal(self) -> str | None:
+        """``User:name``."""
+        return self._found if self._clock() < self._until_s else None
+
+    def heard(self, request: Struct, answer: Struct) -> None:
+        """One request of the client and what the broker answered."""
+        match request, answer:
+            case sasl.SaslHandshakeRequest(mechanism=wanted), sasl.SaslHandshakeResponse(error_code=Error.NONE):
+                self._mechanism, self._claimed, self._began = wanted, None, False
+            case (
+                sasl.SaslAuthenticateRequest(auth_bytes=said),
+                sasl.SaslAuthenticateResponse(error_code=Error.NONE) as granted,
+            ):
+                self._step(said, granted)
+            case _:
+                self._mechanism, self._found = "", None
+
+    def _step(self, said: bytes, answer: sasl.SaslAuthenticateResponse) -> None:
+        if not self._began:
+            self._began, self._claimed = True, _claimed(self._mechanism, said)
+        if self._mechanism != PLAIN and not answer.auth_bytes.startswith(_SERVER_FINAL):
+            return
+        self._found = f"User:{self._claimed}" if self._claimed else None
+        lifetime_s = answer.session_lifetime_ms / 1000
+        self._until_s = self._clock() + lifetime_s if lifetime_s > 0 else float("inf")
+        self._mechanism = ""
+
+
+def _claimed(mechanism: str, first: bytes) -> str | None:
+    """The user name in the first message of a client."""
+    try:
+        text = first.decode()
+    except UnicodeDecodeError:
+        return None
+    if mechanism == PLAIN:
+        parts = text.split("\0")
+        return parts[1] if len(parts) == 3 else None
+    return _scram_name(text) if mechanism in SCRAM else None
+
+
+def _scram_name(text: str) -> str | None:
+    """The name in ``n,[a=authzid],n=name,r=nonce[,extensions]`` (RFC 5802), None for a delegation token (KIP-48)."""
+    parts = text.split(",")
+    if len(parts) < 4 or not parts[2].startswith("n=") or _BY_DELEGATION in map(str.lower, parts[4:]):
+        return None
+    return parts[2].removeprefix("n=").replace("=2C", ",").replace("=3D", "=") or None

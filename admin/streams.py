@@ -1,0 +1,94 @@
+"""Both ends of a relayed connection: asyncio streams that tell at once when the other side is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from admin.limits import CHUNK_BYTES
+from admin.ports import Address
+
+
+class Stream:
+    """Reads and writes of one connection; each wait has an end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_ms: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._timeout_s = timeout_ms / 1000
+        address = writer.get_extra_info("peername")
+        self.peer = str(address[0]) if address else "unknown peer"
+        sock = writer.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    async def wait(self, size: int, timeout_ms: int | None) -> bytes:
+        """``size`` bytes, waited for as long as ``timeout_ms`` (None: for ever); raises OSError and EOFError."""
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            return await self._reader.readexactly(size)
+
+    async def exactly(self, size: int) -> bytes:
+        """``size`` bytes that are on their way."""
+        async with asyncio.timeout(self._timeout_s):
+            return await self._reader.readexactly(size)
+
+    async def some(self, size_max: int) -> bytes:
+        """The next bytes that are on their way, at least one."""
+        async with asyncio.timeout(self._timeout_s):
+            data = await self._reader.read(min(size_max, CHUNK_BYTES))
+        if not data:
+            raise EOFError("closed by the other side")
+        return data
+
+    async def send(self, *parts: bytes) -> None:
+        """Writes, and waits until the other side has taken all but a little."""
+        self._writer.writelines(parts)
+        async with asyncio.timeout(self._timeout_s):
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Ends it when what was written is taken."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Ends it at once."""
+        self._writer.transport.abort()
+
+
+class Watched(asyncio.StreamReaderProtocol):
+    """A stream protocol that reports its end. Who closes one direction has closed both."""
+
+    def __init__(self, connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]) -> None:
+        super().__init__(asyncio.StreamReader(limit=CHUNK_BYTES), connected)
+        self.on_lost: Callable[[], None] | None = None
+
+    def eof_received(self) -> bool:
+        """Called by asyncio."""
+        super().eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+async def dial(address: Address, connect_timeout_ms: int, timeout_ms: int, on_lost: Callable[[], None]) -> Stream:
+    """A connection to a broker; raises OSError."""
+    made: list[Stream] = []
+    loop = asyncio.get_running_loop()
+
+    def factory() -> Watched:
+        protocol = Watched(lambda reader, writer: made.append(Stream(reader, writer, timeout_ms)))
+        protocol.on_lost = on_lost
+        return protocol
+
+    try:
+        async with asyncio.timeout(connect_timeout_ms / 1000):
+            await loop.create_connection(factory, *address)
+    except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
+        raise OSError(errno.EINVAL, f"{address.host!r} is not a host name") from error
+    return made[0]

@@ -1,0 +1,90 @@
+"""The broker's side of a client's connection: one request at a time, its answer read piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import sample
+from typing import Final
+
+from admin.limits import CHUNK_BYTES, Limits
+from admin.ports import Address
+from admin.streams import Stream, dial
+from brokers.wire.frames import reason
+
+_CORRELATION_BYTES: Final = 4
+
+
+class BrokerLost(OSError):
+    """The broker cannot be reached, hung up, or does not speak the protocol."""
+
+
+class Upstream:
+    """A connection to one live broker, the same for all that a client sends: authentication is per connection."""
+
+    def __init__(self, stream: Stream, address: Address, limits: Limits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self.address = address
+        self.left = 0
+        """Bytes of the present answer that were not taken yet."""
+
+    @classmethod
+    async def connect(cls, brokers: Sequence[Address], limits: Limits, on_lost: Callable[[], None]) -> Upstream:
+        """Any of ``brokers``, tried in random order; raises :class:`BrokerLost`."""
+        why = "no broker is known"
+        for address in sample(brokers, len(brokers)):
+            try:
+                stream = await dial(address, limits.connect_timeout_ms, limits.frame_timeout_ms, on_lost)
+                return cls(stream, address, limits)
+            except OSError as error:
+                why = f"{address.host}:{address.port}: {reason(error)}"
+        raise BrokerLost(why)
+
+    async def ask(self, frame: bytes) -> int:
+        """Sends a request without its length, waits for its answer to begin; returns the size after the correlation id.
+
+        Raises :class:`BrokerLost`. There is no limit to the wait: see :class:`admin.limits.Limits`.
+        """
+        assert not self.left, "one request at a time"
+        with self._telling():
+            await self._stream.send(len(frame).to_bytes(4, "big"), frame)
+            size = int.from_bytes(await self._stream.wait(4, None), "big", signed=True)
+            if not _CORRELATION_BYTES <= size <= self._limits.answer_bytes_max:
+                raise BrokerLost(f"{self._name} answers with a frame of {size} bytes")
+            if await self._stream.exactly(_CORRELATION_BYTES) != frame[4:8]:
+                raise BrokerLost(f"{self._name} answers a request that it was not asked")
+        self.left = size - _CORRELATION_BYTES
+        return self.left
+
+    async def take(self) -> bytes:
+        """The next piece of the answer; raises :class:`BrokerLost`."""
+        with self._telling():
+            data = await self._stream.some(min(self.left, CHUNK_BYTES))
+        self.left -= len(data)
+        return data
+
+    async def take_up_to(self, size: int) -> bytes:
+        """The next ``size`` bytes of the answer, or all that is left of it if that is less."""
+        with self._telling():
+            data = await self._stream.exactly(min(self.left, size))
+        self.left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Ends the connection at once."""
+        self._stream.abort()
+
+    @property
+    def _name(self) -> str:
+        return f"{self.address.host}:{self.address.port}"
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokerLost:
+            raise
+        except (OSError, EOFError) as error:
+            why = reason(error) if isinstance(error, OSError) else "closed by the broker"
+            raise BrokerLost(f"{self._name}: {why}") from error

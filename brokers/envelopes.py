@@ -1,0 +1,152 @@
+"""The daemon's side of envelopes: challenge, seal, and the call inside of them.
+
+What the seal proves is that an admin endpoint of ours says so: the principal, and that the client's bytes are what they
+are. Everything inside is read by the bounded codecs like any stranger's bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from brokers.inbound import InboundConnection, Quiet
+from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, read_envelope
+from brokers.wire.errors import Error
+from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.versions import Api
+
+log = logging.getLogger("regent.listener")
+
+CALLS_MAX: Final = 500
+"""Carried calls under way at once; they may wait for minutes, brokers' calls must not have to wait for them."""
+ITEMS_MAX: Final = 100_000
+"""Array items of a carried request: reading more would keep the loop from turning for too long."""
+
+
+class NotController(Exception):
+    """Raised by a handler when the role was lost while the call waited."""
+
+
+class CarriedCall(Struct, frozen=True):
+    """What a client of an admin endpoint asked for.
+
+    ``body`` is a struct of :mod:`brokers.wire.messages`. ``call_id``: 16 bytes, the same in every ``attempt``; an
+    attempt above 0 may find what an earlier one did.
+    """
+
+    api: Api
+    version: int
+    body: Struct
+    principal: str
+    client_host: str
+    call_id: bytes
+    attempt: int
+
+
+Carry = Callable[[CarriedCall], Awaitable[Struct]]
+"""Answers a call with the response struct of its API; raises :class:`NotController`."""
+
+
+class _Told:
+    """What a connection was told: its challenge, and the number that its next seal must have at least."""
+
+    __slots__ = ("challenge", "number")
+
+    def __init__(self) -> None:
+        self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        self.number = 0
+
+
+class Envelopes:
+    """All envelopes of one listener."""
+
+    def __init__(self, secret: bytes, quiet: Quiet, calls_max: int = CALLS_MAX) -> None:
+        self._secret = secret
+        self._quiet = quiet
+        self._calls_max = calls_max
+        self._under_way: set[asyncio.Future[Struct]] = set()
+        self._told: WeakKeyDictionary[InboundConnection, _Told] = WeakKeyDictionary()
+
+    async def answer(
+        self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
+    ) -> bytes:
+        """The framed response; raises :class:`Malformed`. ``carry`` is None while the daemon is not in office."""
+        envelope = read_envelope(reader)
+        if not envelope.request:
+            told = self._told[connection] = _Told()
+            return encode_answer(correlation, Answer(Error.NONE, told.challenge))
+        if not self._genuine(envelope, connection):
+            self._quiet.warn(
+                connection.peer,
+                "seal",
+                f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret; "
+                "admin.secret_file must hold the same on both sides",
+            )
+            return encode_answer(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
+        return encode_answer(correlation, await self._carried(envelope, carry))
+
+    def _genuine(self, envelope: Envelope, connection: InboundConnection) -> bool:
+        told = self._told.get(connection)
+        if told is None or envelope.seal is None or envelope.seal.number < told.number:
+            return False
+        if not envelope.genuine(self._secret, told.challenge):
+            return False
+        told.number = envelope.seal.number + 1
+        return True
+
+    async def _carried(self, envelope: Envelope, carry: Carry | None) -> Answer:
+        if carry is None:
+            return Answer(Error.NOT_CONTROLLER, None)
+        if len(self._under_way) >= self._calls_max:
+            self._quiet.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are under way")
+            return Answer(Error.REQUEST_TIMED_OUT, None)
+        try:
+            call = opened(envelope)
+            return Answer(Error.NONE, response_codec(call.api, call.version).write(await self._done(carry(call))))
+        except Malformed as error:
+            self._quiet.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
+            return Answer(Error.INVALID_REQUEST, None)
+        except NotController:
+            return Answer(Error.STALE_CONTROLLER_EPOCH, None)  # it may have been carried out in part
+        except Exception:
+            log.exception("an admin call of %s failed", envelope.client_host)
+            return Answer(Error.UNKNOWN_SERVER_ERROR, None)
+
+    async def _done(self, carried: Awaitable[Struct]) -> Struct:
+        """The answer; raises NotController where the listener is stopped first."""
+        task = asyncio.ensure_future(carried)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise NotController
+        return task.result()
+
+    async def stop(self) -> None:
+        """Calls under way are abandoned."""
+        for task in self._under_way:
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+
+def opened(envelope: Envelope) -> CarriedCall:
+    """The call in a sealed envelope; raises :class:`Malformed`."""
+    assert envelope.seal is not None
+    head = Reader(envelope.request)
+    key, version = head.i16(), head.i16()
+    message = MESSAGES.get(key)  # type: ignore[call-overload]  # any number may come
+    if key not in CARRIED or message is None or not message.first <= version <= message.last:
+        raise Malformed(f"API key {key} v{version} is not carried")
+    request = read_request(envelope.request, ITEMS_MAX)
+    seal = envelope.seal
+    return CarriedCall(
+        Api(key), version, request.body, envelope.principal, envelope.client_host, seal.call_id, seal.attempt
+    )

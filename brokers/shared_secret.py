@@ -1,0 +1,70 @@
+"""The secret that a daemon and the admin endpoints share: a file that only their user may read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+SECRET_BYTES: Final = 32
+_FILE_BYTES_MAX: Final = 1_024
+_OTHERS: Final = 0o077
+
+
+class SecretUnusable(OSError):
+    """The file cannot serve as a secret; the text says why and what to do about it."""
+
+
+def shared_secret(path: Path) -> bytes:
+    """The secret in ``path``, which is made where it does not exist; raises :class:`SecretUnusable`.
+
+    Whoever comes first makes it, daemon or endpoint. Daemons on several machines need a copy of the same file.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            return _read(path)
+        _make(path)
+        return _read(path)
+    except SecretUnusable:
+        raise
+    except OSError as error:
+        raise SecretUnusable(
+            f"the secret {path} cannot be read or made ({error.strerror or error}): give its folder to this user, or "
+            "set admin.secret_file"
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        text = file.read(_FILE_BYTES_MAX)
+    if mode & _OTHERS:
+        raise SecretUnusable(f"the secret {path} may be read or changed by others: chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(text.decode("ascii").strip())
+    except ValueError:
+        secret = b""
+    if len(secret) < SECRET_BYTES:
+        raise SecretUnusable(
+            f"the secret {path} does not hold {SECRET_BYTES} bytes in hexadecimal: delete it, then it is made anew"
+        )
+    return secret
+
+
+def _make(path: Path) -> None:
+    """Complete and on the disk once it has its name; another process may be faster."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_hex(SECRET_BYTES).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()

@@ -1,0 +1,117 @@
+"""Messages of Kafka 3.9 that are read from or written to clients, and their codecs for every version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from brokers.wire import cold
+from brokers.wire.entities import Codec, codec
+from brokers.wire.messages import cluster, nodes, partitions, sasl, security, topics, traffic
+from brokers.wire.primitives import ITEMS_MAX, Reader
+from brokers.wire.versions import Api
+
+
+class Message(NamedTuple):
+    """An API: its versions in Kafka 3.9, what is read of a request (None: it is passed on unread) and of an answer."""
+
+    first: int
+    last: int
+    request: type[Struct] | None
+    response: type[Struct]
+
+
+MESSAGES: Final[dict[Api, Message]] = {
+    Api.PRODUCE: Message(0, 11, traffic.ProduceRequest, traffic.ProduceResponse),
+    Api.FETCH: Message(0, 17, traffic.FetchRequest, traffic.FetchResponse),
+    Api.METADATA: Message(0, 12, None, cluster.MetadataHead),
+    Api.API_VERSIONS: Message(0, 4, None, cluster.ApiVersionsResponse),
+    Api.CREATE_TOPICS: Message(0, 7, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+    Api.DELETE_TOPICS: Message(0, 6, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+    Api.CREATE_PARTITIONS: Message(0, 3, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+    Api.ELECT_LEADERS: Message(0, 2, partitions.ElectLeadersRequest, partitions.ElectLeadersResponse),
+    Api.ALTER_PARTITION_REASSIGNMENTS: Message(
+        0, 0, partitions.AlterPartitionReassignmentsRequest, partitions.AlterPartitionReassignmentsResponse
+    ),
+    Api.LIST_PARTITION_REASSIGNMENTS: Message(
+        0, 0, partitions.ListPartitionReassignmentsRequest, partitions.ListPartitionReassignmentsResponse
+    ),
+    Api.ALTER_USER_SCRAM_CREDENTIALS: Message(
+        0, 0, security.AlterUserScramCredentialsRequest, security.AlterUserScramCredentialsResponse
+    ),
+    Api.UPDATE_FEATURES: Message(0, 1, security.UpdateFeaturesRequest, security.UpdateFeaturesResponse),
+    Api.LIST_GROUPS: Message(0, 5, nodes.ListGroupsRequest, nodes.ListGroupsResponse),
+    Api.DESCRIBE_CONFIGS: Message(0, 4, nodes.DescribeConfigsRequest, nodes.DescribeConfigsResponse),
+    Api.ALTER_CONFIGS: Message(0, 2, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
+    Api.ALTER_REPLICA_LOG_DIRS: Message(0, 2, nodes.AlterReplicaLogDirsRequest, nodes.AlterReplicaLogDirsResponse),
+    Api.DESCRIBE_LOG_DIRS: Message(0, 4, nodes.DescribeLogDirsRequest, nodes.DescribeLogDirsResponse),
+    Api.INCREMENTAL_ALTER_CONFIGS: Message(0, 1, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
+    Api.LIST_TRANSACTIONS: Message(0, 1, nodes.ListTransactionsRequest, nodes.ListTransactionsResponse),
+    Api.SASL_HANDSHAKE: Message(1, 1, sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse),  # v0: see messages.sasl
+    Api.SASL_AUTHENTICATE: Message(0, 2, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
+    Api.DESCRIBE_CLUSTER: Message(0, 1, None, cluster.DescribeClusterResponse),
+}
+
+CARRIED: Final = frozenset(
+    {
+        Api.CREATE_TOPICS,
+        Api.DELETE_TOPICS,
+        Api.CREATE_PARTITIONS,
+        Api.ELECT_LEADERS,
+        Api.ALTER_PARTITION_REASSIGNMENTS,
+        Api.LIST_PARTITION_REASSIGNMENTS,
+        Api.ALTER_USER_SCRAM_CREDENTIALS,
+        Api.UPDATE_FEATURES,
+    }
+)
+"""What only the controller answers: carried to it from the admin endpoint."""
+
+
+@cache
+def request_codec(api: Api, version: int) -> Codec[Any]:
+    """Codec of a request body."""
+    target = MESSAGES[api].request
+    assert target is not None, f"requests of {api.name} are passed on unread"
+    return codec(cold.layout(api, version, response=False), target)
+
+
+@cache
+def response_codec(api: Api, version: int) -> Codec[Any]:
+    """Codec of a response body; of Metadata the part before the topics alone (:class:`cluster.MetadataHead`)."""
+    layout = cold.layout(api, version, response=True)
+    return codec(layout.head("topics") if api is Api.METADATA else layout, MESSAGES[api].response)
+
+
+class Request(NamedTuple):
+    """A request as read: ``items`` of arrays, nested ones included, tell how much memory it takes."""
+
+    client_id: str | None
+    body: Any
+    items: int
+
+
+def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
+    """A client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed."""
+    reader = Reader(frame, items_max)
+    api, version = Api(reader.i16()), reader.i16()
+    reader.i32()
+    found = request_codec(api, version)
+    client_id = reader.legacy_nullable_string()
+    if found.flexible:
+        reader.skip_tags()
+    body = found.read(reader)
+    reader.end()
+    return Request(client_id, body, reader.items_read)
+
+
+def prepare(apis: Iterable[Api] = MESSAGES) -> None:
+    """Builds every codec of ``apis``: up to half a second that a loop should not spend."""
+    for api in apis:
+        message = MESSAGES[api]
+        for version in range(message.first, message.last + 1):
+            if message.request is not None:
+                request_codec(api, version)
+            response_codec(api, version)

@@ -1,0 +1,86 @@
+"""UpdateFeatures and AlterUserScramCredentials."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+
+
+class FeatureUpdate(Struct, frozen=True, gc=False):
+    """The level that a feature is to have.
+
+    v0 has ``allow_downgrade``, v1 ``upgrade_type``: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
+    """
+
+    feature: str
+    max_version_level: int
+    allow_downgrade: bool = False
+    upgrade_type: int = 1
+
+
+class UpdateFeaturesRequest(Struct, frozen=True):
+    """UpdateFeatures; ``validate_only`` from v1 on."""
+
+    timeout_ms: int
+    feature_updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+class UpdatedFeature(Struct, frozen=True, gc=False):
+    """What became of one feature."""
+
+    feature: str
+    error_code: int = Error.NONE
+    error_message: str | None = None
+
+
+class UpdateFeaturesResponse(Struct, frozen=True):
+    """The answer to UpdateFeatures."""
+
+    results: tuple[UpdatedFeature, ...] = ()
+    error_code: int = Error.NONE
+    error_message: str | None = None
+    throttle_time_ms: int = 0
+
+
+class ScramDeletion(Struct, frozen=True, gc=False):
+    """A credential to remove; ``mechanism`` 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+
+    name: str
+    mechanism: int
+
+
+class ScramUpsertion(Struct, frozen=True, gc=False):
+    """A credential to set, its password salted already."""
+
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"ScramUpsertion(name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations})"
+
+
+class AlterUserScramCredentialsRequest(Struct, frozen=True):
+    """AlterUserScramCredentials."""
+
+    deletions: tuple[ScramDeletion, ...]
+    upsertions: tuple[ScramUpsertion, ...]
+
+
+class AlteredUser(Struct, frozen=True, gc=False):
+    """What became of one user's credentials."""
+
+    user: str
+    error_code: int = Error.NONE
+    error_message: str | None = None
+
+
+class AlterUserScramCredentialsResponse(Struct, frozen=True):
+    """The answer to AlterUserScramCredentials."""
+
+    results: tuple[AlteredUser, ...]
+    throttle_time_ms: int = 0

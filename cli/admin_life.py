@@ -1,0 +1,63 @@
+"""The admin endpoint's process as the command starts it: logs, systemd, signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskStatus
+
+from admin import endpoint
+from admin.ports import Address
+from cli.endpoint_child import die_with_parent
+from cli.exit_codes import Exit
+from configs.settings import Settings
+from controller.logs import logging_to
+from controller.main import connections
+from controller.systemd import ServiceManager
+
+log = logging.getLogger("regent.admin")
+
+
+async def serve(settings: Settings) -> int:
+    """Runs until SIGTERM or SIGINT; the exit code."""
+    die_with_parent()
+    manager = ServiceManager()
+
+    def ready(address: Address) -> None:
+        manager.ready(f"clients are told {address.host}:{address.port}")
+
+    with logging_to(settings.log):
+        log.info("the admin endpoint starts, pid %d", os.getpid())
+        code = Exit.DONE
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(_stop_on_signal, tasks.cancel_scope, manager)
+            code = await _failed(settings, ready)
+            tasks.cancel_scope.cancel()
+        log.info("the admin endpoint has stopped")
+    return code
+
+
+async def _failed(settings: Settings, ready: Callable[[Address], None]) -> Exit:
+    """Serves until cancelled; returns only when that failed."""
+    try:
+        await endpoint.run(settings, connections(settings), ready)
+    except OSError as error:  # says what to do about it
+        log.critical("the admin endpoint ends: %s", error)
+    except Exception:
+        log.critical("the admin endpoint ends", exc_info=True)
+    return Exit.FAILED
+
+
+async def _stop_on_signal(
+    running: anyio.CancelScope, manager: ServiceManager, *, task_status: TaskStatus[None]
+) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            log.info("%s received", signal.Signals(number).name)
+            manager.stopping("stopping")
+            running.cancel()

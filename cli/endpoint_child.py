@@ -1,0 +1,74 @@
+"""The admin endpoint as a child of ``regent run``: started again when it ends, and gone when the daemon is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("regent.admin")
+
+PARENT: Final = "REGENT_PARENT"
+"""Variable by which the child knows the process that it must not outlive."""
+PAUSE_S: Final = 1.0
+PAUSE_S_MAX: Final = 30.0
+SETTLED_S: Final = 60.0
+"""A child that lived for so long ended by something new: the pauses begin anew."""
+STOP_S_MAX: Final = 5.0
+_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
+_PR_SET_PDEATHSIG: Final = 1
+
+
+async def keep_endpoint(config: Path | None) -> None:
+    """Runs ``regent admin-endpoint`` with the same settings until cancelled, then stops it."""
+    command = [sys.executable, "-m", "cli.main", "admin-endpoint"]
+    if config is not None:
+        command += ["--config", str(config)]
+    env = {name: value for name, value in os.environ.items() if name not in _SYSTEMD} | {PARENT: str(os.getpid())}
+    pause_s = PAUSE_S
+    while True:
+        began_s = time.monotonic()
+        code = await _one_life(command, env)
+        lived_s = time.monotonic() - began_s
+        pause_s = PAUSE_S if lived_s > SETTLED_S else min(2 * pause_s, PAUSE_S_MAX)
+        log.error("the admin endpoint ended with %d; it is started again in %.0f s", code, pause_s)
+        await asyncio.sleep(pause_s)
+
+
+async def _one_life(command: list[str], env: dict[str, str]) -> int:
+    """From start to end; its output is the daemon's."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
+    )
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            await asyncio.shield(_stop(process))
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_S_MAX)
+        return
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
+def die_with_parent() -> None:
+    """In the child: a stop at the daemon's death, however it dies. Nothing in a process that is nobody's child."""
+    parent = os.environ.pop(PARENT, None)
+    if parent is None:
+        return
+    import ctypes  # not in the daemon, which needs none of it
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        os.kill(os.getpid(), signal.SIGTERM)

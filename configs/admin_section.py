@@ -1,0 +1,76 @@
+"""The settings of the admin endpoint; see :mod:`configs.sections`."""
+
+from __future__ import annotations
+
+from configs.sections import Section
+from configs.values import AbsolutePath, Host, ListenerName, OptionalAdvertisedHost, key
+
+
+class AdminSettings(Section):
+    """regent admin-endpoint: a process of its own where admin clients and Kafka's tools find their controller."""
+
+    host: Host = key(
+        "0.0.0.0",  # noqa: S104  # clients are on other machines
+        "Address to listen on.",
+        remedy='give an address of this machine, or "0.0.0.0" for all of them',
+    )
+    port: int = key(9096, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
+    advertised_host: OptionalAdvertisedHost = key(
+        "",
+        "Name or address under which clients reach it; empty is listener.advertised_host.",
+        remedy="give the name or address of this machine as clients see it",
+    )
+    advertised_port: int = key(0, "Port under which clients reach it; 0 is the port it listens on.", ge=0, le=65_535)
+    client_listener: ListenerName = key(
+        "CLIENT",
+        "Listener of the brokers that clients use. What is not for the controller is passed on to it.",
+        remedy="give the name of a listener of the brokers that is not for brokers alone",
+    )
+    beside_daemon: bool = key(
+        True,
+        "regent run starts it as a process beside the daemon, and starts it again when it ends. false: start regent "
+        "admin-endpoint yourself, or have none.",
+    )
+    listed: bool = key(
+        True,
+        "While the daemon with these settings holds the role, brokers show it to their clients at this endpoint, so "
+        "that tools and applications find their controller at any broker.",
+    )
+    secret_file: AbsolutePath | None = key(
+        None,
+        "File with the secret that daemons and admin endpoints share; whoever starts first makes it. Without this key "
+        "it is admin-secret in state.directory. Daemons on several machines need a copy of the same file.",
+        sample="/var/lib/regent/admin-secret",
+        remedy="give an absolute path that the daemon's user alone may read",
+    )
+    frame_bytes_max: int = key(
+        16_777_216,
+        "Largest request, in bytes; the connection of a larger one is closed.",
+        ge=65_536,
+        le=104_857_600,
+    )
+    buffered_bytes_max: int = key(
+        134_217_728,
+        "Most bytes of all requests together that are received or worked on; a connection that exceeds it is closed.",
+        ge=1_048_576,
+        le=17_179_869_184,
+    )
+    connections_max: int = key(
+        1_000,
+        "Most connections at a time; further ones are closed at once. Each may hold about 300 KB of answers.",
+        ge=10,
+        le=100_000,
+    )
+    frame_timeout_ms: int = key(
+        10_000,
+        "A request that has begun to arrive must be complete, a connection's first one must begin, and a piece of an "
+        "answer must be taken, within this time, in milliseconds.",
+        ge=100,
+        le=600_000,
+    )
+    idle_timeout_ms: int = key(
+        600_000,
+        "A connection without any request for this time is closed, in milliseconds.",
+        ge=1_000,
+        le=86_400_000,
+    )

@@ -1,0 +1,164 @@
+"""CreatePartitions (KIP-195): topics grow, and the answer waits for the leaders of what is new."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from brokers.envelopes import CarriedCall
+from brokers.wire.errors import Error
+from brokers.wire.messages.topics import (
+    CreatedPartitions,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    GrownTopic,
+)
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.handlers.create_topics import CONTENDED, TWICE
+from controller.handlers.led import answer_when_led
+from controller.handlers.topic_change import modified
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.kafka_store import Malformed, TopicSite
+from state_machines.create_partitions import WantedGrowth, judge_growth
+from state_machines.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
+from state_machines.decision import TopicChange
+from state_machines.topic_names import wrong_name
+from state_machines.types import TopicAssignment
+
+ABSENT: Final = TopicSite(None, False, None)
+GROWN: Final = "partitions added by an admin client"
+
+log = logging.getLogger("regent.controller")
+
+
+class _Asked:
+    """The call, what is refused of it, and which topics have grown (or had already, at an earlier attempt)."""
+
+    def __init__(self, pending: PendingCall) -> None:
+        self.pending = pending
+        self.call: CarriedCall = pending.call
+        self.body: CreatePartitionsRequest = pending.call.body
+        self.refused: dict[str, TopicRefusal] = {}
+        self.grown: set[str] = set()
+
+    def answer(self, late: frozenset[str]) -> CreatePartitionsResponse:
+        """``late``: topics that have no leaders in time."""
+        names = dict.fromkeys(topic.name for topic in self.body.topics)
+        return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names))
+
+    def _outcome(self, name: str, late: frozenset[str]) -> CreatedPartitions:
+        if (refused := self.refused.get(name)) is not None:
+            return CreatedPartitions(name, refused.error, refused.why)
+        return CreatedPartitions(name, Error.REQUEST_TIMED_OUT if name in late else Error.NONE)
+
+
+async def create_partitions(c: Controller, pending: PendingCall) -> None:
+    """Judges and writes what the topics' znodes say now; a foreign write in between makes it judge again."""
+    asked, waits = _Asked(pending), False
+    try:
+        await _grow(c, asked)
+        if asked.grown and asked.body.timeout_ms > 0:
+            answer_when_led(c, pending, asked.grown, asked.body.timeout_ms, asked.answer)
+            waits = True
+        else:
+            pending.answer(asked.answer(frozenset(asked.grown)))
+    finally:
+        if not waits:
+            pending.refuse()
+
+
+async def _grow(c: Controller, asked: _Asked) -> None:
+    topics: Sequence[GrownTopic] = asked.body.topics
+    counts = Counter(topic.name for topic in topics)
+    asked.refused.update((name, TWICE) for name, count in counts.items() if count > 1)
+    waiting = {topic.name: topic for topic in topics if counts[topic.name] == 1}
+    changed: list[str] = []
+    again = asked.call.attempt > 0
+    for _ in range(2 * c.conflict_rounds_max):
+        changes = _judge(c, asked, waiting, await _read(c, list(waiting)), again)
+        if not changes:
+            break
+        outcome = await c.store.commit_topics(changes, c.fence)
+        c.term.check()
+        changed += [change.topic for change in outcome.applied]
+        asked.grown.update(changed)
+        asked.refused.update((topic, _refused(code)) for topic, code in outcome.refused)
+        waiting = {name: waiting[name] for name in {*outcome.unsettled, *outcome.gone}}
+        again = again or bool(outcome.unknown)
+        if not waiting:
+            break
+        await c.connected()
+    else:
+        asked.refused.update(dict.fromkeys(waiting, CONTENDED))
+    await _start(c, changed or sorted(asked.grown))
+
+
+async def _read(c: Controller, names: list[str]) -> dict[str, TopicSite]:
+    """What the znodes say; names that no topic can have are not looked up."""
+    legal = [name for name in names if wrong_name(name) is None]
+    while legal:
+        await c.connected()
+        try:
+            found = await c.store.read_sites(legal)
+        except (NotConnected, OutcomeUnknown):
+            continue
+        c.term.check()
+        return found
+    return {}
+
+
+def _judge(
+    c: Controller, asked: _Asked, waiting: dict[str, GrownTopic], sites: dict[str, TopicSite], again: bool
+) -> list[TopicChange]:
+    brokers = {broker.id: broker.rack for broker in c.cluster.brokers.values()}
+    spare, changes = PARTITIONS_MAX, list[TopicChange]()
+    for name, wanted in waiting.items():
+        site = sites.get(name, ABSENT)
+        topic = site.topic
+        added = (
+            _unusable(topic)
+            if isinstance(topic, Malformed)
+            else judge_growth(_growth(wanted), topic, brokers=brokers, marked=site.marked, spare=spare, again=again)
+        )
+        if isinstance(added, TopicRefusal):
+            asked.refused[name] = added
+            continue
+        spare -= len(added)
+        if asked.body.validate_only:
+            continue
+        if not added:
+            asked.grown.add(name)
+        elif isinstance(topic, TopicAssignment):
+            changes.append(TopicChange(name, topic.version, added, None, GROWN))
+    return changes
+
+
+def _unusable(topic: Malformed) -> TopicRefusal:
+    return TopicRefusal(TopicError.UNKNOWN_SERVER_ERROR, f"{topic.path} cannot be used: {topic.why}")
+
+
+def _growth(wanted: GrownTopic) -> WantedGrowth:
+    given = wanted.assignments
+    return WantedGrowth(wanted.name, wanted.count, None if given is None else tuple(a.broker_ids for a in given))
+
+
+def _refused(code: Code) -> TopicRefusal:
+    if code is Code.TOO_BIG:
+        return TopicRefusal(TopicError.INVALID_PARTITIONS, "they do not fit into the topic's znode: give fewer")
+    why = f"ZooKeeper refused the write ({code.name}): check the ACL of the topic's znode"
+    return TopicRefusal(TopicError.UNKNOWN_SERVER_ERROR, why)
+
+
+async def _start(c: Controller, names: list[str]) -> None:
+    """Elects leaders now; where the connection is lost, the events of the changed znodes do."""
+    if not names:
+        return
+    log.info("%d topics get more partitions, the first is %s", len(names), names[0])
+    try:
+        await modified(c, names)
+    except (NotConnected, OutcomeUnknown):
+        for name in names:
+            c.queue.signal("partition_modifications", name)

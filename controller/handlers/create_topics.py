@@ -1,0 +1,290 @@
+"""CreateTopics (KIP-4): judged, written, started, and answered once every partition has a leader that knows it.
+
+Calls that wait next to each other are written together. Every await is a crash point: a topic is there as a whole or
+not at all, and one that is there is started by whoever holds the role then. A call that is tried again (a failover came
+in between) finds the topics of its first attempt by their ids, which follow from the call's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from brokers.envelopes import CarriedCall
+from brokers.wire.errors import Error
+from brokers.wire.messages.topics import (
+    CreatableTopic,
+    CreatedConfig,
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.handlers.led import answer_when_led
+from controller.handlers.topic_change import start_topics
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.kafka_store import TopicSite
+from state_machines.create_topics import (
+    PARTITIONS_MAX,
+    NewTopic,
+    Site,
+    TopicError,
+    TopicRefusal,
+    WantedTopic,
+    judge_topic,
+)
+from state_machines.topic_names import TakenNames, wrong_name
+from state_machines.types import TopicAssignment
+
+CALLS_MAX: Final = 200
+"""Calls that are written together at the most."""
+TOPICS_MAX: Final = 2_000
+"""Topics in the calls of a commit at which no further call is added."""
+DYNAMIC_TOPIC_CONFIG: Final = 1
+"""Source of a configuration that the topic has itself (Kafka ``ConfigSource``)."""
+TWICE: Final = TopicRefusal(TopicError.INVALID_REQUEST, "it is named more than once in the request")
+CONTENDED: Final = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "others write to the same znodes all the time: try again")
+
+Outcome = NewTopic | TopicRefusal
+
+log = logging.getLogger("regent.controller")
+
+
+class _Asked:
+    """One call and what became of each topic that it names."""
+
+    def __init__(self, pending: PendingCall) -> None:
+        self.pending = pending
+        self.call: CarriedCall = pending.call
+        self.body: CreateTopicsRequest = pending.call.body
+        self.outcomes: dict[str, Outcome] = {}
+        self.created: set[str] = set()
+
+    @property
+    def validates_only(self) -> bool:
+        return self.body.validate_only
+
+    @property
+    def names(self) -> list[str]:
+        """Every name once."""
+        return list(dict.fromkeys(topic.name for topic in self.body.topics))
+
+
+async def create_topics(c: Controller, first: PendingCall) -> None:
+    """Handles a call and those that directly follow it."""
+    asked = [_Asked(pending) for pending in (first, *_following(c, len(first.call.body.topics)))]
+    waits: set[int] = set()
+    try:
+        await _create(c, asked)
+        for one in asked:
+            if one.created and one.body.timeout_ms > 0:
+                waits.add(id(one))
+                answer_when_led(c, one.pending, one.created, one.body.timeout_ms, partial(_answer, one))
+            else:
+                one.pending.answer(_answer(one, frozenset()))
+    finally:
+        for one in asked:
+            if id(one) not in waits:
+                one.pending.refuse()
+
+
+def _following(c: Controller, topics: int) -> list[PendingCall]:
+    calls: list[PendingCall] = []
+    while len(calls) < CALLS_MAX - 1 and topics < TOPICS_MAX:
+        event = c.queue.adjacent("create_topics", 1)
+        if not event:
+            break
+        assert isinstance(event[0].detail, PendingCall)
+        calls.append(event[0].detail)
+        topics += len(calls[-1].call.body.topics)
+    return calls
+
+
+# -- deciding
+
+
+async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
+    sites = await _sites(c, asked)
+    planned: dict[str, tuple[_Asked, NewTopic]] = {}
+    site = Site(
+        brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
+        daemons=c.daemons,
+        existing=c.cluster.topic_index.keys(),
+        taken=TakenNames([*c.cluster.topic_index]),
+        defaults=c.new_topics,
+    )
+    for one in asked:
+        site = structs.replace(site, spare=PARTITIONS_MAX)
+        _judge(c, site, sites, one, planned)
+    if planned:
+        created = await _commit(c, {name: topic for name, (_, topic) in planned.items()}, sites)
+        for name, (one, _) in planned.items():
+            one.outcomes[name] = created[name]
+            if isinstance(created[name], NewTopic):
+                one.created.add(name)
+        await _start(c, [name for name, outcome in created.items() if isinstance(outcome, NewTopic)])
+
+
+async def _sites(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicSite]:
+    """What ZooKeeper has under the names that the model does not have, or that an earlier attempt may have made."""
+    wanted = dict[str, None]()
+    for one in asked:
+        known = () if one.call.attempt else c.cluster.topic_index
+        wanted.update((name, None) for name in one.names if name not in known and wrong_name(name) is None)
+    return await _read(c, list(wanted))
+
+
+async def _read(c: Controller, names: list[str]) -> dict[str, TopicSite]:
+    while names:
+        await c.connected()
+        try:
+            found = await c.store.read_sites(names)
+        except (NotConnected, OutcomeUnknown):
+            continue
+        c.term.check()
+        return found
+    return {}
+
+
+def _judge(
+    c: Controller,
+    site: Site,
+    sites: dict[str, TopicSite],
+    one: _Asked,
+    planned: dict[str, tuple[_Asked, NewTopic]],
+) -> None:
+    counts = Counter(topic.name for topic in one.body.topics)
+    for topic in one.body.topics:
+        name, topic_id = topic.name, _topic_id(c, one.call, topic.name)
+        there = sites.get(name)
+        if there is not None and (earlier := _earlier(there, topic, topic_id)) is not None and one.call.attempt:
+            one.outcomes[name] = earlier
+            one.created.add(name)
+            continue
+        seen = structs.replace(
+            site,
+            found={name} if name in planned or (there is not None and there.topic is not None) else frozenset(),
+            marked={name} if there is not None and there.marked else frozenset(),
+        )
+        new = judge_topic(seen, _wanted(topic), random.getrandbits(31), random.getrandbits(31))
+        site.spare = seen.spare
+        one.outcomes[name] = outcome = TWICE if counts[name] > 1 else new
+        if isinstance(outcome, NewTopic) and not one.validates_only:
+            planned[name] = one, structs.replace(outcome, topic_id=topic_id)
+            site.taken.add(name)
+
+
+def _wanted(topic: CreatableTopic) -> WantedTopic:
+    return WantedTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((given.partition_index, given.broker_ids) for given in topic.assignments),
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def _topic_id(c: Controller, call: CarriedCall, name: str) -> bytes | None:
+    """The same in every attempt. Kafka's ids do not begin with a dash, which tools would take for an option."""
+    if not c.ibp.topic_ids:
+        return None
+    made = hashlib.sha256(call.call_id + name.encode()).digest()
+    while base64.urlsafe_b64encode(made).startswith(b"-"):
+        made = hashlib.sha256(made).digest()
+    return made[:16]
+
+
+def _earlier(there: TopicSite, topic: CreatableTopic, topic_id: bytes | None) -> NewTopic | None:
+    """The topic if an earlier attempt of the same call made it."""
+    found = there.topic
+    if not isinstance(found, TopicAssignment) or topic_id is None or found.topic_id != topic_id:
+        return None
+    configs = {config.name: config.value or "" for config in topic.configs}
+    return NewTopic(topic.name, topic_id, found.partitions, configs)
+
+
+# -- writing
+
+
+async def _commit(c: Controller, topics: dict[str, NewTopic], sites: dict[str, TopicSite]) -> dict[str, Outcome]:
+    """Writes until every topic is created or refused; those that others hold up go singly in the end."""
+    outcomes: dict[str, Outcome] = {}
+    waiting = dict(topics)
+    for round_ in range(2 * c.conflict_rounds_max):
+        await c.connected()
+        versions = [(topic, sites[name].config_version) for name, topic in waiting.items()]
+        writes_max = WRITES_MAX if round_ < c.conflict_rounds_max else 1
+        outcome = await c.store.create_topics(versions, c.fence, writes_max=writes_max)
+        c.term.check()
+        outcomes.update((topic.name, topic) for topic in outcome.applied)
+        outcomes.update((name, _refused(code)) for name, code in outcome.refused)
+        outcomes.update((name, _refused(Code.NO_NODE)) for name in outcome.gone)
+        waiting = {name: topic for name, topic in waiting.items() if name not in outcomes}
+        if not waiting:
+            return outcomes
+        sites = await _read(c, list(waiting))
+        for name in [name for name in waiting if sites[name].topic is not None]:
+            outcomes[name] = _met(sites[name], waiting.pop(name))
+    return outcomes | dict.fromkeys(waiting, CONTENDED)
+
+
+def _met(there: TopicSite, topic: NewTopic) -> Outcome:
+    """A topic that is there after all: ours, if its write was applied and only the answer lost, or somebody else's."""
+    found = there.topic
+    if isinstance(found, TopicAssignment) and (found.topic_id, found.partitions) == (topic.topic_id, topic.partitions):
+        return topic
+    return TopicRefusal(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+
+
+def _refused(code: Code) -> TopicRefusal:
+    if code is Code.TOO_BIG:
+        why = "it has more partitions or replicas than fit into a znode: give fewer"
+        return TopicRefusal(TopicError.INVALID_PARTITIONS, why)
+    why = f"ZooKeeper refused the write ({code.name}): check the ACLs of /brokers/topics and /config/topics"
+    return TopicRefusal(TopicError.UNKNOWN_SERVER_ERROR, why)
+
+
+async def _start(c: Controller, names: list[str]) -> None:
+    """Elects leaders now; where the connection is lost, the event that the new children of the parent raise does."""
+    if not names:
+        return
+    log.info("%d topics are created, the first is %s", len(names), names[0])
+    try:
+        await start_topics(c, [name for name in names if c.cluster.topic(name) is None])
+    except (NotConnected, OutcomeUnknown):
+        c.queue.signal("topic_change")
+
+
+# -- answering
+
+
+def _answer(one: _Asked, late: frozenset[str]) -> CreateTopicsResponse:
+    """``late``: topics that have no leaders in time."""
+    late = late if one.body.timeout_ms > 0 else frozenset(one.created)
+    return CreateTopicsResponse(tuple(_created(topic.name, one, late) for topic in one.body.topics))
+
+
+def _created(name: str, one: _Asked, late: frozenset[str]) -> CreatedTopic:
+    outcome = one.outcomes[name]
+    if isinstance(outcome, TopicRefusal):
+        return CreatedTopic(name, outcome.error, outcome.why)
+    if name in late:
+        return CreatedTopic(name, Error.REQUEST_TIMED_OUT)
+    configs = tuple(
+        CreatedConfig(key, value, config_source=DYNAMIC_TOPIC_CONFIG) for key, value in outcome.configs.items()
+    )
+    factor = len(outcome.partitions[0].replicas)
+    created = CreatedTopic(name, num_partitions=len(outcome.partitions), replication_factor=factor, configs=configs)
+    if outcome.topic_id is None:
+        return created
+    return structs.replace(created, topic_id=outcome.topic_id)

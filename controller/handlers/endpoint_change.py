@@ -1,0 +1,32 @@
+"""The admin endpoint beside this daemon came or went: brokers show it on their client listener, or no longer."""
+
+from __future__ import annotations
+
+import logging
+
+from controller.controller import Controller
+from metadata_store.endpoint_znode import decode_endpoint, endpoint_path
+from state_machines.types import Endpoint
+
+log = logging.getLogger("regent.controller")
+
+
+async def endpoint_change(c: Controller) -> None:
+    """Reads the endpoint's znode and tells every broker what it says; nothing where nothing changed."""
+    path, since = endpoint_path(c.me), c.zk.last_zxid
+    node = await c.zk.get(path)
+    await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
+    c.term.check()
+    found = decode_endpoint(node.data) if node is not None else None
+    if node is not None and found is None:
+        log.error("%s cannot be understood: the admin endpoint is not shown to clients of brokers", path)
+    shown = Endpoint(found.listener, found.host, found.port, _protocol(c, found.listener)) if found else None
+    if c.channels.show_endpoint(shown):
+        where = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else "no longer"
+        log.info("clients of brokers find the controller at the admin endpoint %s", where)
+
+
+def _protocol(c: Controller, listener: str) -> int:
+    """Clients speak to the endpoint as to the brokers behind it."""
+    found = (broker.endpoint(listener) for broker in c.cluster.brokers.values())
+    return next((endpoint.security_protocol for endpoint in found if endpoint is not None), 0)

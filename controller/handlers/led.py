@@ -1,0 +1,58 @@
+"""Answers of admin calls that wait beside the queue until what was written is led, or their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from msgspec import Struct
+
+from controller.calls import PendingCall
+from controller.controller import Controller
+from state_machines.types import NO_LEADER
+
+WAIT_S_MAX: Final = 300.0
+"""Longest wait of a call, whatever its client asks for."""
+METADATA_S_MAX: Final = 1.0
+"""How long an answer waits for all brokers to know of it: the client may ask any of them next."""
+LED_POLL_S: Final = 0.05
+"""How often partitions without a leader are looked at: nobody may ever start a broker for them."""
+
+
+def answer_when_led(
+    c: Controller,
+    pending: PendingCall,
+    topics: Collection[str],
+    timeout_ms: int,
+    answer: Callable[[frozenset[str]], Struct],
+) -> None:
+    """Answers with ``answer(late)`` once all partitions of ``topics`` have leaders that know it, or after the time-out.
+
+    ``late``: topics for which the time was too short. If the term ends first, the call is refused as by any other
+    controller that lost the role.
+    """
+
+    async def wait() -> None:
+        deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
+        late = frozenset([name for name in topics if not await _led(c, name, deadline_s)])
+        rows = [i for name in topics if name not in late for i in _rows(c, name)]
+        await c.channels.metadata_told(rows, METADATA_S_MAX)
+        pending.answer(answer(late))
+
+    c.spawn(wait(), pending.refuse)
+
+
+def _rows(c: Controller, name: str) -> Collection[int]:
+    topic = c.cluster.topic(name)
+    return () if topic is None else topic.rows
+
+
+async def _led(c: Controller, name: str, deadline_s: float) -> bool:
+    """Waits until every partition has a leader that acknowledged it; False at the deadline."""
+    now = asyncio.get_running_loop().time
+    while not (rows := _rows(c, name)) or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
+        if now() >= deadline_s:
+            return False
+        await asyncio.sleep(min(LED_POLL_S, max(0.0, deadline_s - now())))
+    return await c.channels.leaders_told(rows, max(0.0, deadline_s - now()))

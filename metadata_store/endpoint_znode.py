@@ -1,0 +1,65 @@
+"""``/regent/endpoints/ID``: where the admin endpoint beside a daemon is, as long as it lives.
+
+Ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, tells brokers of it: clients of
+any broker then find their controller there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from metadata_store.errors import Code, ZkError
+from metadata_store.port import ANY_VERSION, ZooKeeper
+
+ROOT: Final = "/regent"
+ENDPOINTS: Final = f"{ROOT}/endpoints"
+TRIES_MAX: Final = 3
+
+
+class AdminEndpoint(Struct, frozen=True):
+    """``listener`` is the name of the brokers' listener that its clients use."""
+
+    listener: Annotated[str, Meta(min_length=1)]
+    host: Annotated[str, Meta(min_length=1)]
+    port: Annotated[int, Meta(ge=1, le=65_535)]
+    version: int = 1
+
+
+def endpoint_path(daemon: int) -> str:
+    """The znode of the endpoint beside a daemon."""
+    return f"{ENDPOINTS}/{daemon}"
+
+
+def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
+    """What the znode says; None where it cannot be understood."""
+    try:
+        return msgspec.json.decode(data or b"", type=AdminEndpoint)
+    except msgspec.DecodeError:
+        return None
+
+
+async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> None:
+    """Writes it anew on this session: what an earlier life of the endpoint left goes."""
+    for parent in (ROOT, ENDPOINTS):
+        await _created(zk, parent, b"")
+    path = endpoint_path(daemon)
+    for _ in range(TRIES_MAX):
+        if await _created(zk, path, msgspec.json.encode(endpoint), ephemeral=True):
+            return
+        with suppress(ZkError):
+            await zk.delete(path, ANY_VERSION)
+
+
+async def _created(zk: ZooKeeper, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
+    """False where it is there already."""
+    try:
+        await zk.create(path, data, ephemeral=ephemeral)
+    except ZkError as error:
+        if error.code is not Code.NODE_EXISTS:
+            raise
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""The configurations that a topic may have, and what their values must be (Kafka 3.9 ``LogConfig``).
+
+Values are text, as in ``/config/topics/T``. They are read as Kafka reads them: numbers and words trimmed, lists cut at
+commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+INT32: Final = -(2**31), 2**31 - 1
+INT64: Final = -(2**63), 2**63 - 1
+
+Check = Callable[[str], str | None]
+"""What a value should be instead; None where it is right."""
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
+_VERSION: Final = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(\.\d+)?(-IV\d+)?")
+_THROTTLED: Final = re.compile(r"([0-9]+:[0-9]+)?")
+_DIGITS_MAX: Final = 20
+"""Digits of a number that is looked at: the largest of 64 bits has 19."""
+
+
+def _number(value: str) -> int | None:
+    text = value.strip()
+    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _DIGITS_MAX else None
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: str) -> str | None:
+        found = _number(value)
+        return None if found is not None and least <= found <= most else f"give a whole number from {least} to {most}"
+
+    return check
+
+
+def _int(least: int = INT32[0], most: int = INT32[1]) -> Check:
+    return _whole(least, most)
+
+
+def _long(least: int = INT64[0]) -> Check:
+    return _whole(least, INT64[1])
+
+
+def _between_levels(least: int, most: int, besides: int) -> Check:
+    whole = _whole(least, most)
+    return lambda value: None if _number(value) == besides else whole(value)
+
+
+def _ratio(value: str) -> str | None:
+    text = value.strip()
+    right = _DECIMAL.fullmatch(text) and 0 <= float(text.rstrip("fFdD")) <= 1
+    return None if right else "give a number from 0 to 1"
+
+
+def _boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else "give true or false"
+
+
+def _never_true(value: str) -> str | None:
+    wrong = _boolean(value)
+    return wrong or ("it cannot be set in ZooKeeper mode" if value.strip().lower() == "true" else None)
+
+
+def _one_of(*words: str) -> Check:
+    return lambda value: None if value.strip() in words else f"give one of {', '.join(words)}"
+
+
+def _items(value: str) -> list[str]:
+    text = value.strip()
+    return re.split(r"\s*,\s*", text) if text else []
+
+
+def _some_of(*words: str) -> Check:
+    return lambda value: None if set(_items(value)) <= set(words) else f"give a list of {', '.join(words)}"
+
+
+def _throttled(value: str) -> str | None:
+    items = _items(value)
+    right = items == ["*"] or all(_THROTTLED.fullmatch(item) for item in items)
+    return None if right else "give partition:broker,partition:broker or *"
+
+
+def _version(value: str) -> str | None:
+    return None if _VERSION.fullmatch(value.strip()) else "give a version of Kafka such as 3.0-IV1"
+
+
+TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
+    "cleanup.policy": _some_of("compact", "delete"),
+    "compression.gzip.level": _between_levels(1, 9, -1),
+    "compression.lz4.level": _int(1, 17),
+    "compression.type": _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    "compression.zstd.level": _int(-131_072, 22),
+    "delete.retention.ms": _long(0),
+    "file.delete.delay.ms": _long(0),
+    "flush.messages": _long(1),
+    "flush.ms": _long(0),
+    "follower.replication.throttled.replicas": _throttled,
+    "index.interval.bytes": _int(0),
+    "leader.replication.throttled.replicas": _throttled,
+    "local.retention.bytes": _long(-2),
+    "local.retention.ms": _long(-2),
+    "max.compaction.lag.ms": _long(1),
+    "max.message.bytes": _int(0),
+    "message.downconversion.enable": _boolean,
+    "message.format.version": _version,
+    "message.timestamp.after.max.ms": _long(0),
+    "message.timestamp.before.max.ms": _long(0),
+    "message.timestamp.difference.max.ms": _long(0),
+    "message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": _ratio,
+    "min.compaction.lag.ms": _long(0),
+    "min.insync.replicas": _int(1),
+    "preallocate": _boolean,
+    "remote.log.copy.disable": _never_true,
+    "remote.log.delete.on.disable": _never_true,
+    "remote.storage.enable": _boolean,
+    "retention.bytes": _long(),
+    "retention.ms": _long(-1),
+    "segment.bytes": _int(14),
+    "segment.index.bytes": _int(4),
+    "segment.jitter.ms": _long(0),
+    "segment.ms": _long(1),
+    "unclean.leader.election.enable": _boolean,
+}
+
+
+def wrong_config(configs: Mapping[str, str]) -> str | None:
+    """Why a topic cannot have ``configs``: the first key that is unknown or has a wrong value; None if it can."""
+    for name in configs:
+        if name not in TOPIC_CONFIGS:
+            return f"{name} is no configuration of a topic"
+    for name, value in configs.items():
+        if (instead := TOPIC_CONFIGS[name](value)) is not None:
+            return f"{name} = {value}: {instead}"
+    least, most = (_number(configs.get(f"{end}.compaction.lag.ms", "")) for end in ("min", "max"))
+    if least is not None and most is not None and least > most:
+        return f"min.compaction.lag.ms = {least} is above max.compaction.lag.ms = {most}"
+    return None

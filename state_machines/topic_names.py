@@ -1,0 +1,53 @@
+"""Names that a topic may have (Kafka ``Topic``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""The log of a KRaft quorum: never a topic of a cluster."""
+NAME_CHARS_MAX: Final = 249
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def wrong_name(name: str) -> str | None:
+    """Why a topic cannot have this name; None if it can."""
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return f"{name!r} means a folder"
+    if len(name) > NAME_CHARS_MAX:
+        return f"it has {len(name)} characters where {NAME_CHARS_MAX} are allowed"
+    if not _LEGAL.fullmatch(name):
+        return f"{name[:NAME_CHARS_MAX]!r} has characters other than letters, digits, '.', '_' and '-'"
+    return None
+
+
+def metric_name(name: str) -> str:
+    """What metrics make of it: names that differ in ``.`` and ``_`` alone have the same one, so they collide."""
+    return name.replace(".", "_")
+
+
+class TakenNames:
+    """Names of existing topics by what metrics make of them; counted where a name with ``.`` or ``_`` asks for it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = names
+        self._by_metric: dict[str, str] | None = None
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name collides with ``name``, or None."""
+        if "." not in name and "_" not in name:
+            return None
+        if self._by_metric is None:
+            self._by_metric = {metric_name(taken): taken for taken in self._names}
+        return self._by_metric.get(metric_name(name))
+
+    def add(self, name: str) -> None:
+        """One more topic."""
+        self.colliding(name)
+        if self._by_metric is not None:
+            self._by_metric[metric_name(name)] = name

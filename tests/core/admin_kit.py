@@ -1,0 +1,251 @@
+"""An admin endpoint between scripted brokers and clients, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from msgspec import Struct
+
+from admin.limits import Limits
+from admin.listener import AdminListener
+from admin.ports import Address, Call, Node, NotController
+from brokers.wire.messages.cluster import MetadataBroker
+from tests.core.wire_kit import part, read_response, write_request, write_response
+from tests.polling import eventually
+
+NODE = Node(1_000_001, "regent1", 9096)
+METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
+Script = Callable[[bytes], bytes | None]
+
+
+def corr(frame: bytes) -> int:
+    """Correlation id of a request."""
+    return int.from_bytes(frame[4:8], "big")
+
+
+def echo(frame: bytes) -> bytes:
+    """An answer that carries its own request."""
+    return frame[4:8] + frame
+
+
+class ScriptedBroker:
+    """Answers each request as its script says; None: not at all. ``gate`` keeps answers back."""
+
+    def __init__(self) -> None:
+        self.script: Script = echo
+        self.frames: list[bytes] = []
+        self.opened = 0
+        self.open: set[asyncio.StreamWriter] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    @property
+    def address(self) -> Address:
+        assert self._server is not None
+        return Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+
+    def hang_up(self) -> None:
+        for writer in self.open:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.hang_up()
+        await self._server.wait_closed()
+        await eventually(lambda: not self.open)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.open.add(writer)
+        try:
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                self.frames.append(frame)
+                await self.gate.wait()
+                if (answer := self.script(frame)) is not None:
+                    writer.write(len(answer).to_bytes(4, "big") + answer)
+                    await writer.drain()
+        except (OSError, EOFError):
+            pass
+        finally:
+            self.open.discard(writer)
+            writer.close()
+
+
+class FakeController:
+    """Takes every call down; answers with ``answer(call)``, not before ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.named: Node | None = NODE
+        self.calls: list[Call] = []
+        self.cancelled = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.answer: Callable[[Call], Struct] | None = None
+
+    def node(self) -> Node | None:
+        return self.named
+
+    async def carry(self, call: Call) -> Struct:
+        self.calls.append(call)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.answer is None:
+            raise NotController
+        return self.answer(call)
+
+
+class Someone:
+    """A client of the endpoint."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation = 100
+
+    def send(self, frame: bytes) -> bytes:
+        self.writer.write(len(frame).to_bytes(4, "big") + frame)
+        return frame
+
+    def request(self, key: int, version: int, **fields: object) -> int:
+        """Sends a request; returns its correlation id."""
+        self._correlation += 1
+        self.send(write_request(key, version, self._correlation, "me", **fields))
+        return self._correlation
+
+    async def frame(self) -> bytes:
+        async with asyncio.timeout(20):
+            return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
+
+    async def ask(self, key: int, version: int, **fields: object) -> Any:
+        """One request and its answer, read with kio."""
+        wanted = self.request(key, version, **fields)
+        found, answer = read_response(key, version, await self.frame())
+        assert found == wanted
+        return answer
+
+    async def closed(self) -> bool:
+        """Waits until the endpoint hangs up; nothing may come before it."""
+        try:
+            async with asyncio.timeout(20):
+                return await self.reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+
+class Place:
+    """An endpoint, its brokers and its controller."""
+
+    def __init__(
+        self,
+        listener: AdminListener,
+        brokers: Sequence[ScriptedBroker],
+        controller: FakeController,
+        directory: Addresses,
+    ) -> None:
+        self.listener = listener
+        self.brokers = brokers
+        self.directory = directory
+        self.controller = controller
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @property
+    def broker(self) -> ScriptedBroker:
+        return self.brokers[0]
+
+    async def connect(self) -> Someone:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        self._writers.append(writer)
+        return Someone(reader, writer)
+
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+class Addresses:
+    """A directory that a test may change."""
+
+    def __init__(self, addresses: list[Address]) -> None:
+        self.addresses = addresses
+        self.sasl = False
+        self.read = asyncio.Event()
+        self.read.set()
+
+    def brokers(self) -> Sequence[Address]:
+        return self.addresses
+
+    def secured(self) -> bool:
+        return self.sasl
+
+    async def known(self) -> None:
+        await self.read.wait()
+
+
+@asynccontextmanager
+async def place(brokers: int = 1, **limits: int) -> AsyncIterator[Place]:
+    """An endpoint on a free port before ``brokers`` scripted brokers."""
+    scripted = [ScriptedBroker() for _ in range(brokers)]
+    for broker in scripted:
+        await broker.start()
+    controller = FakeController()
+    directory = Addresses([broker.address for broker in scripted])
+    listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits))
+    await listener.start()
+    made = Place(listener, scripted, controller, directory)
+    try:
+        yield made
+    finally:
+        made.hang_up()
+        controller.gate.set()
+        await listener.stop()
+        for broker in scripted:
+            broker.gate.set()
+            await broker.stop()
+    assert listener.buffered_bytes == 0
+    assert listener.connections == 0
+
+
+def metadata_answer(
+    version: int, correlation: int, nodes: Sequence[MetadataBroker], controller: int, topics: tuple[Any, ...] = ()
+) -> bytes:
+    """A broker's answer to Metadata."""
+    brokers = tuple(
+        part(
+            METADATA,
+            version,
+            "MetadataResponseBroker",
+            response=True,
+            node_id=n.node_id,
+            host=n.host,
+            port=n.port,
+            rack=n.rack,
+        )
+        for n in nodes
+    )
+    fields: dict[str, Any] = {"brokers": brokers, "topics": topics}
+    return answer(METADATA, version, correlation, controller_id=controller, cluster_id="the-cluster", **fields)
+
+
+def answer(key: int, version: int, correlation: int, **fields: Any) -> bytes:
+    """An answer with the fields that the version has, those that are not given at rest."""
+    known = load_response_schema(key, version).__dataclass_fields__
+    rest = {"throttle_time": datetime.timedelta(0), "cluster_authorized_operations": -(2**31), "error_code": 0}
+    given = {name: value for name, value in {**rest, **fields}.items() if name in known}
+    if "error_code" in given:
+        given["error_code"] = ErrorCode(given["error_code"])
+    return write_response(key, version, correlation, **given)

@@ -1,0 +1,95 @@
+"""An endpoint and whole daemons: the role moves while a call is under way, and its client hears of success."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from admin.carrier import Carrier
+from admin.cluster_view import ClusterView
+from admin.ports import Call
+from brokers.wire.messages import request_codec
+from brokers.wire.messages.topics import CreateTopicsRequest
+from brokers.wire.versions import Api
+from metadata_store import paths
+from metadata_store.memory import MemoryZooKeeper
+from tests.core.carried_kit import create, grow, topic
+from tests.core.controller_parts import DAEMON
+from tests.core.controller_world import World, world
+from tests.core.daemon_world import SECRET, DaemonRun, daemon, ruling
+from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+
+@asynccontextmanager
+async def carrier(w: World) -> AsyncIterator[Carrier]:
+    """An endpoint that follows the role."""
+    zk = MemoryZooKeeper(w.server)
+    await zk.connect(1.0)
+    view = ClusterView("CLIENT")
+    following = asyncio.create_task(view.run(zk))
+    made = Carrier(view, SECRET)
+    try:
+        await view.known()
+        yield made
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        made.close()
+
+
+async def carry(endpoint: Carrier, body: Struct) -> dict[str, int]:
+    """Error by topic, as the client gets it."""
+    api, version = (Api.CREATE_TOPICS, 7) if isinstance(body, CreateTopicsRequest) else (Api.CREATE_PARTITIONS, 3)
+    head = int(api).to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1" + b"\xff\xff" + b"\0"
+    frame = head + request_codec(api, version).write(body)
+    answer: Any = await endpoint.carry(Call(api, version, body, "User:ANONYMOUS", None, "10.0.0.7", frame))
+    results = answer.topics if api is Api.CREATE_TOPICS else answer.results
+    return {result.name: int(result.error_code) for result in results}
+
+
+def dies_at(run: DaemonRun, path: str, when: str) -> None:
+    """The daemon is killed before or after it writes ``path``."""
+
+    async def dies() -> None:
+        crashes.append(asyncio.ensure_future(run.crash()))
+        await asyncio.Event().wait()
+
+    crashes: list[asyncio.Future[None]] = []
+    run.script.at(path, dies, when=when)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("written", [paths.topic("new"), paths.state("new", 0)])
+@in_virtual_time
+async def test_a_topic_is_created_once_though_its_daemon_dies(when: str, written: str) -> None:
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w) as first:
+            await first.in_office()
+            async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:
+                dies_at(first, written, when)
+                assert await carry(endpoint, create(topic("new", 2, 2), timeout_ms=20_000)) == {"new": 0}
+                assert (await second.in_office()).claim.epoch == 2
+                await eventually(lambda: ("new", 1) in w.led())
+                assert await carry(endpoint, create(topic("new", 2, 2))) == {"new": 36}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@in_virtual_time
+async def test_a_topic_grows_once_though_its_daemon_dies(when: str) -> None:
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w) as first:
+            await first.in_office()
+            async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:
+                dies_at(first, paths.topic("t"), when)
+                assert await carry(endpoint, grow("t", 4, timeout_ms=20_000)) == {"t": 0}
+                await second.in_office()
+                assert sorted(w.assignment("t").partitions) == [0, 1, 2, 3]
+                assert await carry(endpoint, grow("t", 4)) == {"t": 37}

@@ -1,0 +1,113 @@
+"""Refusals of calls to the controller: every API and version carries the error where its clients look for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.routes import Route, route
+from admin.wrong_node import wrong_node
+from brokers.wire.messages import CARRIED, MESSAGES, request_codec, response_codec
+from brokers.wire.messages.cluster import DescribeClusterResponse
+from brokers.wire.primitives import Reader
+from brokers.wire.refusals import refusal
+from brokers.wire.versions import Api
+from tests.core.message_kit import Place, a_few, entities, name_of, schema_of, written
+
+CALLS: list[Place] = [(api, v, False) for api in sorted(CARRIED) for v in range(MESSAGES[api].last + 1)]
+ON_TOP = {Api.ALTER_PARTITION_REASSIGNMENTS, Api.LIST_PARTITION_REASSIGNMENTS, Api.UPDATE_FEATURES}
+
+
+def codes(answer: Any) -> list[int]:
+    """Every error code in an answer, depth first."""
+    found = []
+    for name in answer.__struct_fields__:
+        value = getattr(answer, name)
+        if name == "error_code":
+            found.append(int(value))
+        elif isinstance(value, tuple):
+            found += [code for item in value if hasattr(item, "__struct_fields__") for code in codes(item)]
+    return found
+
+
+@pytest.mark.parametrize("error", [41, 31])
+@pytest.mark.parametrize("place", CALLS, ids=name_of)
+@a_few
+@given(data=st.data())
+def test_the_error_stands_by_everything_that_was_asked_and_can_be_written(
+    place: Place, error: int, data: st.DataObject
+) -> None:
+    api, version, _ = place
+    request = request_codec(api, version).read(Reader(written(data.draw(entities(schema_of(place))))))
+    codec = response_codec(api, version)
+    answer = codec.read(Reader(codec.write(refusal(request, error, "no"))))
+    if api is Api.ELECT_LEADERS:
+        assert set(codes(answer)[:-1]) <= {error}
+        on_top = version >= 1 and (error == 31 or request.topic_partitions is None)
+        assert codes(answer)[-1] == (error if on_top else 0)
+    else:
+        assert set(codes(answer)) <= {error}
+    if api in ON_TOP:
+        assert answer.error_code == error
+    if api is Api.ALTER_PARTITION_REASSIGNMENTS:
+        assert len(codes(answer)) == 1 + sum(len(topic.partitions) for topic in request.topics)
+
+
+def test_an_election_everywhere_is_refused_on_top() -> None:
+    request = request_codec(Api.ELECT_LEADERS, 2).read(Reader(b"\1\0\0\0\0\0\0"))
+    assert request.topic_partitions is None
+    assert codes(refusal(request, 41)) == [41]
+
+
+def test_each_user_is_answered_once() -> None:
+    body = b"\2\2u\1\0\3\2u\1\0\0\x10\0\1\1\0\2v\2\0\0\x10\0\1\1\0\0"
+    request = request_codec(Api.ALTER_USER_SCRAM_CREDENTIALS, 0).read(Reader(body))
+    answer: Any = refusal(request, 41, "no")
+    assert [(r.user, r.error_code, r.error_message) for r in answer.results] == [("u", 41, "no"), ("v", 41, "no")]
+
+
+def test_secrets_do_not_show() -> None:
+    body = b"\1\2\2v\2\0\0\x10\0\5salt\5pass\0\0"
+    request = request_codec(Api.ALTER_USER_SCRAM_CREDENTIALS, 0).read(Reader(body))
+    assert request.upsertions[0].salted_password == b"pass"
+    assert "pass" not in repr(request)
+    assert "salt" not in repr(request)
+
+
+def test_other_messages_have_no_refusal() -> None:
+    other = DescribeClusterResponse(0, 0, None, "c", 1, (), 0)
+    with pytest.raises(TypeError, match="DescribeClusterResponse"):
+        refusal(other, 41)
+    with pytest.raises(TypeError, match="DescribeClusterResponse"):
+        wrong_node(other)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "way"),
+    [
+        (19, 7, Route.CARRY),
+        (19, 8, Route.CLOSE),
+        (0, 3, Route.REFUSE),
+        (3, 12, Route.REWRITE),
+        (16, 5, Route.OWN),
+        (16, 6, Route.CLOSE),
+        (34, 2, Route.OWN),
+        (18, 4, Route.REWRITE),
+        (18, 5, Route.PASS),
+        (18, -1, Route.PASS),
+        (8, 9, Route.PASS),
+        (17, 1, Route.AUTHENTICATE),
+        (36, 2, Route.AUTHENTICATE),
+        (36, 3, Route.CLOSE),
+        (17, 0, Route.CLOSE),
+        (6, 8, Route.CLOSE),
+        (58, 0, Route.CLOSE),
+        (-7, 0, Route.PASS),
+    ],
+)
+def test_ways(api: int, version: int, way: Route) -> None:
+    """An API that is not known here may be known to the broker, which hangs up if it is not."""
+    assert route(api, version) is way

@@ -1,0 +1,211 @@
+"""What the admin endpoint knows of the cluster: brokers and role come and go, ZooKeeper too; and the whole process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from admin import cluster_view
+from admin.cluster_view import ClusterView
+from admin.endpoint import run
+from admin.ports import Address, Node
+from configs.loading import load
+from metadata_store import paths
+from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from metadata_store.port import ANY_VERSION, ConnectionState
+from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
+from tests.polling import eventually
+
+ADVERTISED = Address("regent1", 9096)
+DAEMON = Node(1_000_001, *ADVERTISED)
+
+
+def registration(port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> bytes:
+    """Content of ``/brokers/ids/N`` with one client listener."""
+    fields = {
+        "version": 5,
+        "host": None,
+        "port": -1,
+        "jmx_port": -1,
+        "timestamp": "1",
+        "endpoints": [f"{listener}://127.0.0.1:{port}"],
+        "listener_security_protocol_map": {listener: protocol},
+        "features": {},
+    }
+    return json.dumps(fields).encode()
+
+
+def held_by(controller: int, nonce: str | None) -> bytes:
+    """Content of ``/controller``."""
+    fields: dict[str, object] = {"version": 2, "brokerid": controller, "timestamp": "1", "kraftControllerEpoch": -1}
+    return json.dumps(fields | ({"regent": nonce} if nonce else {})).encode()
+
+
+class Cluster:
+    """Znodes as brokers and daemons write them."""
+
+    def __init__(self, server: MemoryServer, zk: MemoryZooKeeper) -> None:
+        self.server = server
+        self.zk = zk
+        self.sessions: list[MemoryZooKeeper] = []
+
+    def session(self) -> MemoryZooKeeper:
+        self.sessions.append(MemoryZooKeeper(self.server))
+        return self.sessions[-1]
+
+    async def register(self, broker: int, port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> None:
+        await self.zk.create(f"{paths.BROKER_IDS}/{broker}", registration(port, listener, protocol))
+
+    async def elect(self, controller: int, nonce: str | None = None) -> None:
+        await self.zk.create(paths.CONTROLLER, held_by(controller, nonce))
+
+    async def resign(self) -> None:
+        await self.zk.delete(paths.CONTROLLER, ANY_VERSION)
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Cluster]:
+    server = MemoryServer()
+    zk = MemoryZooKeeper(server)
+    await zk.connect(1)
+    await zk.create("/brokers", None)
+    await zk.create(paths.BROKER_IDS, None)
+    yield Cluster(server, zk)
+    await zk.close()
+
+
+@asynccontextmanager
+async def following(c: Cluster) -> AsyncIterator[ClusterView]:
+    view = ClusterView("CLIENT", ADVERTISED)
+    task = asyncio.create_task(view.follow(c.session, 1))
+    yield view
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+def knows(view: ClusterView, *ports: int) -> Callable[[], bool]:
+    return lambda: {at.port for at in view.brokers()} == set(ports)
+
+
+async def test_brokers_and_daemons_come_and_go() -> None:
+    async with cluster() as c, following(c) as view:
+        assert view.brokers() == ()
+        await c.register(1, 9001)
+        await c.register(2, 9002)
+        await eventually(knows(view, 9001, 9002))
+        assert view.node() is None
+        await c.elect(DAEMON.id, "nonce")
+        await eventually(lambda: view.node() == DAEMON)
+        await c.zk.set(f"{paths.BROKER_IDS}/2", registration(9012), ANY_VERSION)
+        await eventually(knows(view, 9001, 9012))
+        await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
+        await eventually(knows(view, 9012))
+        await c.zk.set(paths.CONTROLLER, held_by(DAEMON.id + 1, "other"), ANY_VERSION)
+        await eventually(lambda: view.node() == DAEMON._replace(id=DAEMON.id + 1))
+        await c.resign()
+        await eventually(lambda: view.node() is None)
+
+
+async def test_a_broker_in_office_is_no_daemon() -> None:
+    async with cluster() as c:
+        await c.register(1, 9001)
+        await c.elect(1)
+        async with following(c) as view:
+            await eventually(knows(view, 9001))
+            assert view.node() is None
+            await c.resign()
+            await c.elect(DAEMON.id, "nonce")
+            await eventually(lambda: view.node() == DAEMON)
+
+
+async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster() as c:
+        await c.zk.create(f"{paths.BROKER_IDS}/7", b"?")
+        await c.zk.create(paths.CONTROLLER, b"?")
+        await c.register(1, 9001, "INTERNAL")
+        await c.register(2, 9002, protocol="SSL")
+        async with following(c) as view:
+            await eventually(lambda: "broker 1 is left out: it has no listener named CLIENT" in caplog.text)
+            assert "broker 2 is left out: it has TLS" in caplog.text
+            assert f"{paths.BROKER_IDS}/7 is left out" in caplog.text
+            assert (view.brokers(), view.node()) == ((), None)
+            await c.register(3, 9003)
+            await eventually(knows(view, 9003))
+            assert caplog.text.count("broker 1 is left out") == 1
+
+
+async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> None:
+    async with cluster() as c, following(c) as view:
+        await view.known()
+        assert view.secured(), "nobody knows yet"
+        await c.register(1, 9001)
+        await eventually(lambda: not view.secured())
+        await c.register(2, 9002, protocol="SASL_PLAINTEXT")
+        await eventually(view.secured)
+        assert knows(view, 9001, 9002)()
+        await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
+        await c.zk.delete(f"{paths.BROKER_IDS}/2", ANY_VERSION)
+        await eventually(knows(view))
+        assert view.secured(), "it stays what it was while no broker is there"
+        await c.register(3, 9003, protocol="SSL")
+        await c.register(4, 9004, "OTHER")
+        await c.register(5, 9005)
+        await eventually(knows(view, 9005))
+        assert view.secured()
+
+
+async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_view, "AGAIN_S", 0.01)
+    async with cluster() as c:
+        await c.register(1, 9001)
+        await c.elect(DAEMON.id, "nonce")
+        async with following(c) as view:
+            await eventually(knows(view, 9001))
+            (first,) = c.sessions
+            c.server.suspend(first.session_id)
+            await c.register(2, 9002)
+            assert knows(view, 9001)()
+            assert view.node() == DAEMON
+            c.server.resume(first.session_id)
+            await eventually(knows(view, 9001, 9002))
+            c.server.down = True
+            c.server.expire(first.session_id)
+            await eventually(lambda: len(c.sessions) > 3)
+            await c.register(3, 9003)
+            assert knows(view, 9001, 9002)()
+            c.server.down = False
+            await eventually(knows(view, 9001, 9002, 9003))
+
+
+async def test_the_whole_endpoint_passes_on_names_the_daemon_and_stops(tmp_path: Path) -> None:
+    file = tmp_path / "regent.toml"
+    file.write_text(
+        '[zookeeper]\nconnect = "unused:1"\n[listener]\nadvertised_host = "regent1"\n'
+        '[admin]\nhost = "127.0.0.1"\nport = 0\nidle_timeout_ms = 20000\n'
+    )
+    settings = load(file, {}).settings
+    told: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    async with place() as p, cluster() as c:
+        p.broker.script = lambda frame: metadata_answer(0, corr(frame), (), 1)
+        await c.register(1, p.broker.address.port)
+        await c.elect(DAEMON.id, "nonce")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, settings, c.session, told.set_result)
+            address = await told
+            assert address.host == "regent1"
+            client = Someone(*await asyncio.open_connection("127.0.0.1", address.port))
+            answered = await client.ask(METADATA, 0, topics=())
+            assert [(n.node_id, n.host, n.port) for n in answered.brokers] == [(DAEMON.id, *address)]
+            tasks.cancel_scope.cancel()
+        assert await client.closed()
+        client.writer.close()
+        assert [zk.state for zk in c.sessions] == [ConnectionState.LOST]
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", address.port)

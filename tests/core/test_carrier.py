@@ -1,0 +1,336 @@
+"""Calls on their way from an endpoint to a daemon: over a real listener, sealed, tried again when the role moves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from admin.carrier import Carrier
+from admin.ports import Call, Node, NotController, Office
+from brokers.controller_listener import ControllerListener
+from brokers.controller_listener import NotController as RoleLost
+from brokers.envelopes import CarriedCall
+from brokers.transport import TcpTransport
+from brokers.wire.envelope import Answer, Envelope, encode_envelope, read_answer
+from brokers.wire.messages import request_codec
+from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
+from brokers.wire.versions import Api
+from tests.polling import eventually
+
+SECRET = b"s" * 32
+Act = Callable[[CarriedCall], Awaitable[Struct]]
+
+
+class Handlers:
+    """What a daemon in office does with calls: takes them down, then ``act``."""
+
+    def __init__(self) -> None:
+        self.calls: list[CarriedCall] = []
+        self.act: Act = made
+
+    def called(self) -> bool:
+        return bool(self.calls)
+
+    async def carried(self, call: CarriedCall) -> Struct:
+        self.calls.append(call)
+        return await self.act(call)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+async def made(call: CarriedCall) -> Struct:
+    return CreateTopicsResponse((CreatedTopic("t"),))
+
+
+class Role:
+    """Who holds the role, as the endpoint sees it."""
+
+    def __init__(self) -> None:
+        self.held: Office | None = None
+        self.nobody = True
+        self._changed = asyncio.Event()
+
+    def node(self) -> Node | None:
+        return None
+
+    def office(self) -> Office | None:
+        return self.held
+
+    def vacant(self) -> bool:
+        return self.nobody
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+
+    def is_of(self, daemon: Daemon | None, *, nobody: bool = False) -> None:
+        self.held = daemon.office if daemon is not None else None
+        self.nobody = nobody
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Daemon:
+    """A listener and whoever serves behind it."""
+
+    def __init__(self, number: int, secret: bytes | None) -> None:
+        self.listener = ControllerListener("127.0.0.1", 0, secret=secret)
+        self.handlers = Handlers()
+        self.number = number
+
+    @property
+    def office(self) -> Office:
+        return Office(self.number, f"nonce-{self.number}", "127.0.0.1", self.listener.port)
+
+    def serve(self) -> None:
+        self.listener.serve(self.handlers)
+
+
+class Way:
+    """An endpoint's carrier and two daemons; the first is in office."""
+
+    def __init__(self, daemons: list[Daemon], role: Role, carrier: Carrier) -> None:
+        self.first, self.second = daemons
+        self.role = role
+        self.carrier = carrier
+
+    async def carry(self, **options: Any) -> Any:
+        async with asyncio.timeout(20):
+            return await self.carrier.carry(a_call(**options))
+
+
+@asynccontextmanager
+async def way(secret: bytes | None = SECRET, theirs: bytes | None = SECRET) -> AsyncIterator[Way]:
+    daemons = [Daemon(1, theirs), Daemon(2, theirs)]
+    for daemon in daemons:
+        await daemon.listener.start()
+    role = Role()
+    carrier = Carrier(role, secret)
+    daemons[0].serve()
+    role.is_of(daemons[0])
+    try:
+        yield Way(daemons, role, carrier)
+    finally:
+        carrier.close()
+        for daemon in daemons:
+            await daemon.listener.stop()
+    await eventually(lambda: not any(daemon.listener.connections for daemon in daemons))
+
+
+def a_call(timeout_ms: int = 5_000, version: int = 7, principal: str = "User:alice") -> Call:
+    body = CreateTopicsRequest((CreatableTopic("t", 1, 1, (), ()),), timeout_ms)
+    codec = request_codec(Api.CREATE_TOPICS, version)
+    head = b"\0\x13" + version.to_bytes(2, "big") + b"\0\0\0\1" + b"\xff\xff" + (b"\0" if codec.flexible else b"")
+    return Call(Api.CREATE_TOPICS, version, body, principal, None, "10.0.0.7", head + codec.write(body))
+
+
+def code(answer: Any) -> int:
+    return int(answer.topics[0].error_code)
+
+
+@pytest.mark.parametrize("version", range(8))
+async def test_a_call_arrives_as_it_was_sent_and_so_does_its_answer(version: int) -> None:
+    async with way() as w:
+        assert code(await w.carry(version=version)) == 0
+        [call] = w.first.handlers.calls
+        assert (call.api, call.version, call.principal, call.client_host, call.attempt) == (
+            Api.CREATE_TOPICS, version, "User:alice", "10.0.0.7", 0,
+        )  # fmt: skip
+        assert call.body.topics[0].name == "t"  # type: ignore[attr-defined]
+
+
+async def test_connections_are_used_again_and_calls_have_ids_of_their_own() -> None:
+    async with way() as w:
+        for _ in range(5):
+            await w.carry()
+        assert w.first.listener.connections == 1
+        assert len({call.call_id for call in w.first.handlers.calls}) == 5
+        await asyncio.gather(*(w.carry() for _ in range(20)))
+        await eventually(lambda: w.first.listener.connections <= 8)
+
+
+async def test_another_secret_is_refused_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    async with way(theirs=b"t" * 32) as w:
+        with caplog.at_level(logging.WARNING):
+            assert code(await w.carry()) == 31
+        assert "admin.secret_file" in caplog.text
+        assert w.first.handlers.calls == []
+
+
+async def test_without_a_secret_nothing_is_carried_and_nothing_is_taken() -> None:
+    async with way(secret=None) as w:
+        with pytest.raises(NotController):
+            await w.carry()
+    async with way(theirs=None) as w:
+        with pytest.raises(NotController):
+            await w.carry(timeout_ms=200)
+        assert w.first.handlers.calls == []
+
+
+async def test_a_daemon_that_is_not_in_office_has_not_begun_and_the_next_one_is_asked() -> None:
+    async with way() as w:
+        w.first.listener.resign()
+        with pytest.raises(NotController):
+            await w.carry(timeout_ms=0)
+        assert w.first.handlers.calls == []
+        w.carrier.close()
+        await w.first.listener.stop()
+        waiting = asyncio.create_task(w.carry())
+        await asyncio.sleep(0)
+        w.second.serve()
+        w.role.is_of(w.second)
+        assert code(await waiting) == 0
+        [call] = w.second.handlers.calls
+        assert call.attempt == 0
+
+
+async def test_a_role_that_is_lost_while_the_call_waits_makes_it_an_attempt() -> None:
+    async def lost(call: CarriedCall) -> Struct:
+        w.second.serve()
+        w.role.is_of(w.second)
+        raise RoleLost
+
+    async with way() as w:
+        w.first.handlers.act = lost
+        assert code(await w.carry()) == 0
+        [first], [second] = w.first.handlers.calls, w.second.handlers.calls
+        assert (first.attempt, second.attempt) == (0, 1)
+        assert first.call_id == second.call_id
+
+
+async def test_a_daemon_that_hangs_up_or_answers_no_more_is_given_up_for_the_next_one() -> None:
+    async def stuck(call: CarriedCall) -> Struct:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    for hangs_up in (False, True):
+        async with way() as w:
+            w.first.handlers.act = stuck
+            w.second.serve()
+            waiting = asyncio.create_task(w.carry())
+            await eventually(w.first.handlers.called)
+            if hangs_up:
+                w.first.listener.close_connections()
+            w.role.is_of(w.second)
+            assert code(await waiting) == 0
+            assert [call.attempt for call in w.second.handlers.calls] == [1]
+
+
+async def test_while_nobody_holds_the_role_a_call_waits_and_while_a_broker_does_it_does_not() -> None:
+    async with way() as w:
+        w.role.is_of(None, nobody=True)
+        waiting = asyncio.create_task(w.carry())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        w.role.is_of(w.first)
+        assert code(await waiting) == 0
+        w.role.is_of(None, nobody=True)
+        with pytest.raises(NotController):
+            await w.carry(timeout_ms=50)
+        w.role.is_of(None)
+        with pytest.raises(NotController):
+            await w.carry(timeout_ms=1_000_000)
+
+
+async def test_a_client_that_hangs_up_gives_its_call_up_and_its_connection_is_not_used_again() -> None:
+    gate = asyncio.Event()
+
+    async def waits(call: CarriedCall) -> Struct:
+        await gate.wait()
+        return await made(call)
+
+    async with way() as w:
+        w.first.handlers.act = waits
+        waiting = asyncio.create_task(w.carry())
+        await eventually(lambda: bool(w.first.handlers.calls))
+        waiting.cancel()
+        gate.set()
+        await eventually(lambda: w.first.listener.connections == 0)
+        assert code(await w.carry()) == 0
+
+
+async def test_an_error_in_a_handler_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(call: CarriedCall) -> Struct:
+        raise ZeroDivisionError
+
+    async with way() as w:
+        w.first.handlers.act = fail
+        assert code(await w.carry()) == -1
+        assert "ZeroDivisionError" in caplog.text
+        w.first.handlers.act = made
+        assert code(await w.carry()) == 0
+
+
+# -- envelopes that are not an endpoint's
+
+
+class Raw:
+    """A connection that sends what it likes."""
+
+    def __init__(self, connection: Any, challenge: bytes) -> None:
+        self.connection = connection
+        self.challenge = challenge
+        self._correlation = 0
+
+    @classmethod
+    async def to(cls, daemon: Daemon) -> Raw:
+        connection = await TcpTransport().connect("127.0.0.1", daemon.listener.port, lambda: None)
+        raw = cls(connection, b"")
+        raw.challenge = (await raw.ask(Envelope(b""))).data or b""
+        return raw
+
+    async def ask(self, envelope: Envelope) -> Answer:
+        self._correlation += 1
+        async with asyncio.timeout(20):
+            frame = await self.connection.exchange([encode_envelope(self._correlation, envelope)])
+        return read_answer(frame, self._correlation)
+
+    def sealed(self, number: int, request: bytes | None = None) -> Envelope:
+        envelope = Envelope(a_call().frame if request is None else request, "User:alice", "10.0.0.7")
+        return envelope.sealed(SECRET, self.challenge, bytes(16), 0, number)
+
+
+async def test_what_was_sent_before_is_refused_on_the_same_connection_and_on_another() -> None:
+    async with way() as w:
+        raw, other = await Raw.to(w.first), await Raw.to(w.first)
+        sent = raw.sealed(3)
+        assert (await raw.ask(sent)).error == 0
+        assert (await raw.ask(sent)).error == 31
+        assert (await raw.ask(raw.sealed(2))).error == 31
+        assert (await raw.ask(raw.sealed(4))).error == 0
+        assert (await other.ask(sent)).error == 31
+        assert (await other.ask(Envelope(a_call().frame, "User:alice"))).error == 31
+        assert len(w.first.handlers.calls) == 2
+        raw.connection.close()
+        other.connection.close()
+
+
+async def test_a_seal_without_a_challenge_is_refused() -> None:
+    async with way() as w:
+        connection = await TcpTransport().connect("127.0.0.1", w.first.listener.port, lambda: None)
+        raw = Raw(connection, b"")
+        assert (await raw.ask(raw.sealed(1))).error == 31
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "request_", [b"\0", b"\0\x13\0\x09" + bytes(8), b"\0\x03\0\0" + bytes(8), b"\0\x13\0\7" + b"\xff" * 20]
+)
+async def test_what_is_in_an_envelope_and_cannot_be_read_is_answered_so(request_: bytes) -> None:
+    async with way() as w:
+        raw = await Raw.to(w.first)
+        assert (await raw.ask(raw.sealed(1, request_))).error == 42
+        assert (await raw.ask(raw.sealed(2))).error == 0
+        raw.connection.close()
+
+
+async def test_a_listener_without_a_secret_hangs_up_on_envelopes() -> None:
+    async with way(theirs=None) as w:
+        with pytest.raises(OSError, match="closed"):
+            await Raw.to(w.first)

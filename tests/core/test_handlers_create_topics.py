@@ -1,0 +1,282 @@
+"""CreateTopics in a term: written as a whole, started, told, answered; other writers, lost replies, failovers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from brokers.controller_listener import NotController
+from brokers.wire.versions import Api
+from controller.calls import Calls
+from controller.principals import principals
+from metadata_store import paths
+from metadata_store.errors import OutcomeUnknown
+from state_machines.types import PartitionState
+from tests.core.carried_kit import CALL, call, carried, create, created, topic
+from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+
+def config(w: World, name: str) -> dict[str, str]:
+    node = w.node(paths.topic_config(name))
+    assert node is not None
+    found: dict[str, str] = json.loads(node.data or b"")["config"]
+    return found
+
+
+def notified(w: World) -> list[str]:
+    """Entities that brokers are told to read again."""
+    names = sorted(w.server.tree._nodes[paths.CONFIG_CHANGES].children)
+    nodes = [w.node(f"{paths.CONFIG_CHANGES}/{name}") for name in names]
+    return [json.loads(node.data or b"")["entity_path"] for node in nodes if node is not None]
+
+
+@in_virtual_time
+async def test_a_topic_is_created_started_told_and_answered() -> None:
+    async with world() as w:
+        await w.take_office()
+        answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
+        [made] = answer.topics
+        found = w.assignment("t")
+        assert (made.name, made.error_code, made.num_partitions, made.replication_factor) == ("t", 0, 6, 2)
+        assert made.topic_id == found.topic_id
+        assert [(c.name, c.value, c.config_source) for c in made.configs] == [("retention.ms", "1000", 1)]
+        assert [len(found.partitions[p].replicas) for p in range(6)] == [2] * 6
+        assert config(w, "t") == {"retention.ms": "1000"}
+        assert notified(w) == ["topics/t"]
+        for p, assigned in found.partitions.items():
+            assert w.led()["t", p] == (assigned.replicas[0], assigned.replicas)
+            assert w.wires.last_word(assigned.replicas[0], LEADER_AND_ISR)["t", p] == (assigned.replicas[0], 0)
+        for broker in (1, 2, 3):
+            assert len(w.wires.last_word(broker, UPDATE_METADATA)) == 6
+        w.agreed()
+
+
+@in_virtual_time
+async def test_validation_changes_nothing_and_tells_what_would_be() -> None:
+    async with world() as w:
+        await w.take_office()
+        zxid = w.server.tree.zxid
+        answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
+        assert [(t.name, t.error_code, t.num_partitions) for t in answer.topics] == [("t", 0, 3), ("u", 38, -1)]
+        assert answer.topics[0].topic_id == bytes(16)
+        assert w.server.tree.zxid == zxid
+
+
+@in_virtual_time
+async def test_each_topic_of_a_request_is_on_its_own() -> None:
+    async with world() as w:
+        await w.topic("there", (1,), leaders=True)
+        await w.take_office()
+        asked = create(
+            topic("t", 1, 1), topic("there", 1, 1), topic("no/slash"), topic("two", 1, 1), topic("two", 2, 1)
+        )
+        answer = await carried(w, asked)
+        assert [(t.name, int(t.error_code)) for t in answer.topics] == [
+            ("t", 0), ("there", 36), ("no/slash", 17), ("two", 42), ("two", 42),
+        ]  # fmt: skip
+        assert set(w.assignments()) == {"there", "t"}
+
+
+@in_virtual_time
+async def test_a_time_out_of_nothing_creates_and_does_not_wait() -> None:
+    async with world() as w:
+        await w.take_office()
+        assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
+        await w.told()
+        assert ("t", 0) in w.led()
+
+
+@in_virtual_time
+async def test_without_a_live_replica_the_answer_waits_for_one() -> None:
+    async with world() as w:
+        await w.take_office()
+        waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
+        await eventually(lambda: w.reign.cluster.topic("t") is not None)
+        assert not waiting.done()
+        await w.boot(9)
+        assert await waiting == {"t": 0, "u": 0}
+
+
+@in_virtual_time
+async def test_without_a_live_replica_in_time_that_topic_alone_timed_out() -> None:
+    async with world() as w:
+        await w.take_office()
+        assert await created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))) == {"t": 7, "u": 0}
+        row = w.reign.cluster.find("t", 0)
+        assert row is not None
+        assert w.reign.cluster.rows[row].state is PartitionState.NEW
+
+
+@in_virtual_time
+async def test_a_configuration_from_before_is_replaced_and_brokers_notice() -> None:
+    async with world() as w:
+        await w.operator.create(paths.topic_config("t"), b'{"version":1,"config":{"retention.ms":"1"}}')
+        await w.take_office()
+        assert await created(w, create(topic("t", 1, 1))) == {"t": 0}
+        assert config(w, "t") == {}
+        assert notified(w) == ["topics/t"]
+
+
+@in_virtual_time
+async def test_a_topic_that_waits_for_its_deletion_is_not_created() -> None:
+    async with world() as w:
+        await w.operator.create(paths.deletion("t"), None)
+        await w.take_office()
+        assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
+
+
+@in_virtual_time
+async def test_below_ibp_2_8_there_is_no_topic_id() -> None:
+    async with world() as w:
+        await w.take_office("2.7-IV1")
+        answer = await carried(w, create(topic("t", 1, 1)))
+        assert (answer.topics[0].error_code, answer.topics[0].topic_id) == (0, bytes(16))
+        assert w.assignment("t").topic_id is None
+
+
+@in_virtual_time
+async def test_racks_of_brokers_count() -> None:
+    async with world() as w:
+        await w.take_office()
+        for broker, rack in ((1, "a"), (2, "a"), (3, "b")):
+            node = w.node(paths.broker(broker))
+            assert node is not None
+            data = json.loads(node.data or b"") | {"rack": rack}
+            await w.operator.set(paths.broker(broker), json.dumps(data).encode(), -1)
+        await w.told()
+        assert await created(w, create(topic("t", 9, 2))) == {"t": 0}
+        assert all(3 in a.replicas for a in w.assignment("t").partitions.values())
+
+
+# -- many, and others
+
+
+@in_virtual_time
+async def test_calls_that_wait_together_are_written_together() -> None:
+    async with world() as w:
+        await w.take_office()
+        await w.told()
+        w.active.script.writes.clear()
+        calls = [created(w, create(topic(f"t{n}", 2, 2)), call_id=b"%16d" % n) for n in range(50)]
+        answers = await asyncio.gather(*calls)
+        assert answers == [{f"t{n}": 0} for n in range(50)]
+        assert len(w.active.script.writes) <= 4, "one multi for the topics, one for their states, or a few"
+
+
+@in_virtual_time
+async def test_of_two_calls_for_one_name_the_first_creates() -> None:
+    async with world() as w:
+        await w.take_office()
+        calls = [created(w, create(topic("t", n, 1)), call_id=b"%16d" % n) for n in (1, 2)]
+        assert await asyncio.gather(*calls) == [{"t": 0}, {"t": 36}]
+        assert len(w.assignment("t").partitions) == 1
+
+
+@in_virtual_time
+async def test_somebody_else_creates_it_first() -> None:
+    async with world() as w:
+        await w.take_office()
+        w.active.script.at(paths.topic("t"), lambda: w.topic("t", (2,)))
+        assert await created(w, create(topic("t", 3, 1), topic("u", 1, 1))) == {"t": 36, "u": 0}
+        await w.told()
+        assert w.led()["t", 0] == (2, (2,))
+        assert len(w.assignment("t").partitions) == 1
+
+
+@in_virtual_time
+async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself() -> None:
+    async with world() as w:
+        await w.take_office()
+        many = topic("many", 90_000, 3)
+        assert await created(w, create(many, topic("t", 1, 1))) == {"many": 37, "t": 0}
+        assert set(w.assignments()) == {"t"}
+
+
+def lost() -> None:
+    raise OutcomeUnknown("the reply is lost")
+
+
+@pytest.mark.parametrize("ibp", ["3.9", "2.7-IV1"])
+@in_virtual_time
+async def test_a_write_whose_reply_is_lost_is_found_again(ibp: str) -> None:
+    async with world() as w:
+        await w.take_office(ibp)
+        w.active.script.at(paths.topic("t"), lost, when="after")
+        assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
+        await w.told()
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
+    async with world() as w:
+        await w.take_office()
+        asked = create(topic("t", 3, 2), topic("u", 1, 1))
+        first = await carried(w, asked)
+        zxid = w.server.tree.zxid
+        again = await carried(w, asked, attempt=1)
+        assert again == first
+        assert w.server.tree.zxid == zxid
+        assert await created(w, asked, attempt=1, call_id=CALL[::-1]) == {"t": 36, "u": 36}
+        assert await created(w, asked) == {"t": 36, "u": 36}
+
+
+# -- the end of a term
+
+
+@in_virtual_time
+async def test_who_waits_when_the_term_ends_is_told() -> None:
+    async with world() as w:
+        await w.take_office()
+        waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
+        await eventually(lambda: w.reign.cluster.topic("t") is not None)
+        w.reign.term.end("a test")
+        with pytest.raises(NotController):
+            await waiting
+
+
+@in_virtual_time
+async def test_a_fenced_term_creates_nothing() -> None:
+    async with world() as w:
+        await w.take_office()
+        w.active.script.at(paths.topic("t"), w.seize)
+        with pytest.raises(NotController):
+            await carried(w, create(topic("t", 1, 1)))
+        assert w.node(paths.topic("t")) is None
+        assert w.node(paths.topic_config("t")) is None
+
+
+# -- who may
+
+
+@in_virtual_time
+async def test_who_is_not_named_may_change_nothing() -> None:
+    async with world() as w:
+        await w.take_office()
+        calls = Calls(w.reign.queue, {Api.CREATE_TOPICS}, principals("User:root; User:ops"))
+        asked: Any = call(create(topic("t", 1, 1)))
+        for principal, code in (("User:alice", 29), ("User:ops", 0)):
+            named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})
+            answer: Any = await calls.carried(named)
+            assert answer.topics[0].error_code == code
+
+
+def test_everybody_who_has_authenticated_may_if_the_settings_say_so() -> None:
+    assert principals("User:*").may("User:alice")
+    assert principals("").may("User:ANONYMOUS")
+    assert not principals("").may("User:alice")
+    assert not principals("alice").may("User:alice")
+
+
+@in_virtual_time
+async def test_what_has_no_handler_is_an_unsupported_version() -> None:
+    async with world() as w:
+        await w.take_office()
+        answer: Any = await Calls(w.reign.queue).carried(call(create(topic("t", 1, 1))))
+        assert answer.topics[0].error_code == 35

@@ -1,0 +1,97 @@
+"""The admin endpoint's znode: brokers list the daemon on their client listener as long as it is there."""
+
+from __future__ import annotations
+
+import json
+
+from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
+from metadata_store.memory import MemoryZooKeeper
+from tests.core.controller_parts import DAEMON, UPDATE_METADATA
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+
+AT = AdminEndpoint("CLIENT", "regent1", 9096)
+
+
+async def endpoint(w: World, daemon: int = DAEMON, at: AdminEndpoint = AT) -> MemoryZooKeeper:
+    zk = MemoryZooKeeper(w.server)
+    await zk.connect(1.0)
+    await announce(zk, daemon, at)
+    return zk
+
+
+def listed(w: World, broker: int = 2) -> dict[str, tuple[str, int]]:
+    """The daemon's endpoints by listener, as a broker was told last."""
+    told = w.wires.heard(broker, UPDATE_METADATA)[-1]
+    [mine] = [entry for entry in told.live_brokers if entry.id_ == DAEMON]
+    return {e.listener: (e.host, e.port) for e in mine.endpoints}
+
+
+INTERNAL = {"INTERNAL": ("127.0.0.1", 9095)}
+BOTH = INTERNAL | {"CLIENT": ("regent1", 9096)}
+
+
+@in_virtual_time
+async def test_it_is_shown_from_the_terms_beginning_and_no_longer_than_it_lives() -> None:
+    async with world() as w:
+        zk = await endpoint(w)
+        await w.take_office()
+        await w.told()
+        assert listed(w) == BOTH
+        w.server.expire(zk.session_id)
+        await w.told()
+        assert listed(w) == INTERNAL
+        await endpoint(w)
+        await w.told()
+        assert listed(w) == BOTH
+
+
+@in_virtual_time
+async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None:
+    async with world() as w:
+        await w.take_office()
+        await w.told()
+        assert listed(w) == INTERNAL
+        first = await endpoint(w)
+        await w.told()
+        assert listed(w) == BOTH
+        await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
+        await w.told()
+        assert listed(w)["CLIENT"] == ("regent1", 9999)
+        w.server.expire(first.session_id)
+        await w.told()
+        assert listed(w)["CLIENT"] == ("regent1", 9999)
+
+
+@in_virtual_time
+async def test_another_daemons_endpoint_a_scribble_and_a_name_of_its_own_are_not_shown() -> None:
+    async with world() as w:
+        await w.take_office()
+        await endpoint(w, DAEMON + 1)
+        await w.told()
+        assert listed(w) == INTERNAL
+        await w.operator.create(endpoint_path(DAEMON), b"scribble")
+        await w.told()
+        assert listed(w) == INTERNAL
+        await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
+        await w.told()
+        assert listed(w) == INTERNAL
+
+
+@in_virtual_time
+async def test_what_was_missed_while_the_connection_was_away_is_read_again() -> None:
+    async with world() as w:
+        await w.take_office()
+        await w.told()
+        w.reign.queue.signal("reconnected")
+        await endpoint(w)
+        await w.told()
+        assert listed(w) == BOTH
+
+
+def test_only_what_can_be_connected_to_is_understood() -> None:
+    good = {"listener": "CLIENT", "host": "h", "port": 1}
+    assert decode_endpoint(json.dumps(good).encode()) == AdminEndpoint("CLIENT", "h", 1)
+    for bad in ({"port": 0}, {"port": 65_536}, {"host": ""}, {"listener": ""}, {"port": "9"}, {"host": None}):
+        assert decode_endpoint(json.dumps(good | bad).encode()) is None
+    assert decode_endpoint(None) is None

@@ -1,0 +1,50 @@
+"""The secret that daemon and endpoint share: made once, whoever comes first, and readable by nobody else."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from brokers.shared_secret import SECRET_BYTES, SecretUnusable, shared_secret
+
+
+def test_it_is_made_with_its_folder_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "admin-secret"
+    made = shared_secret(path)
+    assert len(made) == SECRET_BYTES
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert shared_secret(path) == made
+    assert [found.name for found in path.parent.iterdir()] == ["admin-secret"]
+
+
+def test_two_that_start_together_have_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "admin-secret"
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(shared_secret, path)
+        assert shared_secret(path) == other.result()
+
+
+def test_what_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "admin-secret"
+    shared_secret(path)
+    path.chmod(0o640)
+    with pytest.raises(SecretUnusable, match="chmod 600"):
+        shared_secret(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"00ff", b"not hexadecimal" * 9, b"\xff" * 64])
+def test_what_is_no_secret_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "admin-secret"
+    path.touch(0o600)
+    path.write_bytes(content)
+    with pytest.raises(SecretUnusable, match="delete it"):
+        shared_secret(path)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SecretUnusable, match=r"admin\.secret_file"):
+        shared_secret(tmp_path / "file" / "admin-secret")

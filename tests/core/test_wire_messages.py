@@ -1,0 +1,195 @@
+"""Codecs of client messages: every API and version against kio, and against mutated bytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.routes import OWN
+from brokers.wire import cold
+from brokers.wire.entities import Codec, codec
+from brokers.wire.layout import Field, Layout
+from brokers.wire.messages import MESSAGES, request_codec, response_codec
+from brokers.wire.messages.cluster import MetadataHead
+from brokers.wire.messages.topics import CreateTopicsRequest
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.versions import Api
+from tests.core.message_kit import Place, a_few, assert_same, entities, name_of, places, schema_of, written
+
+PLACES = places()
+WHOLE = [place for place in PLACES if place[0] is not Api.METADATA]
+
+
+def codec_of(place: Place) -> Codec[Any]:
+    api, version, response = place
+    return response_codec(api, version) if response else request_codec(api, version)
+
+
+def read(place: Place, body: bytes) -> Any:
+    reader = Reader(body)
+    value = codec_of(place).read(reader)
+    reader.end()
+    return value
+
+
+@pytest.mark.parametrize("place", WHOLE, ids=name_of)
+@a_few
+@given(data=st.data())
+def test_what_kio_writes_is_read_and_written_again(place: Place, data: st.DataObject) -> None:
+    entity = data.draw(entities(schema_of(place)))
+    body = written(entity)
+    value = read(place, body)
+    complete = assert_same(entity, value)
+    assert complete or place[0] in {Api.PRODUCE, Api.FETCH, *OWN}, "calls to the controller are read in full"
+    again = codec_of(place).write(value)
+    if complete:
+        assert again == body
+    else:
+        assert read(place, again) == value
+        assert_same(kio_read(place, again), value)
+
+
+def kio_read(place: Place, body: bytes) -> Any:
+    from kio.serial import entity_reader
+
+    entity, size = entity_reader(schema_of(place))(body, 0)
+    assert size == len(body)
+    return entity
+
+
+@pytest.mark.parametrize("version", range(13))
+@a_few
+@given(data=st.data())
+def test_the_head_of_a_metadata_answer_ends_where_its_topics_begin(version: int, data: st.DataObject) -> None:
+    place = Api.METADATA, version, True
+    entity = data.draw(entities(schema_of(place)))
+    body = written(entity)
+    reader = Reader(body)
+    head = codec_of(place).read(reader)
+    assert isinstance(head, MetadataHead)
+    assert_same(entity, head)
+    assert codec_of(place).write(head) == body[: reader.position]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=name_of)
+@a_few
+@given(data=st.data())
+def test_mutated_messages_are_malformed_or_read_within_bounds(place: Place, data: st.DataObject) -> None:
+    body = bytearray(written(data.draw(entities(schema_of(place)))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body)))
+        body[at : at + data.draw(st.integers(0, 4))] = data.draw(
+            st.binary(max_size=5) | st.just(b"\xff\xff\xff\xff\x0f")
+        )
+    try:
+        read(place, bytes(body))
+    except Malformed:
+        pass
+
+
+CLAIMS = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08"]
+CLAIMING = [start * n + claim + bytes(40) for claim in CLAIMS for start in (b"\0", b"\1") for n in range(24)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=name_of)
+def test_no_claimed_length_costs_more_than_the_frame(place: Place) -> None:
+    """Wherever the claim stands, what it makes the reader build is bounded by the bytes that are there."""
+    codec_of(place)
+    tracemalloc.start()
+    try:
+        for frame in CLAIMING:
+            try:
+                read(place, frame)
+            except Malformed:
+                pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
+
+
+def test_codecs_are_built_for_all_versions_of_kafka_3_9() -> None:
+    assert {api.name: (m.first, m.last) for api, m in MESSAGES.items()} == {
+        "PRODUCE": (0, 11),
+        "FETCH": (0, 17),
+        "METADATA": (0, 12),
+        "API_VERSIONS": (0, 4),
+        "CREATE_TOPICS": (0, 7),
+        "DELETE_TOPICS": (0, 6),
+        "CREATE_PARTITIONS": (0, 3),
+        "ELECT_LEADERS": (0, 2),
+        "ALTER_PARTITION_REASSIGNMENTS": (0, 0),
+        "LIST_PARTITION_REASSIGNMENTS": (0, 0),
+        "ALTER_USER_SCRAM_CREDENTIALS": (0, 0),
+        "UPDATE_FEATURES": (0, 1),
+        "DESCRIBE_CLUSTER": (0, 1),
+        "SASL_HANDSHAKE": (1, 1),
+        "SASL_AUTHENTICATE": (0, 2),
+        "LIST_GROUPS": (0, 5),
+        "DESCRIBE_CONFIGS": (0, 4),
+        "ALTER_CONFIGS": (0, 2),
+        "ALTER_REPLICA_LOG_DIRS": (0, 2),
+        "DESCRIBE_LOG_DIRS": (0, 4),
+        "INCREMENTAL_ALTER_CONFIGS": (0, 1),
+        "LIST_TRANSACTIONS": (0, 1),
+    }
+    with pytest.raises(LookupError, match="API key 19 v8 is not known"):
+        cold.layout(Api.CREATE_TOPICS, 8, response=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("00000000 00000000", "bytes follow"),
+        ("ffffffff 00000000", "topics is null"),
+        ("00000001 ffff 00000001 0001 00000000 00000000 00000000", "name is null"),
+        ("00000001 0002 c328 00000001 0001 00000000 00000000 00000000", "is not UTF-8"),
+    ],
+)
+def test_what_kafka_refuses_is_malformed(body: str, why: str) -> None:
+    """CreateTopics v0: an array that must be there is null, so is a name; text is not UTF-8; something follows."""
+    frame = bytes.fromhex(body) + (b"\0" if why == "bytes follow" else b"")
+    with pytest.raises(Malformed, match=why):
+        read((Api.CREATE_TOPICS, 0, False), frame)
+
+
+def test_a_string_beyond_kafkas_longest_is_malformed() -> None:
+    frame = b"\2" + b"\x81\x80\x02" + b"a" * 32_768
+    with pytest.raises(Malformed, match="at most 32767"):
+        read((Api.CREATE_TOPICS, 7, False), frame)
+
+
+def test_unknown_tagged_fields_are_passed_over_wherever_they_stand() -> None:
+    plain = codec_of((Api.CREATE_TOPICS, 7, False)).write(CreateTopicsRequest((), 5, validate_only=True))
+    assert plain[-1:] == b"\0"
+    assert read((Api.CREATE_TOPICS, 7, False), plain[:-1] + b"\1\x09\3abc") == CreateTopicsRequest((), 5, True)
+
+
+def test_a_tagged_field_of_another_length_than_its_own_is_malformed() -> None:
+    answer = read((Api.API_VERSIONS, 3, True), bytes.fromhex("0000 01 00000000 01 03 01 01"))
+    assert answer.zk_migration_ready
+    with pytest.raises(Malformed, match="tagged field 3"):
+        read((Api.API_VERSIONS, 3, True), bytes.fromhex("0000 01 00000000 01 03 02 01 00"))
+
+
+def test_null_is_not_written_where_a_version_has_none() -> None:
+    with pytest.raises(TypeError, match="topics may not be null"):
+        codec_of((Api.CREATE_TOPICS, 7, False)).write(CreateTopicsRequest(None, 5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["float64", "uint16"])
+def test_kinds_that_no_message_here_has_are_refused_when_the_codec_is_built(kind: str) -> None:
+    layout = Layout("Odd", True, True, (Field("timeout_ms", kind, False, False, None, 0),))
+    with pytest.raises(TypeError, match=f"kind {kind}"):
+        codec(layout, CreateTopicsRequest)
+
+
+def test_a_structure_outside_of_an_array_is_refused_when_the_codec_is_built() -> None:
+    inner = Layout("Inner", True, True, ())
+    layout = Layout("Odd", True, True, (Field("topics", inner, False, False, None, None),))
+    with pytest.raises(TypeError, match="outside of an array"):
+        codec(layout, CreateTopicsRequest)
