@@ -64,7 +64,8 @@ class Daemon:
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
     ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``secret`` is
-    what admin endpoints know, too (:mod:`brokers.shared_secret`); without it none of their calls is taken.
+    what admin endpoints know, too (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a
+    ``journal`` none is kept.
     """
 
     def __init__(
