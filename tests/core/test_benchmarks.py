@@ -23,7 +23,6 @@ from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from state_machines.broker_change import broker_death
 from state_machines.cluster import Cluster
 from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.draft import Draft
 from state_machines.draft import Decide, Draft
 from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
 
