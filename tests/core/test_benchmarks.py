@@ -16,6 +16,7 @@ from benchmarks.oracle import Oracle, initial
 from benchmarks.plan import FULL, GOALS, SMALL
 from benchmarks.plot import svg
 from benchmarks.results import Goal, Row, Sample
+from benchmarks.stages import STAGES, Stages
 from controller.handlers.failover import take_office
 from metadata_store import paths
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
@@ -152,6 +153,14 @@ async def test_the_canned_cluster_is_taken_like_a_real_one() -> None:
     assert set(controller.cluster.brokers) == set(range(1, 6))
     assert paths.broker(1).encode() in bench.table.nodes
     await controller.channels.close()
+
+
+def test_every_seam_that_is_timed_is_there_and_is_put_back() -> None:
+    before = Draft.finish
+    with Stages() as stages:
+        assert Draft.finish is not before
+        assert stages.spent() == dict.fromkeys(STAGES, 0.0)
+    assert Draft.finish is before
 
 
 def test_goals_are_met_or_not() -> None:
