@@ -34,6 +34,8 @@ __all__ = [
     "Brokers",
     "Contended",
     "CreationOutcome",
+    "DeletionOutcome",
+    "Doomed",
     "Exhausted",
     "Fence",
     "Fenced",
