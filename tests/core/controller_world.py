@@ -312,4 +312,5 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
         finally:
             for seat in w.seats:
                 await seat.crash()
-        assert not [str(found) for found in w.book.violations()]
+        found = [str(violation) for violation in w.book.violations()]
+        assert not found, found
