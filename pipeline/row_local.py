@@ -14,10 +14,9 @@ from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, say, violations
-from state_machines.audit import BY_LEADER
+from state_machines.audit import BY_LEADER, REPLICA_STEPS
 from state_machines.events import OBSERVED, Kind
 from state_machines.partition import PartitionStateMachine
-from state_machines.replica import ReplicaStateMachine
 from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
 
 IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
@@ -28,7 +27,7 @@ def row_local(rows: DataFrame) -> DataFrame:
     """Violations of A1, A3 to A6 and A8 to A12 that single rows show."""
     partitions, replicas = fn.col("kind").isin(*OF_PARTITION), fn.col("kind") == Kind.REPLICA_STATE.value
     return violations(rows.filter(partitions), of_partitions()).unionByName(
-        violations(rows.filter(replicas), {"A6": transitions(ReplicaStateMachine.VALID_PREVIOUS)})
+        violations(rows.filter(replicas), {"A6": transitions(REPLICA_STEPS)})
     )
 
 

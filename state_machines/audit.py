@@ -119,6 +119,13 @@ def isr_not_empty(row: Row) -> str | None:
     return "the ISR is empty" if row.leader_epoch1 is not None and not row.isr1 else None
 
 
+REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
+    **ReplicaStateMachine.VALID_PREVIOUS,
+    ReplicaState.NEW: ReplicaStateMachine.VALID_PREVIOUS[ReplicaState.NEW] | {ReplicaState.NEW},
+}
+"""What a row may tell of a replica: a new one that is told once more, because it was asked for again, stays New."""
+
+
 def partition_states(row: Row) -> str | None:
     """A6 of partitions."""
     return _transitions(row, PartitionState, PartitionStateMachine.VALID_PREVIOUS)
@@ -126,7 +133,7 @@ def partition_states(row: Row) -> str | None:
 
 def replica_states(row: Row) -> str | None:
     """A6 of replicas."""
-    return _transitions(row, ReplicaState, ReplicaStateMachine.VALID_PREVIOUS)
+    return _transitions(row, ReplicaState, REPLICA_STEPS)
 
 
 def _transitions(row: Row, states: type[IntEnum], table: Mapping[IntEnum, frozenset[IntEnum]]) -> str | None:
