@@ -19,3 +19,7 @@ class Reassignments:
         """To be finished now."""
         self.waiting = False
         """Whether rows that were in ``complete`` are being waited for."""
+
+    def names(self, topic: str) -> bool:
+        """Whether the request still names partitions of a topic."""
+        return self.request is not None and any(target.topic == topic for target in self.request.targets)

@@ -14,5 +14,7 @@ def forget(c: Controller, name: str) -> int:
     if topic is None:
         return 0
     c.deleting.gone(topic.index)
+    if c.reassignments.names(name):
+        c.queue.signal("reassign_partitions")
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
     return len(c.cluster.observe_topic_gone(name))

@@ -14,6 +14,7 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.kafka_store import TopicOutcome
+from metadata_store.port import ANY_VERSION
 from state_machines.reassignment import LAST_IN_SYNC, NotReassigned
 from state_machines.types import Assignment, TopicPartition
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Wire
@@ -309,6 +310,25 @@ async def test_a_znode_that_is_changed_is_read_again() -> None:
         assert [written(w, "t", p).target for p in (0, 1)] == [(1, 3), (2, 3)]
         await caught_up(w)
         assert ([written(w, "t", p).replicas for p in (0, 1)], asked_by_znode(w)) == ([(1, 3), (2, 3)], None)
+
+
+@in_virtual_time
+async def test_a_topic_that_goes_leaves_the_znode_with_what_was_asked_of_it() -> None:
+    async with world() as w:
+        await running(w, "3.9", (1, 2))
+        await w.topic("u", (1, 2), leaders=True)
+        await told(w)
+        await ask_by_znode(w, {("t", 0): (2, 3), ("u", 0): (2, 3)})
+        for path in (
+            paths.state("u", 0),
+            *(f"{paths.topic('u')}{part}" for part in ("/partitions/0", "/partitions", "")),
+        ):
+            await w.operator.delete(path, ANY_VERSION)
+        await told(w)
+        assert asked_by_znode(w) == {("t", 0): (2, 3)}
+        await caught_up(w)
+        await told(w)
+        assert asked_by_znode(w) is None
 
 
 @in_virtual_time
