@@ -19,6 +19,13 @@ from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from controller.event_queue import Event, EventQueue, QueueFull
 from controller.principals import Principals
+from controller.reassignment_call import (
+    AlterReassignments,
+    AlterReassignmentsReply,
+    ListReassignments,
+    ListReassignmentsReply,
+)
+from controller.translations import TRANSLATIONS, Translation, Unacceptable
 
 C = TypeVar("C")
 
@@ -95,15 +102,34 @@ class Calls:
         reply: ElectLeadersReply = await self._ask("elect_leaders", call)
         return reply
 
+    async def alter_reassignments(self, call: AlterReassignments) -> AlterReassignmentsReply:
+        """Begins, overrides and cancels; answered once that is durable and brokers are being told."""
+        reply: AlterReassignmentsReply = await self._ask("alter_reassignments", call)
+        return reply
+
+    async def list_reassignments(self, call: ListReassignments) -> ListReassignmentsReply:
+        """What is under way."""
+        reply: ListReassignmentsReply = await self._ask("list_reassignments", call)
+        return reply
+
     async def carried(self, call: CarriedCall) -> Struct:
         """What a client of an admin endpoint asks for; refused if it may not ask, or there is no handler."""
         if not self._principals.may(call.principal):
             error = Error.TOPIC_AUTHORIZATION_FAILED if call.api in _OF_TOPICS else Error.CLUSTER_AUTHORIZATION_FAILED
             return refusal(call.body, error, f"{call.principal} is not among controller.super_users")
+        if (translation := TRANSLATIONS.get(call.api)) is not None:
+            return await self._translated(translation, call)
         if call.api not in self._carried:
             return refusal(call.body, Error.UNSUPPORTED_VERSION, NOT_YET)
         answer: Struct = await self._ask(event_kind(call.api), call)
         return answer
+
+    async def _translated(self, translation: Translation, call: CarriedCall) -> Struct:
+        try:
+            value = translation.read(call)
+        except Unacceptable as why:
+            return refusal(call.body, Error.INVALID_REQUEST, str(why))
+        return translation.write(call, await self._ask(translation.kind, value))
 
     async def _ask(self, kind: str, call: object) -> Any:
         return await ask(self._queue, kind, call)

@@ -14,12 +14,11 @@ import anyio
 from brokers.client import QUESTIONS
 from brokers.shared_secret import SecretUnusable, shared_secret
 from brokers.wire import cold
-from brokers.wire.messages import prepare
+from brokers.wire.messages import CARRIED, prepare
 from configs.settings import Settings
 from controller.counters import Counters
 from controller.daemon import Daemon
 from controller.event_queue import Event
-from controller.handlers.carried import CARRIED_HANDLERS
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.unix_socket import SocketTaken
@@ -83,7 +82,7 @@ async def run(
                 tasks.start_soon(view.keep_fresh)
                 tasks.start_soon(_needs, http_ended)
                 tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
-                tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED_HANDLERS)
+                tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
                 manager.ready(f"{daemon.mode}: {daemon.why}")
                 await daemon.run()
                 manager.stopping("stopping")

@@ -19,7 +19,7 @@ from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.reassignment_request import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, settle
-from controller.reassignment_calls import (
+from controller.reassignment_call import (
     AlterReassignments,
     AlterReassignmentsReply,
     ListReassignments,

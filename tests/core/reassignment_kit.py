@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from controller.reassignment_calls import AlterReassignments, ListReassignments, ReassignmentCalls
+from controller.calls import Calls
+from controller.reassignment_call import AlterReassignments, ListReassignments
 from metadata_store import paths
 from state_machines.reassignment import NotReassigned
 from state_machines.types import Assignment, TopicPartition
@@ -17,13 +18,13 @@ Refused = dict[tuple[str, int], NotReassigned]
 async def alter(w: World, asked: Asked) -> Refused:
     """A call of an admin client, answered; returns what is refused."""
     targets = {TopicPartition(*name): target for name, target in asked.items()}
-    return dict((await ReassignmentCalls(w.reign.queue).alter(AlterReassignments(targets))).refused.items())
+    return dict((await Calls(w.reign.queue).alter_reassignments(AlterReassignments(targets))).refused.items())
 
 
 async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Assignment]:
     """What is under way, of these partitions or of all."""
     wanted = tuple(TopicPartition(*name) for name in names) or None
-    return dict((await ReassignmentCalls(w.reign.queue).list(ListReassignments(wanted))).under_way.items())
+    return dict((await Calls(w.reign.queue).list_reassignments(ListReassignments(wanted))).under_way.items())
 
 
 async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:

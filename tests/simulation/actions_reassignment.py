@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 from brokers.controller_listener import NotController
-from controller.reassignment_calls import AlterReassignments, ListReassignments, ReassignmentCalls
+from controller.calls import Calls
+from controller.reassignment_call import AlterReassignments, ListReassignments
 from metadata_store import paths
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.errors import ZkError
@@ -26,17 +27,17 @@ class ReassignmentActions(Acting):
         """A call to the daemon that is in office."""
         reign = next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
         if reign is not None:
-            self.w.operate(self._call(ReassignmentCalls(reign.queue), dict(map(_target, words))))
+            self.w.operate(self._call(Calls(reign.queue), dict(map(_target, words))))
 
-    async def _call(self, calls: ReassignmentCalls, targets: dict[TopicPartition, tuple[int, ...] | None]) -> None:
+    async def _call(self, calls: Calls, targets: dict[TopicPartition, tuple[int, ...] | None]) -> None:
         with suppress(NotController, TimeoutError):
             async with asyncio.timeout(CALL_S_MAX):
-                refused = (await calls.alter(AlterReassignments(targets))).refused
+                refused = (await calls.alter_reassignments(AlterReassignments(targets))).refused
                 self.w.trace(f"reassigned {targets}, refused {[(name, why.error) for name, why in refused.items()]}")
                 for name in targets.keys() - refused.keys():
                     cancels = targets[name] is None
                     self.w.happened(faults.OPERATOR_CANCELLED if cancels else faults.OPERATOR_REASSIGNED)
-                await calls.list(ListReassignments())
+                await calls.list_reassignments(ListReassignments())
 
     def do_reassign_by_znode(self, *words: object) -> None:
         """The znode is created, unless there is one."""
