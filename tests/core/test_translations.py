@@ -16,8 +16,8 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.calls import Calls
 from controller.translations import NAME_OR_ID, TRANSLATIONS
+from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world
-from tests.core.test_wire_answers import id_of
 from tests.core.virtual_time import in_virtual_time
 
 
