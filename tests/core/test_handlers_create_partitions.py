@@ -52,9 +52,10 @@ async def test_given_replicas_are_taken_and_validation_writes_nothing() -> None:
 
 @in_virtual_time
 async def test_what_cannot_grow_is_told_why() -> None:
-    async with world() as w:
-        await w.operator.create(paths.deletion("going"), None)
-        await w.topic("going", (1,), leaders=True)
+    async with world(1, 2, 3, 4) as w:
+        await w.topic("going", (1, 4), leaders=True)
+        w.die(4)
+        await w.mark("going")
         await running(w)
         assert await created(w, grow("t", 2)) == {"t": 37}
         assert await created(w, grow("u", 2)) == {"u": 3}

@@ -126,8 +126,11 @@ async def test_a_configuration_from_before_is_replaced_and_brokers_notice() -> N
 @in_virtual_time
 async def test_a_topic_that_waits_for_its_deletion_is_not_created() -> None:
     async with world() as w:
-        await w.operator.create(paths.deletion("t"), None)
+        await w.topic("t", (1, 3), leaders=True)
+        w.die(3)
+        await w.mark("t")
         await w.take_office()
+        await w.told()
         assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
 
 
