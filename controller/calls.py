@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -27,9 +26,6 @@ from controller.reassignment_call import (
 )
 from controller.translations import TRANSLATIONS, Translation, Unacceptable
 
-C = TypeVar("C")
-
-NOT_YET: Final = "the controller of this release does not do this yet: hand the role back to the brokers for it"
 _OF_TOPICS: Final = frozenset({Api.CREATE_TOPICS, Api.CREATE_PARTITIONS, Api.DELETE_TOPICS})
 
 
@@ -69,12 +65,11 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
 class Calls:
     """Implements :class:`brokers.controller_listener.CallHandlers` for one term.
 
-    ``carried``: the APIs of admin clients that have a handler; ``principals``: who may use them.
+    ``principals``: who may use what admin clients ask for.
     """
 
-    def __init__(self, queue: EventQueue, carried: Container[Api] = (), principals: Principals | None = None) -> None:
+    def __init__(self, queue: EventQueue, principals: Principals | None = None) -> None:
         self._queue = queue
-        self._carried = carried
         self._principals = principals or Principals()
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
@@ -113,14 +108,12 @@ class Calls:
         return reply
 
     async def carried(self, call: CarriedCall) -> Struct:
-        """What a client of an admin endpoint asks for; refused if it may not ask, or there is no handler."""
+        """What a client of an admin endpoint asks for; refused if it may not ask."""
         if not self._principals.may(call.principal):
             error = Error.TOPIC_AUTHORIZATION_FAILED if call.api in _OF_TOPICS else Error.CLUSTER_AUTHORIZATION_FAILED
             return refusal(call.body, error, f"{call.principal} is not among controller.super_users")
         if (translation := TRANSLATIONS.get(call.api)) is not None:
             return await self._translated(translation, call)
-        if call.api not in self._carried:
-            return refusal(call.body, Error.UNSUPPORTED_VERSION, NOT_YET)
         answer: Struct = await self._ask(event_kind(call.api), call)
         return answer
 

@@ -23,7 +23,6 @@ from configs.settings import Settings
 from controller.calls import Calls
 from controller.candidate import Candidate
 from controller.counters import Counters
-from controller.handlers.carried import CARRIED_HANDLERS
 from controller.journal.term import Journals
 from controller.lease import Lease
 from controller.modes import Mode
@@ -270,7 +269,7 @@ class Daemon:
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
-        self.listener.serve(Calls(reign.queue, CARRIED_HANDLERS, principals(self.settings.controller.super_users)))
+        self.listener.serve(Calls(reign.queue, principals(self.settings.controller.super_users)))
 
     def end_term(self, reign: Reign) -> None:
         """A term is over: brokers look for another controller."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -153,6 +153,22 @@ def _features_op(found: Found[Features] | None, version: int, enabled: bool) -> 
     if wanted == found.value:
         return None
     return SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
+
+
+async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence) -> None:
+    """Takes finalised features out of ``/feature``, by compare and set; raises :class:`Contended`."""
+    async for _ in _rounds(zk):
+        found = await read_features(zk)
+        if found is None or isinstance(found.value, Malformed):
+            return
+        now = found.value
+        kept = {name: levels for name, levels in now.features.items() if name not in names}
+        if len(kept) == len(now.features):
+            return
+        wanted = Features(now.version, now.enabled, kept, now.unknown)
+        if await submit(zk, fence, [SetData(paths.FEATURE, encode_features(wanted), found.stat.version)]) is None:
+            return
+    raise Contended(f"{paths.FEATURE} was changed by others {CAS_ROUNDS_MAX} times in a row")
 
 
 async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:

@@ -6,7 +6,7 @@ conditional on the version that was read and fenced by the version of ``/control
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import overload
 
 from metadata_store import cluster_nodes, reads, reassignment_node
@@ -16,6 +16,7 @@ from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration
 from metadata_store.codecs.features import Features
+from metadata_store.entity_configs import ConfigChange, ConfigOutcome, EntityConfig, commit_entities, read_entities
 from metadata_store.errors import Code
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
@@ -32,10 +33,13 @@ from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
     "Brokers",
+    "ConfigChange",
+    "ConfigOutcome",
     "Contended",
     "CreationOutcome",
     "DeletionOutcome",
     "Doomed",
+    "EntityConfig",
     "Exhausted",
     "Fence",
     "Fenced",
@@ -147,6 +151,15 @@ class KafkaStore:
         """Creates topics, each with the version of the configuration that it replaces."""
         return await create_topics(self.zk, topics, fence, writes_max)
 
+    async def read_configs(self, kind: str, names: Sequence[str]) -> dict[str, EntityConfig | Malformed]:
+        """Configurations of entities of one kind, by name."""
+        await self.zk.sync("/")
+        return await read_entities(self.zk, kind, names)
+
+    async def commit_configs(self, kind: str, changes: Iterable[ConfigChange], fence: Fence) -> ConfigOutcome:
+        """Writes configurations of entities and tells the brokers of them."""
+        return await commit_entities(self.zk, kind, changes, fence)
+
     # -- role
 
     async def read_epoch(self) -> Found[int] | None:
@@ -182,6 +195,10 @@ class KafkaStore:
     async def set_up_features(self, version: int, enabled: bool, fence: Fence) -> Malformed | None:
         """Brings ``/feature`` to what the IBP asks for."""
         return await cluster_nodes.set_up_features(self.zk, version, enabled, fence)
+
+    async def delete_features(self, names: Collection[str], fence: Fence) -> None:
+        """Takes finalised features out of ``/feature``."""
+        await cluster_nodes.delete_features(self.zk, names, fence)
 
     async def allocate_producer_ids(self, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:
         """The next block of producer ids for a broker."""

@@ -1,4 +1,4 @@
-"""The calls of admin clients that this release answers, each by its handler: a new one is one more line here."""
+"""Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.translations`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.create_partitions import create_partitions
 from controller.handlers.create_topics import create_topics
+from controller.handlers.scram_credentials import alter_scram_credentials
+from controller.handlers.update_features import update_features
 
 Handler = Callable[[Controller, PendingCall], Awaitable[None]]
 """Answers or refuses the call before the term ends; raises what ends it."""
@@ -17,4 +19,6 @@ Handler = Callable[[Controller, PendingCall], Awaitable[None]]
 CARRIED_HANDLERS: Final[Mapping[Api, Handler]] = {
     Api.CREATE_TOPICS: create_topics,
     Api.CREATE_PARTITIONS: create_partitions,
+    Api.ALTER_USER_SCRAM_CREDENTIALS: alter_scram_credentials,
+    Api.UPDATE_FEATURES: update_features,
 }

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from brokers.envelopes import CarriedCall
+from brokers.wire.messages import MESSAGES
 from brokers.wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -16,9 +17,7 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
-from brokers.wire.versions import Api
 from controller.calls import Calls
-from controller.handlers.carried import CARRIED_HANDLERS
 from tests.core.controller_world import World
 
 CALL = b"one call of many"
@@ -45,13 +44,13 @@ def grow(
 
 def call(body: Struct, *, attempt: int = 0, call_id: bytes = CALL) -> CarriedCall:
     """The call with its newest version."""
-    api, version = (Api.CREATE_TOPICS, 7) if isinstance(body, CreateTopicsRequest) else (Api.CREATE_PARTITIONS, 3)
-    return CarriedCall(api, version, body, "User:ANONYMOUS", "10.0.0.7", call_id, attempt)
+    [api] = [api for api, message in MESSAGES.items() if message.request is type(body)]
+    return CarriedCall(api, MESSAGES[api].last, body, "User:ANONYMOUS", "10.0.0.7", call_id, attempt)
 
 
 async def carried(w: World, body: Struct, *, attempt: int = 0, call_id: bytes = CALL) -> Any:
     """What the controller answers."""
-    return await Calls(w.reign.queue, CARRIED_HANDLERS).carried(call(body, attempt=attempt, call_id=call_id))
+    return await Calls(w.reign.queue).carried(call(body, attempt=attempt, call_id=call_id))
 
 
 async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:

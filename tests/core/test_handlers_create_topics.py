@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from brokers.controller_listener import NotController
-from brokers.wire.versions import Api
 from controller.calls import Calls
 from controller.principals import principals
 from metadata_store import paths
@@ -262,7 +261,7 @@ async def test_a_fenced_term_creates_nothing() -> None:
 async def test_who_is_not_named_may_change_nothing() -> None:
     async with world() as w:
         await w.take_office()
-        calls = Calls(w.reign.queue, {Api.CREATE_TOPICS}, principals("User:root; User:ops"))
+        calls = Calls(w.reign.queue, principals("User:root; User:ops"))
         asked: Any = call(create(topic("t", 1, 1)))
         for principal, code in (("User:alice", 29), ("User:ops", 0)):
             named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})
@@ -275,11 +274,3 @@ def test_everybody_who_has_authenticated_may_if_the_settings_say_so() -> None:
     assert principals("").may("User:ANONYMOUS")
     assert not principals("").may("User:alice")
     assert not principals("alice").may("User:alice")
-
-
-@in_virtual_time
-async def test_what_has_no_handler_is_an_unsupported_version() -> None:
-    async with world() as w:
-        await w.take_office()
-        answer: Any = await Calls(w.reign.queue).carried(call(create(topic("t", 1, 1))))
-        assert answer.topics[0].error_code == 35

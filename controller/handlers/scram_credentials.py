@@ -1,0 +1,111 @@
+"""AlterUserScramCredentials (KIP-554): settings of users, written so that every broker notices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from brokers.wire.messages.security import (
+    AlteredUser,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from controller.calls import PendingCall
+from controller.controller import Controller
+from controller.names import shortly
+from metadata_store.codecs.config import Config
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.kafka_store import ConfigChange, EntityConfig, Malformed
+from state_machines.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
+
+USERS: Final = "users"
+CONTENDED: Final = ScramRefusal(
+    ScramError.REQUEST_TIMED_OUT, "others write to the user's settings all the time: try again"
+)
+
+log = logging.getLogger("regent.controller")
+
+Waiting = dict[str, list[Alteration]]
+
+
+async def alter_scram_credentials(c: Controller, pending: PendingCall) -> None:
+    """Each user's credentials change as a whole or not at all; a foreign write in between makes it judge again."""
+    body: AlterUserScramCredentialsRequest = pending.call.body
+    try:
+        refused, waiting = sort_out(_asked(body))
+        users = [*refused, *waiting]
+        refused |= await _alter(c, waiting, again=pending.call.attempt > 0)
+        done = [user for user in users if user not in refused]
+        if done:
+            log.info("SCRAM credentials of %d users are changed: %s", len(done), shortly(done))
+        pending.answer(AlterUserScramCredentialsResponse(tuple(_outcome(user, refused.get(user)) for user in users)))
+    finally:
+        pending.refuse()
+
+
+def _asked(body: AlterUserScramCredentialsRequest) -> Iterable[Alteration]:
+    for one in body.deletions:
+        yield Alteration(one.name, one.mechanism, None)
+    for new in body.upsertions:
+        yield Alteration(new.name, new.mechanism, Salted(new.iterations, new.salt, new.salted_password))
+
+
+def _outcome(user: str, refused: ScramRefusal | None) -> AlteredUser:
+    return AlteredUser(user) if refused is None else AlteredUser(user, int(refused.error), refused.why)
+
+
+async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, ScramRefusal]:
+    """Writes what is asked for; returns the users of whom nothing was written, and why."""
+    refused: dict[str, ScramRefusal] = {}
+    for _ in range(2 * c.conflict_rounds_max):
+        changes = _judge(waiting, await _read(c, list(waiting)), refused, again=again)
+        if not changes:
+            return refused
+        outcome = await c.store.commit_configs(USERS, changes, c.fence)
+        c.term.check()
+        refused.update((user, _not_written(code)) for user, code in outcome.refused)
+        waiting = {user: waiting[user] for user in outcome.unsettled | {*outcome.gone}}
+        if not waiting:
+            return refused
+        again = again or bool(outcome.unknown)
+        await c.connected()
+    return refused | dict.fromkeys(waiting, CONTENDED)
+
+
+async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Malformed]:
+    while users:
+        await c.connected()
+        try:
+            found = await c.store.read_configs(USERS, users)
+        except (NotConnected, OutcomeUnknown):
+            continue
+        c.term.check()
+        return found
+    return {}
+
+
+def _judge(
+    waiting: Waiting,
+    found: dict[str, EntityConfig | Malformed],
+    refused: dict[str, ScramRefusal],
+    *,
+    again: bool,
+) -> list[ConfigChange]:
+    changes: list[ConfigChange] = []
+    for user, of_user in waiting.items():
+        now = found[user]
+        if isinstance(now, Malformed):
+            refused[user] = ScramRefusal(ScramError.UNKNOWN_SERVER_ERROR, f"{now.path} cannot be used: {now.why}")
+            continue
+        after = altered(now.config.entries, of_user, again=again)
+        if isinstance(after, ScramRefusal):
+            refused[user] = after
+        elif after != now.config.entries:
+            changes.append(ConfigChange(user, Config(after, now.config.unknown), now.version))
+    return changes
+
+
+def _not_written(code: Code) -> ScramRefusal:
+    why = f"ZooKeeper refused the write ({code.name}): check the ACL of the user's znode below /config/users"
+    return ScramRefusal(ScramError.UNKNOWN_SERVER_ERROR, why)

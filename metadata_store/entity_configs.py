@@ -1,0 +1,96 @@
+"""Dynamic configurations of entities: read by name, written with the notification that brokers wait for.
+
+Kafka writes the configuration first and the notification after it; here both are one multi, so that no configuration is
+there of which no broker hears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.config import Config, decode_config, encode_config
+from metadata_store.codecs.notifications import encode_config_change
+from metadata_store.errors import Code, NotConnected
+from metadata_store.fenced import Batch, Write, batches, write
+from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
+from metadata_store.reads import unreadable
+from metadata_store.window import Emit, Job, in_flight
+
+
+class EntityConfig(Struct, frozen=True):
+    """What an entity has; ``version`` None: it has no znode."""
+
+    config: Config
+    version: int | None
+
+
+class ConfigChange(Struct, frozen=True):
+    """What an entity is to have; ``version`` is that of the znode which it replaces, None where there is none."""
+
+    name: str
+    config: Config
+    version: int | None
+
+
+ConfigOutcome = MultiOutcome[ConfigChange, str]
+
+
+def znode_name(name: str) -> str:
+    """An entity's name as brokers write it into a path (Kafka ``Sanitizer``)."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[str, EntityConfig | Malformed]:
+    """By name of the entity; raises ``NotConnected``."""
+    wanted = [paths.config(kind, znode_name(name)) for name in names]
+    nodes = await zk.read_many(wanted)
+    return {name: _entity(path, node) for name, path, node in zip(names, wanted, nodes, strict=True)}
+
+
+def _entity(path: str, node: Node | Code) -> EntityConfig | Malformed:
+    if isinstance(node, Node):
+        config = decode_config(path, node.data)
+        return config if isinstance(config, Malformed) else EntityConfig(config, node.stat.version)
+    return unreadable(path, node) or EntityConfig(Config({}), None)
+
+
+async def commit_entities(zk: ZooKeeper, kind: str, changes: Iterable[ConfigChange], fence: Fence) -> ConfigOutcome:
+    """Writes configurations; what was not sent because the connection went away counts as a conflict.
+
+    Raises ``Fenced``.
+    """
+    total: ConfigOutcome = MultiOutcome()
+    writes = [(change.name, change, _ops(kind, change)) for change in changes]
+    try:
+        async for outcome in in_flight(_jobs(zk, fence, writes, total), IN_FLIGHT_MAX):
+            total.add(outcome)
+    except NotConnected:
+        settled = {change.name for change in total.applied} | {name for name, _ in total.refused}
+        settled.update(total.conflicts, total.gone, total.unknown)
+        total.conflicts += [name for name, _, _ in writes if name not in settled]
+    return total
+
+
+def _ops(kind: str, change: ConfigChange) -> tuple[Op, ...]:
+    name = znode_name(change.name)
+    path, data = paths.config(kind, name), encode_config(change.config.entries, change.config.unknown)
+    told = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(f"{kind}/{name}"), sequential=True)
+    return Create(path, data) if change.version is None else SetData(path, data, change.version), told
+
+
+def _jobs(
+    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, ConfigChange]], total: ConfigOutcome
+) -> Iterator[Job[ConfigOutcome]]:
+    for batch in batches(writes, total.refused, zk.request_bytes_max):
+        yield partial(_write, zk, fence, batch)
+
+
+async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[ConfigChange, str], emit: Emit[ConfigOutcome]) -> None:
+    emit(await write(zk, fence, batch))
