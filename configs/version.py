@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 DISTRIBUTION: Final = "regent-controller"
 
 
+@cache
 def product_version() -> str:
     """Version of the installed distribution; ``unknown`` where the sources run without being installed."""
     try:
