@@ -148,7 +148,7 @@ class Life(Kafka):
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             reign.queue.post(Event("settled", handled, preempt=partial(_give_up, handled)))
             await asyncio.wait({handled})
-        behind = await reign.channels.quiesced(2.0 if self.wires.silent else 60.0) - self.wires.silent
+        behind = await reign.channels.quiesced(10.0 if self.wires.silent else 60.0) - self.wires.silent
         assert not behind or reign.term.ended, f"brokers {sorted(behind)} are behind"
 
     async def in_sync(self) -> None:
