@@ -29,11 +29,15 @@ def topic_of(path: str) -> str | None:
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more: the broker's epoch and the controller's then, and how that came."""
+    """A replica that an assignment names no more: the broker's epoch and the controller's then.
+
+    ``awaited``: by the final rewrite, which waits until the broker has stopped it. Neither a cancel nor an override
+    does: what they drop was being added, or was removed by a reassignment that only waited for its final rewrite.
+    """
 
     broker_epoch: int | None
     controller_epoch: int
-    was_added: bool
+    awaited: bool
 
 
 class History:
@@ -41,9 +45,10 @@ class History:
 
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
-    have a log of a life that ended, ``unaware`` those who may not have heard of its end. ``spoilt``: begun with what
-    belongs to the former incarnation of the topic, by a controller that had yet to hear of the next one.
-    ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
+    have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
+    that it was deleted while it was on a log directory that failed. ``spoilt``: begun with what belongs to the former
+    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
+    topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     ``unclean``: topics of which an unclean election was asked for, or was allowed, at some time.
     """
@@ -54,6 +59,7 @@ class History:
         self.hosts: dict[Key, set[int]] = {}
         self.by_hand: set[Key] = set()
         self.unaware: dict[Key, set[int]] = {}
+        self.unfound: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
@@ -147,20 +153,21 @@ class History:
             for broker in new.replicas:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
-                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, broker in old.adding)
+                awaited = broker in old.removing and new == Assignment(old.target)
+                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, awaited)
 
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped; or what was added was dropped by a cancel, and the controller died
-        before it said so: then nobody knows of it any more.
+        It was away when that was to be stopped; or nobody waited for its answer, and the controller died before it
+        said so: then nobody knows of it any more.
         """
         epoch = self.registered.get(broker)
         return {
             key
             for key, gone in self.dropped.items()
             if (found := gone.get(broker)) is not None
-            and (found.broker_epoch != epoch or (found.was_added and found.controller_epoch != self.epoch))
+            and (found.broker_epoch != epoch or (not found.awaited and found.controller_epoch != self.epoch))
         }
 
     def moving(self) -> dict[Key, Assignment]:

@@ -200,18 +200,20 @@ class WriteInvariants(Checking):
     def _deletion_ends(self, session: Session, key: Key) -> list[int]:
         """I12: a topic is deleted that is marked, once every replica has deleted its log.
 
-        Returns brokers whose log is on a directory that failed: they do not know of it until that is mended.
+        Returns brokers whose log is, or was then, on a directory that failed. A broker that starts without a directory
+        knows of none of its logs, and answers that they are deleted; once it is mended they are there again.
         """
         if key[0] not in self.history.markers:
             self._fail("I12", f"{session.client.name} deletes {key}, which nobody asked for")
         brokers = self.world.brokers
         replicas = [b for b in self.history.assignment(key) if b in brokers]
+        unfound = self.history.unfound.get(key, set())
         for broker in replicas:
-            if key in brokers[broker].core.hosting.logs:
+            if key in brokers[broker].core.hosting.logs and broker not in unfound:
                 self._fail("I12", f"{session.client.name} deletes {key}, and broker {broker} still has its log")
         if away := brokers.keys() - self.history.registered.keys():
             self.history.unaware.setdefault(key, set()).update(away)
-        return [broker for broker in replicas if key in brokers[broker].core.hosting.failed]
+        return [b for b in replicas if b in unfound or key in brokers[b].core.hosting.failed]
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""
