@@ -40,6 +40,14 @@ class Dropped(NamedTuple):
     awaited: bool
 
 
+class Joined(NamedTuple):
+    """When all replicas of a reassignment's target were in the ISR first, and which brokers with which epochs then."""
+
+    target: tuple[int, ...]
+    since_s: float
+    registered: dict[int, int]
+
+
 class History:
     """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
 
@@ -50,7 +58,8 @@ class History:
     incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
     topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
-    ``unclean``: topics of which an unclean election was asked for, or was allowed, at some time.
+    ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
+    asked for, or was allowed, at some time.
     """
 
     def __init__(self) -> None:
@@ -65,6 +74,7 @@ class History:
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[int, TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
+        self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
         self.registered: dict[int, int] = {}
@@ -79,7 +89,7 @@ class History:
         return found.replicas if found is not None else ()
 
     def kept(self, key: Key) -> frozenset[int]:
-        """Replicas that no reassignment removes; what it adds counts from when it is in sync.
+        """Replicas that no reassignment removes, or does as yet; what it adds counts from when it is in sync.
 
         Until then a log that was there before may still be deleted: the broker is told to stop first, then of the new.
         """
@@ -87,7 +97,20 @@ class History:
         found = topic.partitions.get(key[1]) if topic is not None else None
         if found is None or state is None:
             return frozenset()
-        return frozenset(found.replicas).difference(found.removing, set(found.adding).difference(state.isr))
+        removing = found.removing if key in self.joined else ()
+        return frozenset(found.replicas).difference(removing, set(found.adding).difference(state.isr))
+
+    def look_for_target(self, key: Key, now_s: float) -> None:
+        """The state znode of a partition, or what its topic's says of it, was written."""
+        topic, state = self.topics.get(key[0]), self.current(key)
+        found = topic.partitions.get(key[1]) if topic is not None else None
+        known = self.joined.get(key)
+        if known is not None and (found is None or not found.moving or known.target != found.target):
+            del self.joined[key]
+        if found is None or not found.moving or key in self.joined:
+            return
+        if state is not None and set(found.target) <= set(state.isr):
+            self.joined[key] = Joined(found.target, now_s, dict(self.registered))
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
