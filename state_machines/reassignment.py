@@ -172,7 +172,12 @@ def unfinished(
 
 def _is_due(cluster: Cluster, i: int) -> bool:
     row, written = cluster.rows[i], cluster.reassigning[i]
-    return row.assignment != written or set(written.target) <= set(row.isr)
+    return row.assignment != written or _caught_up(row.isr, written)
+
+
+def _caught_up(isr: tuple[int, ...], written: Assignment) -> bool:
+    """Whether the target is in sync: only then others may go (S4-54)."""
+    return set(written.target) <= set(isr)
 
 
 def _in_sync(isr: tuple[int, ...], wanted: Assignment) -> bool:
@@ -202,7 +207,7 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
             continue
-        if not written.moving or set(written.target) <= set(draft.row(i).isr):
+        if not written.moving or _caught_up(draft.row(i).isr, written):
             _complete(draft, i, written, completed)
         elif again or draft.row(i).assignment != written:
             _begin(draft, i, written, begun)

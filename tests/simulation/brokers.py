@@ -265,6 +265,7 @@ class BrokerNode(LeadingBroker):
                 self.world.happened(_COUNTED[heard.error])
         if Error.KAFKA_STORAGE_ERROR in heard.errors.values():
             self.world.happened(faults.BROKER_STORAGE)
+        self.world.invariants.stopped(self, heard)
         self.world.event()
 
     def _made_up(self, request: Request) -> Error:

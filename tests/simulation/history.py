@@ -29,11 +29,23 @@ def topic_of(path: str) -> str | None:
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more: the broker's epoch and the controller's then, and how that came."""
+    """A replica that an assignment names no more: the broker's epoch and the controller's then.
+
+    ``awaited``: by the final rewrite, which waits until the broker has stopped it. Neither a cancel nor an override
+    does: what they drop was being added, or was removed by a reassignment that only waited for its final rewrite.
+    """
 
     broker_epoch: int | None
     controller_epoch: int
-    was_added: bool
+    awaited: bool
+
+
+class Joined(NamedTuple):
+    """When all replicas of a reassignment's target were in the ISR first, and which brokers with which epochs then."""
+
+    target: tuple[int, ...]
+    since_s: float
+    registered: dict[int, int]
 
 
 class History:
@@ -41,11 +53,13 @@ class History:
 
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
-    have a log of a life that ended, ``unaware`` those who may not have heard of its end. ``spoilt``: begun with what
-    belongs to the former incarnation of the topic, by a controller that had yet to hear of the next one.
-    ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
+    have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
+    that it was deleted while it was on a log directory that failed. ``spoilt``: begun with what belongs to the former
+    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
+    topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
-    ``unclean``: topics of which an unclean election was asked for, or was allowed, at some time.
+    ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
+    asked for, or was allowed, at some time.
     """
 
     def __init__(self) -> None:
@@ -54,11 +68,13 @@ class History:
         self.hosts: dict[Key, set[int]] = {}
         self.by_hand: set[Key] = set()
         self.unaware: dict[Key, set[int]] = {}
+        self.unfound: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[int, TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
+        self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
         self.registered: dict[int, int] = {}
@@ -73,7 +89,7 @@ class History:
         return found.replicas if found is not None else ()
 
     def kept(self, key: Key) -> frozenset[int]:
-        """Replicas that no reassignment removes; what it adds counts from when it is in sync.
+        """Replicas that no reassignment removes, or does as yet; what it adds counts from when it is in sync.
 
         Until then a log that was there before may still be deleted: the broker is told to stop first, then of the new.
         """
@@ -81,7 +97,20 @@ class History:
         found = topic.partitions.get(key[1]) if topic is not None else None
         if found is None or state is None:
             return frozenset()
-        return frozenset(found.replicas).difference(found.removing, set(found.adding).difference(state.isr))
+        removing = found.removing if key in self.joined else ()
+        return frozenset(found.replicas).difference(removing, set(found.adding).difference(state.isr))
+
+    def look_for_target(self, key: Key, now_s: float) -> None:
+        """The state znode of a partition, or what its topic's says of it, was written."""
+        topic, state = self.topics.get(key[0]), self.current(key)
+        found = topic.partitions.get(key[1]) if topic is not None else None
+        known = self.joined.get(key)
+        if known is not None and (found is None or not found.moving or known.target != found.target):
+            del self.joined[key]
+        if found is None or not found.moving or key in self.joined:
+            return
+        if state is not None and set(found.target) <= set(state.isr):
+            self.joined[key] = Joined(found.target, now_s, dict(self.registered))
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
@@ -147,20 +176,21 @@ class History:
             for broker in new.replicas:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
-                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, broker in old.adding)
+                awaited = broker in old.removing and new == Assignment(old.target)
+                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, awaited)
 
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped; or what was added was dropped by a cancel, and the controller died
-        before it said so: then nobody knows of it any more.
+        It was away when that was to be stopped; or nobody waited for its answer, and the controller died before it
+        said so: then nobody knows of it any more.
         """
         epoch = self.registered.get(broker)
         return {
             key
             for key, gone in self.dropped.items()
             if (found := gone.get(broker)) is not None
-            and (found.broker_epoch != epoch or (found.was_added and found.controller_epoch != self.epoch))
+            and (found.broker_epoch != epoch or (not found.awaited and found.controller_epoch != self.epoch))
         }
 
     def moving(self) -> dict[Key, Assignment]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.values import Head, LeaderAndIsrEntry, Request, StopReplica
+from brokers.simulated.values import Head, LeaderAndIsrEntry, Request, StopEntry, StopReplica
+from brokers.wire.errors import Error
 from state_machines.types import LEADER_DURING_DELETE
 from tests.simulation.history import Key
 from tests.simulation.invariants_writes import WriteInvariants
@@ -13,6 +14,7 @@ from tests.simulation.limits import rows_max
 from tests.simulation.network import SimConnection
 
 if TYPE_CHECKING:
+    from brokers.simulated.broker import Heard
     from tests.simulation.leading import LeadingBroker
     from tests.simulation.world import World
 
@@ -134,6 +136,14 @@ class RequestInvariants(WriteInvariants):
         known = self._created[key, life].get(broker) == head.broker_epoch
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
             self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
+
+    def stopped(self, node: LeadingBroker, heard: Heard) -> None:
+        """A broker answered StopReplica: of logs that it says are deleted some may be where it cannot look."""
+        for entry in heard.request.entries:
+            key = entry.topic, entry.partition
+            if isinstance(entry, StopEntry) and entry.delete and heard.errors.get(key) == Error.NONE:
+                unfound = self.history.unfound.setdefault(key, set())
+                (unfound.add if key in node.core.hosting.failed else unfound.discard)(node.id)
 
     # -- calls of brokers
 

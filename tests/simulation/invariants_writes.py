@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from controller.handlers.reassignment import STOPPED_S_MAX
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.port import (
@@ -93,7 +94,7 @@ class WriteInvariants(Checking):
         elif path == paths.CONTROLLER_EPOCH:
             self._epoch_written(session, int(data or b"0"), stat.version)
         elif (topic := topic_of(path)) is not None:
-            self._topic_written(topic, data, stat)
+            self._topic_written(session, topic, data, stat)
         elif path == paths.REASSIGN_PARTITIONS:
             asked = decode_reassignments(path, data)
             self.history.request = asked.targets if isinstance(asked, Reassignments) else {}
@@ -113,7 +114,7 @@ class WriteInvariants(Checking):
         if session.client.by_daemon and self.world.rules_besides(session.client.process):
             self.world.happened(faults.DAEMON_TWO)
 
-    def _topic_written(self, topic: str, data: bytes | None, stat: Stat) -> None:
+    def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
         """I10: no replica twice in an assignment, none added and removed."""
         before = self.history.incarnations.get(stat.czxid)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid)
@@ -124,8 +125,30 @@ class WriteInvariants(Checking):
             old = before.partitions.get(partition) if before is not None else None
             if old is not None and old.moving and assignment == Assignment(old.target):
                 self.world.happened(faults.OPERATOR_MOVED)
+                self._reassigned(session, (topic, partition), old)
+            self.history.look_for_target((topic, partition), self.world.loop.now_s)
             if len(set(assignment.replicas)) != len(assignment.replicas):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
+
+    def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
+        """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.
+
+        A broker is not waited for when it is gone, nor for ever; one that hosts a former life refuses to stop.
+        """
+        joined = self.history.joined.get(key)
+        if joined is None:
+            self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key}, which was never in sync")
+            return
+        if (
+            self.world.loop.now_s - joined.since_s >= STOPPED_S_MAX
+            or key in self.history.former.keys() | self.history.spoilt
+        ):
+            return
+        for broker in old.removing:
+            epoch, unfound = self.history.registered.get(broker), self.history.unfound.get(key, ())
+            there = broker in self.world.brokers and key in self.world.brokers[broker].core.hosting.logs
+            if there and epoch is not None and epoch == joined.registered.get(broker) and broker not in unfound:
+                self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
         states = self.history.states.setdefault(key, [])
@@ -137,6 +160,7 @@ class WriteInvariants(Checking):
         if states:
             self._follows(session, key, states[-1], new)
         states.append(new)
+        self.history.look_for_target(key, self.world.loop.now_s)
 
     def _begun(self, session: Session, key: Key) -> None:
         """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""
@@ -200,18 +224,20 @@ class WriteInvariants(Checking):
     def _deletion_ends(self, session: Session, key: Key) -> list[int]:
         """I12: a topic is deleted that is marked, once every replica has deleted its log.
 
-        Returns brokers whose log is on a directory that failed: they do not know of it until that is mended.
+        Returns brokers whose log is, or was then, on a directory that failed. A broker that starts without a directory
+        knows of none of its logs, and answers that they are deleted; once it is mended they are there again.
         """
         if key[0] not in self.history.markers:
             self._fail("I12", f"{session.client.name} deletes {key}, which nobody asked for")
         brokers = self.world.brokers
         replicas = [b for b in self.history.assignment(key) if b in brokers]
+        unfound = self.history.unfound.get(key, set())
         for broker in replicas:
-            if key in brokers[broker].core.hosting.logs:
+            if key in brokers[broker].core.hosting.logs and broker not in unfound:
                 self._fail("I12", f"{session.client.name} deletes {key}, and broker {broker} still has its log")
         if away := brokers.keys() - self.history.registered.keys():
             self.history.unaware.setdefault(key, set()).update(away)
-        return [broker for broker in replicas if key in brokers[broker].core.hosting.failed]
+        return [b for b in replicas if b in unfound or key in brokers[b].core.hosting.failed]
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""

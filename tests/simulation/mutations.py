@@ -5,7 +5,20 @@ Each is a small patch of one place, as an engineer might have written it.
 
 from __future__ import annotations
 
-from tests.simulation import mutations_deletion, mutations_reassignment, mutations_telling, mutations_writing
+from tests.simulation import (
+    mutations_deletion,
+    mutations_elections,
+    mutations_reassignment,
+    mutations_telling,
+    mutations_writing,
+)
 from tests.simulation.planting import MUTATIONS
 
-__all__ = ["MUTATIONS", "mutations_deletion", "mutations_reassignment", "mutations_telling", "mutations_writing"]
+__all__ = [
+    "MUTATIONS",
+    "mutations_deletion",
+    "mutations_elections",
+    "mutations_reassignment",
+    "mutations_telling",
+    "mutations_writing",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from unittest import mock
 
@@ -18,6 +18,26 @@ def never_look_again(stack: ExitStack) -> None:
     """Changes of ISRs complete no reassignment."""
     for handler in ("alter_partition", "isr_notification", "reassignment"):
         stack.enter_context(mock.patch(f"controller.handlers.{handler}.isrs_changed"))
+
+
+@mutation
+def complete_before_in_sync(stack: ExitStack) -> None:
+    """One replica of the target in the ISR is taken for all of them."""
+    stack.enter_context(
+        mock.patch(
+            "state_machines.reassignment._caught_up", lambda isr, written: not set(written.target).isdisjoint(isr)
+        )
+    )
+
+
+@mutation
+def finish_before_stopped(stack: ExitStack) -> None:
+    """The topic znode names the target alone while brokers have still to be told to stop."""
+
+    async def stopped(self: Channels, _rows: Collection[int], _timeout_s: float) -> bool:
+        return True
+
+    put(stack, Channels, "stopped", stopped)
 
 
 @mutation

@@ -15,7 +15,9 @@ from unittest import mock
 from controller.handlers.topic_change import RENEWED
 from state_machines.decision import Decision
 from state_machines.draft import Draft
+from state_machines.types import NO_LEADER
 from tests.simulation import faults
+from tests.simulation.checking import Violation
 from tests.simulation.limits import limited
 from tests.simulation.loop import deterministic_scopes
 from tests.simulation.sizes import counted
@@ -68,7 +70,10 @@ def surroundings(world: World) -> Iterator[None]:
     """For the time of a run."""
 
     class WatchedDraft(Draft):
-        """I6: every transition that a decision makes is held against a table of its own."""
+        """I6: every transition that a decision makes is held against a table of its own.
+
+        I4: nobody is elected whose log directory is known to have failed.
+        """
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
@@ -78,7 +83,14 @@ def surroundings(world: World) -> Iterator[None]:
             wrong = illegal(self.trace or ())
             if wrong is not None:
                 world.unexpected(f"I6: illegal transition {wrong}", None)
-            return super().finish()
+            decision = super().finish()
+            for change in decision.writes:
+                elected = change.after.leader if change.after.leader != change.before.leader else NO_LEADER
+                if elected in self.cluster.failed_dirs.get(change.entity, ()):
+                    name = self.cluster.name(change.entity)
+                    what = f"{name} is to be led by {elected}, whose log directory failed"
+                    world.violated(Violation("I4", what))
+            return decision
 
     collector = SimpleNamespace(collect=int, freeze=int, unfreeze=int)
     clock = SimpleNamespace(time=lambda: 1.7e9 + world.loop.now_s + world.wall_offset_s)

@@ -1,0 +1,46 @@
+"""Bugs in electing leaders: permissions, preferred leaders, failed log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+
+from controller.unclean import Permission
+from state_machines import selectors
+from state_machines.selectors import Election, NoLeader
+from tests.simulation.planting import mutation, put
+
+Replicas = tuple[int, ...]
+
+
+@mutation
+def unclean_without_permission(stack: ExitStack) -> None:
+    """Topics whose configuration was not read count as allowing it."""
+    put(stack, Permission, "__call__", lambda self, topic: True)
+
+
+@mutation
+def prefer_replicas_behind(stack: ExitStack) -> None:
+    """A preferred replica leads as soon as it is live."""
+
+    def preferred(
+        replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
+    ) -> Election | NoLeader:
+        if replicas[0] not in live or replicas[0] in down:
+            return NoLeader(selectors.PREFERRED_DOWN)
+        return Election(replicas[0], tuple(dict.fromkeys((replicas[0], *isr))), selectors.PREFERRED)
+
+    put(stack, selectors, "preferred", preferred)
+
+
+@mutation
+def elect_on_failed_directories(stack: ExitStack) -> None:
+    """A replica whose broker is live is taken for one that is live."""
+    offline = selectors.offline
+
+    def not_down(
+        replicas: Replicas, isr: Replicas, _down: object, *, live: Collection[int], unclean: bool = False
+    ) -> Election | NoLeader:
+        return offline(replicas, isr, (), live=live, unclean=unclean)
+
+    put(stack, selectors, "offline", not_down)
