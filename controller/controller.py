@@ -91,7 +91,6 @@ class Controller:
         self.deleting = deleting or Deleting(cluster, queue)
         self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
-        self.warned_topics: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = ready
         self.conflict_rounds_max = conflict_rounds_max

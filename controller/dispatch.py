@@ -15,6 +15,7 @@ from controller.handlers.broker_change import broker_change
 from controller.handlers.carried import CARRIED_HANDLERS, Handler
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.daemon_replicas import replace_daemons
 from controller.handlers.delete_topics import delete_topics_call
 from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.elections import elect_leaders, preferred_election
@@ -58,6 +59,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "resume_reassignments": lambda c, _: reassignment.resume_reassignments(c),
     "advance_reassignments": lambda c, _: reassignment.advance_reassignments(c),
     "finish_reassignments": lambda c, _: reassignment.finish_reassignments(c),
+    "replace_daemons": lambda c, _: replace_daemons(c),
     "reassigned_states": lambda c, _: reassignment.reassigned_states(c),
     "alter_reassignments": lambda c, e: reassignment.alter_reassignments(c, pending(e)),
     "list_reassignments": lambda c, e: reassignment.list_reassignments(c, pending(e)),

@@ -17,6 +17,8 @@ class Reassignments:
         """To be finished once the replicas that go have stopped."""
         self.stopped: set[int] = set()
         """To be finished now."""
+        self.name_daemons: set[str] = set()
+        """Topics of which running partitions name a daemon as a replica: a broker is to take its place."""
         self.waiting = False
         """Whether rows that were in ``complete`` are being waited for."""
 

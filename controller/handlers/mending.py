@@ -24,7 +24,6 @@ log = logging.getLogger("regent.controller")
 MEND_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
-RUNNING = "a running partition names a daemon among its replicas: reassign it"
 
 State = Leadership | Malformed | None
 States = dict[str, dict[int, State]]
@@ -137,23 +136,14 @@ def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
     return {p: a for p, a in topic.partitions.items() if p in read and read[p] is None}
 
 
-def warn_of_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
-    """Once per term: partitions that a broker's controller started with a daemon's id; what runs is not rewritten."""
+def note_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Partitions that a broker's controller started with a daemon's id: what runs is changed by reassignment only."""
     for topic in topics:
-        if topic.name not in c.warned_topics and names_any(topic, c.daemons):
+        if names_any(topic, c.daemons):
             fresh = fresh_of(topic, states)
-            running = [
-                p for p, a in topic.partitions.items() if p not in fresh and not c.daemons.isdisjoint(a.replicas)
-            ]
-            if running:
-                c.warned_topics.add(topic.name)
-                c.counters.failures[RUNNING] += len(running)
-                log.warning(
-                    "topic %s: %d running partitions name a daemon among their replicas (they were started while a "
-                    "broker held the role), so they have one replica less: reassign them",
-                    topic.name,
-                    len(running),
-                )
+            if any(p not in fresh and not c.daemons.isdisjoint(a.replicas) for p, a in topic.partitions.items()):
+                c.reassignments.name_daemons.add(topic.name)
+                c.queue.signal("replace_daemons")
 
 
 def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:

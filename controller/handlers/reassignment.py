@@ -61,16 +61,21 @@ async def alter_reassignments(c: Controller, pending: PendingCall) -> None:
     """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
     try:
         call: AlterReassignments = pending.call
-        wanted, refused = _judge(c, call.targets, live_only=True)
-        if wanted:
-            await withdraw(c, {c.cluster.name(i) for i in wanted})
-            refused |= await _write(c, wanted)
-            began = [i for i in wanted if c.cluster.name(i) not in refused]
-            _say(f"{len(call.targets)} partitions asked for by an admin client", refused)
-            await go_on(c, began, f"reassignment of {len(began)} partitions asked for", again=True)
-        pending.answer(AlterReassignmentsReply(refused))
+        pending.answer(AlterReassignmentsReply(await begin(c, call.targets, "asked for by an admin client")))
     finally:
         pending.refuse()
+
+
+async def begin(c: Controller, targets: Targets, why: str) -> Refused:
+    """Begins, overrides and cancels; returns what is refused."""
+    wanted, refused = _judge(c, targets, live_only=True)
+    if wanted:
+        await withdraw(c, {c.cluster.name(i) for i in wanted})
+        refused |= await _write(c, wanted)
+        began = [i for i in wanted if c.cluster.name(i) not in refused]
+        _say(f"{len(targets)} partitions {why}", refused)
+        await go_on(c, began, f"reassignment of {len(began)} partitions {why}", again=True)
+    return refused
 
 
 async def list_reassignments(c: Controller, pending: PendingCall) -> None:
@@ -178,6 +183,8 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
     """Reassignments whose target they are in go on (S4-50): what was told to a former life is told again."""
     rows = waiting_for(c.cluster, brokers)
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
+    if c.reassignments.name_daemons:
+        c.queue.signal("replace_daemons")
 
 
 async def resume_reassignments(c: Controller) -> None:

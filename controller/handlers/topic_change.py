@@ -12,7 +12,7 @@ from typing import Final
 from controller.controller import Controller
 from controller.handlers.deletion import take_back
 from controller.handlers.forgetting import forget
-from controller.handlers.mending import Load, State, States, mend, read_new, warn_of_running
+from controller.handlers.mending import Load, State, States, mend, note_running, read_new
 from controller.names import shortly
 from controller.term import TermEnded
 from metadata_store import paths
@@ -152,7 +152,7 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     await read_new(c, topics, states)
     load = Load(c, topics)
     mended = await mend(c, topics, states, load)
-    warn_of_running(c, mended, states)
+    note_running(c, mended, states)
     rows: list[int] = []
     found: list[State] = []
     for topic in mended:

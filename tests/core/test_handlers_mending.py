@@ -271,13 +271,29 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> N
 
 @pytest.mark.seed("S4-88")
 @in_virtual_time
-async def test_a_running_partition_that_names_a_daemon_is_served_and_reported() -> None:
+async def test_a_running_partition_that_names_a_daemon_gets_a_broker_in_its_place() -> None:
     """A broker that held the role meanwhile started it: what runs is only changed by a reassignment."""
     async with world() as w:
         await w.topic("late", (1, DAEMON), leaders=True, isr=(1,))
         await w.expand("late", (2, DAEMON))
         await running(w)
-        assert w.assignments()["late"] == {0: (1, DAEMON), 1: (2, 3)}
         assert w.led()["late", 0] == (1, (1,))
-        assert w.counters.failures[mending.RUNNING] == 1
+        [replica] = {2, 3} & {*w.assignment("late").partitions[0].replicas}
+        assert w.assignment("late").partitions[0].adding == (replica,)
+        await w.alter_partition(1, w.proposal("late", 0, isr=(1, replica)))
+        await w.told()
+        assert w.assignments()["late"] == {0: (1, replica), 1: (2, 3)}
+        assert w.led()["late", 0] == (1, (1, replica))
         w.agreed()
+
+
+@pytest.mark.seed("S4-88")
+@in_virtual_time
+async def test_without_a_free_broker_it_waits_for_one() -> None:
+    async with world(1, 2) as w:
+        await w.topic("late", (1, 2, DAEMON), leaders=True, isr=(1, 2))
+        await running(w)
+        assert w.assignments()["late"] == {0: (1, 2, DAEMON)}
+        await w.boot(3)
+        await w.told()
+        assert w.assignment("late").partitions[0].adding == (3,)

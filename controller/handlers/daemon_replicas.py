@@ -1,0 +1,51 @@
+"""Running partitions that name a daemon as a replica: a broker takes its place (S4-88).
+
+For a moment after the last daemon's end brokers count it as one of them, and Kafka's own controller starts what they
+auto-create then as it is. The replica exists nowhere, so nothing is lost by moving it; what runs goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from controller.controller import Controller
+from controller.handlers.reassignment import begin
+from state_machines.reassignment import standing
+from state_machines.topic_change import repaired
+from state_machines.types import Assignment, TopicAssignment, TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+
+async def replace_daemons(c: Controller) -> None:
+    """Reassigns them; topics for which there is no free broker wait until one comes."""
+    load: Mapping[int, int] = Counter(b for row in c.cluster.rows for b in row.assignment.replicas)
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for name in sorted(c.reassignments.name_daemons):
+        named = _named(c, name)
+        found = repaired(TopicAssignment(name, None, named, 0, 0), c.daemons, c.cluster.live, load)
+        if found is None:
+            log.warning(
+                "topic %s: %d running partitions name a daemon among their replicas and no broker is free to take its "
+                "place: start one",
+                name,
+                len(named),
+            )
+            continue
+        c.reassignments.name_daemons.discard(name)
+        targets.update({TopicPartition(name, p): assignment.replicas for p, assignment in found.items()})
+    if targets:
+        await begin(c, targets, "that name a daemon among their replicas")
+
+
+def _named(c: Controller, name: str) -> dict[int, Assignment]:
+    """Targets of a topic's partitions that name a daemon."""
+    topic = c.cluster.topic(name)
+    found = {} if topic is None else {c.cluster.rows[i].partition: standing(c.cluster, i) for i in topic.rows}
+    return {
+        p: Assignment(now.target)
+        for p, now in found.items()
+        if now is not None and not c.daemons.isdisjoint(now.target)
+    }
