@@ -6,6 +6,8 @@ test names, a controller epoch above all earlier ones, the broker with an empty 
 
 from __future__ import annotations
 
+import pytest
+
 from brokers.wire.errors import Error
 from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Answer, Director, Known
 
@@ -17,6 +19,10 @@ DONE = Answer(0, {})
 class EpochContract:
     """Whose requests count."""
 
+    @pytest.mark.kafka(
+        "BrokerEpochIntegrationTest.testControlRequestWithStaleBrokerEpoch",
+        "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
+    )
     async def test_a_request_for_the_incarnation_before_does_nothing(self, director: Director) -> None:
         stale = director.subject.epoch - 1
         await director.update({0: 4})
@@ -27,12 +33,17 @@ class EpochContract:
         assert (await director.subject.live())[1] == {1, 2, 3, CONTROLLER}
         assert await director.lead(5) == OK
 
+    @pytest.mark.kafka("BrokerEpochIntegrationTest.testControlRequestWithNewerBrokerEpoch")
     async def test_no_broker_epoch_and_a_later_one_are_taken(self, director: Director) -> None:
         assert await director.update(broker_epoch=-1) == DONE
         assert await director.lead(0, broker_epoch=-1) == OK
         assert await director.lead(1, broker_epoch=director.subject.epoch + 1) == OK
         assert await director.stop(1, broker_epoch=director.subject.epoch + 1) == OK
 
+    @pytest.mark.kafka(
+        "LeaderElectionTest.testLeaderElectionWithStaleControllerEpoch",
+        "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
+    )
     async def test_the_highest_controller_epoch_counts_whoever_has_it(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK
