@@ -88,7 +88,7 @@ async def test_deletion_switched_off_is_said_in_the_words_of_the_version(version
     "LeaderElectionCommandTest.testTopicDoesNotExist",
     "LeaderElectionCommandTest.testElectionResultOutput",
 )
-@pytest.mark.seed("S4-70")
+@pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_elections_are_held_and_answered_by_topic() -> None:
     async with world() as w:
@@ -125,7 +125,7 @@ async def test_a_kind_of_election_that_there_is_not_is_no_request() -> None:
 @pytest.mark.kafka(
     "ReassignPartitionsCommandTest.testCancellation", "TopicCommandTest.testIsNotUnderReplicatedWhenAdding"
 )
-@pytest.mark.seed("S4-50")
+@pytest.mark.seed("S4-84")
 @in_virtual_time
 async def test_reassignments_are_begun_listed_and_cancelled() -> None:
     async with world() as w:
