@@ -144,6 +144,7 @@ class LeaderContract:
         assert await director.lead({0: 0, 1: 1}, ibp=OLD) == Answer(0, {0: 11, 1: 0})
         assert await director.stop({0: 0, 1: 0}, ibp=OLD) == Answer(0, {0: 0, 1: 74})
 
+    @pytest.mark.kafka("LogDirFailureTest.testIOExceptionDuring*")
     async def test_what_lies_on_a_failed_directory_is_offline_until_it_is_mended(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK

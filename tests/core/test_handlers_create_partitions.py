@@ -40,6 +40,7 @@ async def test_a_topic_grows_and_its_new_partitions_are_led() -> None:
         w.agreed()
 
 
+@pytest.mark.kafka("TopicCommandTest.testAlter*")
 @pytest.mark.kafka("AddPartitionsTest.testManualAssignmentOfReplicas")
 @in_virtual_time
 async def test_given_replicas_are_taken_and_validation_writes_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from brokers.controller_listener import NotController
 from controller.census import Counted, imbalance
+from controller.event_queue import Event
 from controller.gauging import gauges_of
 from controller.modes import Mode
 from metadata_store import paths
@@ -19,7 +20,7 @@ from tests.core.carried_kit import create, created, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, ruling
-from tests.core.reassignment_kit import alter, ask_by_znode, told, written
+from tests.core.reassignment_kit import alter, ask_by_znode, caught_up, told, written
 from tests.core.virtual_time import in_virtual_time
 
 OLD_IBP = "2.7-IV1"
@@ -206,6 +207,39 @@ async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole() -> None:
         await w.told()
         assert w.znodes_of("t") == []
         assert w.reign.cluster.topic("t") is None
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testPartitionReassignment")
+@pytest.mark.seed("S4-54", "S4-61")
+@in_virtual_time
+async def test_a_replica_moves_by_znode_in_three_leader_epochs() -> None:
+    async with world() as w:
+        await w.topic("single", (1,), leaders=True)
+        await running(w)
+        before = w.states["single", 0].leader_epoch
+        timed = w.counters.events["reassign_partitions"].count
+        await ask_by_znode(w, {("single", 0): (2,)})
+        await caught_up(w)
+        held = w.states["single", 0]
+        assert (held.leader, held.isr, held.leader_epoch) == (2, (2,), before + 3)
+        assert written(w, "single") == Assignment((2,))
+        assert w.node(paths.REASSIGN_PARTITIONS) is None
+        assert w.counters.events["reassign_partitions"].count > timed
+
+
+@pytest.mark.kafka("ControllerEventManagerTest.testEventQueueTime")
+@in_virtual_time
+async def test_how_long_events_waited_is_counted() -> None:
+    async with world() as w:
+        await running(w)
+        handled = w.counters.queue_time.count
+        w.reign.queue.signal("topic_change")
+        late = Event("reconnected")
+        late.enqueued_s -= 5.0
+        w.reign.queue.post(late)
+        await w.settle()
+        assert w.counters.queue_time.count >= handled + 2
+        assert 5.0 <= w.counters.queue_time.max_s < 60.0
 
 
 # -- /feature, and IBPs that brokers and controllers do not share

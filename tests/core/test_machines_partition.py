@@ -129,6 +129,7 @@ def test_marking_writes_and_tells_nothing(state: PartitionState, target: Partiti
     )  # fmt: skip
 
 
+@pytest.mark.kafka("ControllerContextTest.test*ReturnsEmpty*")
 @pytest.mark.seed("S4-1", "S4-2", "S4-3", "S4-4")
 def test_initial_states_and_states_after_a_deletion() -> None:
     cluster = make_cluster(P((1, 2)), P((1, 2), leader=1), P((4, 5), leader=4), P((1,), leader=NO_LEADER, isr=(1,)))
