@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+QUEUE_TIME_KEPT_S: Final = 300.0
+"""After so long without an event no recent queue time is shown, as by Kafka (KAFKA-10189): an alert must not stick."""
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the histograms, in seconds; what is longer counts in one more."""
 
 
 @dataclass
 class Timer:
-    """Count, total, histogram and a bounded window of recent durations, in seconds."""
+    """Count, total, histogram and a bounded window of recent durations, in seconds.
+
+    ``kept_s``: how long after the last one they count as recent.
+    """
 
     count: int = 0
     total_s: float = 0.0
     max_s: float = 0.0
     recent_s: list[float] = field(default_factory=list)
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    kept_s: float = math.inf
+    last_s: float = 0.0
 
     WINDOW = 512
 
@@ -29,9 +38,15 @@ class Timer:
         self.total_s += seconds
         self.max_s = max(self.max_s, seconds)
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        self.recent_s = self.lately()
+        self.last_s = time.monotonic()
         self.recent_s.append(seconds)
         if len(self.recent_s) > self.WINDOW:
             del self.recent_s[: self.WINDOW // 2]
+
+    def lately(self) -> list[float]:
+        """The recent durations; none where the last one is too long ago."""
+        return self.recent_s if time.monotonic() - self.last_s <= self.kept_s else []
 
 
 @dataclass
@@ -50,7 +65,7 @@ class Counters:
     failures: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     events: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
-    queue_time: Timer = field(default_factory=Timer)
+    queue_time: Timer = field(default_factory=lambda: Timer(kept_s=QUEUE_TIME_KEPT_S))
     loop_lag: Timer = field(default_factory=Timer)
     broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
     malformed: dict[str, str] = field(default_factory=dict)

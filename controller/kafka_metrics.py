@@ -129,7 +129,7 @@ def _timer(name: str, text: str, timers: Mapping[str, list[Timer]]) -> Metric:
     family = Metric(name, f"{text}, in milliseconds", "summary")
     for broker, parts in timers.items():
         labels = {"broker_id": broker} if broker else {}
-        recent = sorted(seconds for part in parts for seconds in part.recent_s) or [0.0]
+        recent = sorted(seconds for part in parts for seconds in part.lately()) or [0.0]
         for quantile in QUANTILES:
             value = recent[min(int(quantile * len(recent)), len(recent) - 1)]
             family.add_sample(name, labels | {"quantile": str(quantile)}, value * 1e3)

@@ -1,6 +1,7 @@
-"""Writes docs/conformance.md from docs/checklist.csv and build/seed-results.json (after `make test` and `make verify`).
+"""Writes docs/conformance.md from docs/checklist.csv, docs/kafka-tests.csv and build/seed-results.json.
 
-`python scripts/conformance.py --check` changes nothing and fails where the committed page says something else.
+The results are those of the last `make test` and `make verify`. `python scripts/conformance.py --check` changes nothing
+and fails where the committed page says something else.
 """
 
 from __future__ import annotations
@@ -8,12 +9,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKLIST = ROOT / "docs" / "checklist.csv"
+KAFKA_TESTS = ROOT / "docs" / "kafka-tests.csv"
 RESULTS = ROOT / "build" / "seed-results.json"
 PAGE = ROOT / "docs" / "conformance.md"
+NOT_MARKED = ("does not apply", "missing")
+"""What the table itself says of tests of Kafka that no test here shows; the reason stands beside it."""
 HEAD = """\
 # Conformance
 
@@ -24,13 +31,37 @@ carries its mark and every test that carries it passed.
 
 {covered} of {total} rows are covered.
 """
+KAFKA_HEAD = """
+## Kafka's own tests
+
+Each row is a test of Kafka 3.9, or a group of them, that pins down what its controller does in ZooKeeper mode, or what
+its tools and brokers then see. It is covered when at least one test here shows the same of this controller, and every
+test that carries its mark passed. Where none can, the row says why. Of Kafka's tools it is what they ask for that
+counts: the tools themselves are Kafka's, unchanged. A name with `*` stands for all that match.
+
+{covered} of {total} are covered, {other} do not apply, {missing} are missing.
+"""
+
+Results = dict[str, dict[str, Any]]
+Outcomes = dict[str, dict[str, set[str]]]
+
+
+@dataclass(frozen=True)
+class KafkaTest:
+    """A test of Kafka's; ``state`` is one of NOT_MARKED or empty, ``why`` the reason or what is different here."""
+
+    name: str
+    behaviour: str
+    state: str
+    why: str
 
 
 def main() -> int:
     if not RESULTS.exists():
         print(f"no results in {RESULTS.relative_to(ROOT)}: run `make test` and `make verify` first", file=sys.stderr)
         return 1
-    page = render(read_rows(), json.loads(RESULTS.read_text()))
+    results = json.loads(RESULTS.read_text())
+    page = render(read_rows(), results) + render_kafka(read_kafka_tests(), results)
     if "--check" in sys.argv:
         if PAGE.exists() and PAGE.read_text() == page:
             return 0
@@ -46,21 +77,60 @@ def read_rows() -> dict[str, str]:
         return {row["row"]: row["behaviour"] for row in csv.DictReader(table)}
 
 
-def render(rows: dict[str, str], results: dict[str, dict[str, object]]) -> str:
-    tests: dict[str, dict[str, set[str]]] = {row: {} for row in rows}
-    for test, result in results.items():
-        for row in result["rows"]:  # type: ignore[attr-defined]
-            name = test.partition("[")[0]  # parametrised cases count as one test
-            tests[row].setdefault(name, set()).add(str(result["outcome"]))
-    covered = [row for row, found in tests.items() if found and all(seen == {"passed"} for seen in found.values())]
+def read_kafka_tests() -> list[KafkaTest]:
+    with KAFKA_TESTS.open(newline="") as table:
+        return [KafkaTest(row["test"], row["behaviour"], row["state"], row["why"]) for row in csv.DictReader(table)]
+
+
+def render(rows: dict[str, str], results: Results) -> str:
+    """The page's first part: the rows of the checklist."""
+    tests = outcomes(rows, results)
+    covered = [row for row in rows if state(tests[row]) == "covered"]
     text = HEAD.format(covered=len(covered), total=len(rows))
     missing = [row for row in rows if row not in covered]
     text += f"\nNot covered: {', '.join(missing)}.\n" if missing else ""
     text += "\n| row | behaviour | state | tests |\n|---|---|---|---|\n"
     for row, behaviour in rows.items():
-        state = "covered" if row in covered else "failing" if tests[row] else "no test"
-        text += f"| {row} | {behaviour} | {state} | {'<br>'.join(f'`{name}`' for name in sorted(tests[row]))} |\n"
+        text += f"| {row} | {behaviour} | {state(tests[row])} | {names(tests[row])} |\n"
     return text
+
+
+def render_kafka(rows: list[KafkaTest], results: Results) -> str:
+    """The page's second part: Kafka's own tests."""
+    tests = outcomes((row.name for row in rows), results)
+    states = {row.name: row.state or state(tests[row.name]) for row in rows}
+    count = list(states.values()).count
+    text = KAFKA_HEAD.format(
+        covered=count("covered"), total=len(rows), other=count("does not apply"), missing=count("missing")
+    )
+    open_ = [name for name, found in states.items() if found in ("no test", "failing")]
+    text += f"\nNot covered: {', '.join(open_)}.\n" if open_ else ""
+    text += "\n| Kafka's test | what it pins down | state | tests |\n|---|---|---|---|\n"
+    for row in rows:
+        shown = "<br>".join(part for part in (names(tests[row.name]), row.why) if part)
+        text += f"| {row.name} | {row.behaviour} | {states[row.name]} | {shown} |\n"
+    return text
+
+
+def outcomes(rows: Iterable[str], results: Results) -> Outcomes:
+    """Outcomes by row and test; the cases of a parametrised test count as one."""
+    tests: Outcomes = {row: {} for row in rows}
+    for test, result in results.items():
+        for row in result["rows"]:
+            if row in tests:
+                tests[row].setdefault(test.partition("[")[0], set()).add(str(result["outcome"]))
+    return tests
+
+
+def state(tests: dict[str, set[str]]) -> str:
+    """covered, failing or no test, from the outcomes of the tests that carry a row's mark."""
+    if not tests:
+        return "no test"
+    return "covered" if all(seen == {"passed"} for seen in tests.values()) else "failing"
+
+
+def names(tests: dict[str, set[str]]) -> str:
+    return "<br>".join(f"`{name}`" for name in sorted(tests))
 
 
 if __name__ == "__main__":

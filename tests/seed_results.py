@@ -1,6 +1,7 @@
-"""Results of the tests that carry ``@pytest.mark.seed``, merged over several runs into build/seed-results.json.
+"""Results of the tests that carry ``@pytest.mark.seed`` or ``@pytest.mark.kafka``, merged over several runs.
 
-The file maps each test's id to its rows and its last outcome; scripts/conformance.py makes the document from it.
+build/seed-results.json maps each such test's id to what it shows, rows of docs/checklist.csv and tests of
+docs/kafka-tests.csv, and to its last outcome; scripts/conformance.py makes the document from it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import pytest
 
 RESULTS = Path("build", "seed-results.json")
 CHECKLIST = Path("docs", "checklist.csv")
+KAFKA_TESTS = Path("docs", "kafka-tests.csv")
+TABLES = {"seed": CHECKLIST, "kafka": KAFKA_TESTS}
+"""The table that holds what each kind of mark may name, in its first column."""
 
 
 class Recorder:
-    """Collects marks and outcomes of one run. An unknown row in a mark is an error: the mark would prove nothing."""
+    """Collects marks and outcomes of one run. An unknown name in a mark is an error: the mark would prove nothing."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -25,14 +29,15 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        known = read_checklist(self._root)
-        for item in items:
-            rows = [row for mark in item.iter_markers("seed") for row in mark.args]
-            unknown = [row for row in rows if row not in known]
-            if unknown:
-                raise pytest.UsageError(f"{item.nodeid}: no such row in {CHECKLIST}: {', '.join(map(str, unknown))}")
-            if rows:
-                self._rows[item.nodeid] = sorted(set(rows))
+        for kind, table in TABLES.items():
+            known = read_names(self._root / table)
+            for item in items:
+                rows = [row for mark in item.iter_markers(kind) for row in mark.args]
+                unknown = [row for row in rows if row not in known]
+                if unknown:
+                    raise pytest.UsageError(f"{item.nodeid}: no such row in {table}: {', '.join(map(str, unknown))}")
+                if rows:
+                    self._rows[item.nodeid] = sorted({*self._rows.get(item.nodeid, ()), *rows})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.nodeid in self._rows and (report.when == "call" or not report.passed):
@@ -59,7 +64,7 @@ class Recorder:
         return whole and ran and test not in self._rows
 
 
-def read_checklist(root: Path) -> dict[str, str]:
-    """Behaviour by row id."""
-    with (root / CHECKLIST).open(newline="") as table:
-        return {row["row"]: row["behaviour"] for row in csv.DictReader(table)}
+def read_names(table: Path) -> list[str]:
+    """The first column of a table, without its heading."""
+    with table.open(newline="") as lines:
+        return [row[0] for row in list(csv.reader(lines))[1:]]

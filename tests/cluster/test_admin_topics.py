@@ -57,6 +57,7 @@ async def test_an_admin_client_creates_and_grows_topics_that_can_be_written_at_o
     await stage.proven()
 
 
+@pytest.mark.kafka("TopicCommandTest.testCreate*", "TopicCommandTest.testAlter*", "TopicCommandTest.testDescribe*")
 async def test_kafka_topics_creates_describes_and_alters(stage: Scene, tmp_path: Path) -> None:
     name = fresh("tool")
     async with endpoint(stage.daemon) as at:

@@ -24,6 +24,7 @@ async def state(stage: Scene, topic: str) -> Leadership:
     return found
 
 
+@pytest.mark.kafka("kafkatest.replication_test", "kafkatest.replication_replica_failure_test")
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-49", "S4-76", "S4-77")
 async def test_a_killed_broker_loses_its_leaders_and_gets_its_replicas_back(stage: Scene) -> None:
     victim, single = 2, f"single-{uuid.uuid4().hex[:6]}"
@@ -58,6 +59,7 @@ async def _shrunk(stage: Scene, victim: int) -> bool:
     )
 
 
+@pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-77")
 async def test_a_stopping_broker_is_let_go_at_its_first_try_and_may_be_back_at_once(stage: Scene) -> None:
     leaver, epoch = 3, await stage.active()

@@ -24,6 +24,7 @@ async def led(stage: Scene, topic: str, partitions: int) -> bool:
     return len(states) == partitions and all(state is not None and state.leader >= 0 for state in states.values())
 
 
+@pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77", "S4-79", "S4-85")
 async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: Scene) -> None:
     epoch = await stage.active()
@@ -57,6 +58,7 @@ async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: S
     await stage.proven()
 
 
+@pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-77", "S4-86")
 async def test_a_daemon_that_is_stopped_gives_the_role_up_at_once(stage: Scene) -> None:
     epoch = await stage.active()

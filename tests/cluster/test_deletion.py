@@ -49,6 +49,9 @@ async def gone(stage: Scene, topic: str) -> bool:
     return not any([await stage.w.zk.exists(path) for path in last]) and not any(logs(stage, topic).values())
 
 
+@pytest.mark.kafka(
+    "DeleteTopicTest.testDeleteTopicWithAllAliveReplicas", "DeleteTopicTest.testRecreateTopicAfterDeletion"
+)
 async def test_a_deleted_topic_leaves_nothing_behind_and_its_name_is_free(stage: Scene) -> None:
     topic, epoch = f"short-lived-{uuid.uuid4().hex[:6]}", await stage.active()
     for replicas in ({0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1]}, {0: [3, 2], 1: [1, 3]}):
@@ -59,6 +62,10 @@ async def test_a_deleted_topic_leaves_nothing_behind_and_its_name_is_free(stage:
     await stage.proven()
 
 
+@pytest.mark.kafka(
+    "DeleteTopicTest.testResumeDeleteTopicWithRecoveredFollower",
+    "DeleteTopicTest.testResumeDeleteTopicOnControllerFailover",
+)
 async def test_a_deletion_waits_for_a_broker_and_survives_the_daemon(stage: Scene) -> None:
     topic = f"doomed-{uuid.uuid4().hex[:6]}"
     await started(stage, topic, {0: [1, 2, 3], 1: [3, 1, 2]})

@@ -57,6 +57,11 @@ async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
     return True
 
 
+@pytest.mark.kafka(
+    "ReassignPartitionsCommandTest.testReassignment",
+    "ReassignPartitionsCommandTest.testProduceAndConsumeWithReassignmentInProgress",
+    "kafkatest.reassign_partitions_test",
+)
 @pytest.mark.seed("S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-61", "S4-77")
 async def test_replicas_move_and_their_old_logs_go(stage: Scene) -> None:
     topic = await create(stage, RING[0])
@@ -79,6 +84,7 @@ async def test_the_daemon_is_killed_while_they_move(stage: Scene) -> None:
     await stage.proven()
 
 
+@pytest.mark.kafka("kafkatest.reassign_partitions_test")
 @pytest.mark.seed("S4-50", "S4-54")
 async def test_a_destination_is_killed_and_comes_back(stage: Scene) -> None:
     topic = await create(stage, RING[0])

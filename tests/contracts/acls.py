@@ -122,6 +122,16 @@ class ChrootContract:
             await outside.zk.set("/kafka/one/a", b"z", 1)
             await s.saw(("/a", CHANGED), ("/", CHILD))
 
+    @pytest.mark.kafka("KafkaZkClientTest.testChrootExistsAndRootIsLocked")
+    async def test_a_chroot_that_exists_needs_no_permission_above_it(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await s.zk.create("/locked", b"")
+            await s.zk.create("/locked/kafka", b"")
+            await s.zk.set_acls("/locked", [Acl(READ, "world", "anyone")], 0)
+            await refused(s.zk.create("/locked/other", b""), Code.NO_AUTH, "/locked/other")
+        async with session(backend, chroot="/locked/kafka") as inside:
+            assert (await inside.zk.create("/a", b"")).path == "/a"
+
     async def test_a_missing_chroot_is_an_error_that_says_so(self, backend: Backend) -> None:
         with pytest.raises(ConnectFailed, match=r"the chroot .*/typo does not exist"):
             await backend.client(chroot="/typo").connect(CONNECT_S)

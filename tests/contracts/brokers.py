@@ -6,6 +6,8 @@ test names, a controller epoch above all earlier ones, the broker with an empty 
 
 from __future__ import annotations
 
+import pytest
+
 from brokers.wire.errors import Error
 from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Answer, Director, Known
 
@@ -17,6 +19,10 @@ DONE = Answer(0, {})
 class EpochContract:
     """Whose requests count."""
 
+    @pytest.mark.kafka(
+        "BrokerEpochIntegrationTest.testControlRequestWithStaleBrokerEpoch",
+        "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
+    )
     async def test_a_request_for_the_incarnation_before_does_nothing(self, director: Director) -> None:
         stale = director.subject.epoch - 1
         await director.update({0: 4})
@@ -27,12 +33,17 @@ class EpochContract:
         assert (await director.subject.live())[1] == {1, 2, 3, CONTROLLER}
         assert await director.lead(5) == OK
 
+    @pytest.mark.kafka("BrokerEpochIntegrationTest.testControlRequestWithNewerBrokerEpoch")
     async def test_no_broker_epoch_and_a_later_one_are_taken(self, director: Director) -> None:
         assert await director.update(broker_epoch=-1) == DONE
         assert await director.lead(0, broker_epoch=-1) == OK
         assert await director.lead(1, broker_epoch=director.subject.epoch + 1) == OK
         assert await director.stop(1, broker_epoch=director.subject.epoch + 1) == OK
 
+    @pytest.mark.kafka(
+        "LeaderElectionTest.testLeaderElectionWithStaleControllerEpoch",
+        "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
+    )
     async def test_the_highest_controller_epoch_counts_whoever_has_it(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK
@@ -133,6 +144,7 @@ class LeaderContract:
         assert await director.lead({0: 0, 1: 1}, ibp=OLD) == Answer(0, {0: 11, 1: 0})
         assert await director.stop({0: 0, 1: 0}, ibp=OLD) == Answer(0, {0: 0, 1: 74})
 
+    @pytest.mark.kafka("LogDirFailureTest.testIOExceptionDuring*")
     async def test_what_lies_on_a_failed_directory_is_offline_until_it_is_mended(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK

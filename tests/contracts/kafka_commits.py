@@ -28,6 +28,7 @@ from tests.contracts.support import LOST, SUSPENDED, Backend, session
 class CommitContract:
     """Conditional, fenced writes of state znodes in bulk."""
 
+    @pytest.mark.kafka("KafkaZkClientTest.testUpdateLeaderAndIsr")
     @pytest.mark.seed("S4-9")
     async def test_elections_are_written_in_few_multis(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=50) as k:
@@ -46,6 +47,7 @@ class CommitContract:
             assert await k.commit([]) == ([], None)
             assert hooks.count == 0
 
+    @pytest.mark.kafka("KafkaZkClientTest.testUpdateLeaderAndIsr")
     @pytest.mark.seed("S4-86")
     async def test_a_stale_epoch_writes_nothing_and_says_fenced(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -74,6 +76,7 @@ class CommitContract:
             written = [row for row, state in enumerate(await k.states(range(100))) if state.version == 1]
             assert applied == written
 
+    @pytest.mark.kafka("KafkaZkClientTest.testUpdateLeaderAndIsr")
     @pytest.mark.seed("S4-80")
     async def test_a_leader_that_changed_its_isr_makes_its_multi_a_conflict(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -97,6 +100,7 @@ class CommitContract:
             total = merged((await k.commit([elected(row) for row in range(5)], writes_max=1))[0])
             assert (rows_of(total.applied), total.conflicts) == ([0, 1, 2, 4], [3])
 
+    @pytest.mark.kafka("KafkaZkClientTest.testUpdateLeaderAndIsr")
     async def test_a_vanished_znode_is_gone_and_the_rest_of_its_multi_is_decided_again(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.make_topics(10)
@@ -215,6 +219,7 @@ class CreationContract:
             changes = [elected(row) if row < 5 else created(row) for row in range(10)]
             assert rows_of(merged((await k.commit(changes))[0]).applied) == list(range(10))
 
+    @pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates")
     async def test_a_state_that_is_there_already_is_a_conflict(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.make_topics(4)

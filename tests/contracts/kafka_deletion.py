@@ -109,6 +109,7 @@ class TopicDeletionContract:
             assert sorted(outcome.applied) == ["t0", "t2"]
             assert outcome.refused == [("t1", Code.NO_AUTH)]
 
+    @pytest.mark.kafka("KafkaZkClientTest.testDeleteRecursiveWithControllerEpochVersionCheck")
     @pytest.mark.seed("S4-86")
     async def test_nothing_is_deleted_or_marked_under_a_stale_epoch(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:

@@ -69,6 +69,7 @@ class LoadContract:
                 *range(5, 30),
             ]
 
+    @pytest.mark.kafka("KafkaZkClientTest.testIsrChangeNotificationsDeletion")
     @pytest.mark.seed("S4-80")
     async def test_isr_notifications_are_read_and_deleted(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -153,6 +154,7 @@ class LoadContract:
             assert good == 3
             assert isinstance(bad, Malformed)
 
+    @pytest.mark.kafka("KafkaZkClientTest.testPreferredReplicaElectionMethods")
     async def test_a_request_is_deleted_as_it_was_read_or_not_at_all(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             path, wanted = paths.PREFERRED_ELECTION, [TopicPartition("t", 0)]

@@ -238,6 +238,7 @@ async def test_the_daemon_as_a_node_has_no_replicas_to_move(version: int) -> Non
         assert [(at.partition_index, at.error_code) for at in result.partitions] == [(0, 9), (3, 9)]
 
 
+@pytest.mark.kafka("ReassignPartitionsCommandTest.testThrottledReassignment")
 @pytest.mark.parametrize(
     ("key", "version"),
     [(key, v) for key, last in ((DESCRIBE_CONFIGS, 4), (ALTER_CONFIGS, 2), (44, 1)) for v in range(last + 1)],

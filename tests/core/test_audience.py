@@ -162,7 +162,10 @@ class Merging(RuleBasedStateMachine):
         assert self.outbox.after.keys() <= self.outbox.stop.keys()
 
 
-TestMerging = Merging.TestCase
+TestMerging = pytest.mark.kafka(
+    "ControllerChannelManagerTest.testLeaderAndIsrRequestIsNew",
+    "ControllerChannelManagerTest.testStopReplicaRequestWithAlreadyDefinedDeletedPartition",
+)(Merging.TestCase)
 TestMerging.settings = settings(max_examples=50, deadline=None)
 
 
@@ -215,6 +218,7 @@ def elect(cluster: Cluster, i: int, leader: int, isr: tuple[int, ...]) -> Change
     return change
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")
 @pytest.mark.seed("S4-22", "S4-23")
 def test_an_election_is_told_to_registered_replicas_and_its_metadata_to_all() -> None:
     cluster = make_cluster(P((1, 2, 9), 1), P((2, 3), 2), brokers=(1, 2, 3))
@@ -266,6 +270,7 @@ def test_replicas_hear_what_they_would_not_ignore(
     assert replicas_hear(Change(0, before, after, "test", is_new)) is hear
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testStopReplicaSentOnlyToLiveAndShuttingDownBrokers")
 @pytest.mark.seed("S4-73", "S4-34")
 def test_a_replica_that_was_stopped_hears_stop_replica_and_no_leadership() -> None:
     cluster = make_cluster(P((2, 1), 2), brokers=(1, 2))
@@ -279,6 +284,7 @@ def test_a_replica_that_was_stopped_hears_stop_replica_and_no_leadership() -> No
     assert (audience.outboxes[2].lead, audience.outboxes[2].stop) == ({0: False}, {})
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testStopReplicaSentOnlyToLiveAndShuttingDownBrokers")
 def test_moves_without_a_stop_or_to_absent_brokers_say_nothing() -> None:
     cluster = make_cluster(P((1, 2), 1), brokers=(1,))
     audience = audience_of(cluster)
@@ -289,6 +295,7 @@ def test_moves_without_a_stop_or_to_absent_brokers_say_nothing() -> None:
     assert audience.outboxes[1].size == 0
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testUpdateMetadataDoesNotIncludePartitionsWithoutLeaderAndIsr")
 def test_partitions_without_leadership_and_ended_ones_are_not_told() -> None:
     ended = PartitionRow(0, 0, Assignment((1,)), PartitionState.NON_EXISTENT, 1, 3, (1,), 1, 4)
     assert not is_told(NEW)

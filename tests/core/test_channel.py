@@ -213,6 +213,11 @@ async def test_the_first_seal_after_quiet_goes_at_once_and_the_next_one_waits_fo
         assert w.brokers[1].of(LEADER_AND_ISR)[0].partitions() == [("t", 0), ("t", 1), ("t", 2)]
 
 
+@pytest.mark.kafka(
+    "ControllerChannelManagerTest.testStopReplicaRequestSent",
+    "ControllerChannelManagerTest.testMixedDeleteAndNotDeleteStopReplicaRequests",
+    "ControllerChannelManagerTest.testStopReplicaRequestWithAlreadyDefinedDeletedPartition",
+)
 @pytest.mark.seed("S4-34", "S4-73")
 @pytest.mark.parametrize(("ibp", "version"), [("2.7-IV1", 3), ("3.9", 4)])
 async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, version: int) -> None:
@@ -365,6 +370,7 @@ async def test_a_broker_without_a_usable_listener_says_why(endpoint: Endpoint, w
         await eventually(lambda: why in str(w.channels.propagation()[1].last_error))
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testMetadataPropagationOnControlPlane")
 async def test_the_control_plane_listener_is_preferred() -> None:
     async with world(1, register=False, listeners=("CONTROL", "INTERNAL")) as w:
         endpoints = (Endpoint("INTERNAL", "127.0.0.1", 1), Endpoint("CONTROL", "127.0.0.1", w.brokers[1].port))
@@ -427,6 +433,7 @@ def failing(errors: dict[int, int], version: int) -> Callable[[int, Any], dict[s
     return respond
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSent")
 @pytest.mark.parametrize(("ibp", "version"), [("2.7-IV1", 4), ("3.9", 7)])
 async def test_failed_partitions_are_reported_by_row_from_seals_and_snapshots(ibp: str, version: int) -> None:
     async with world(1, ibp=Ibp.parse(ibp)) as w:
@@ -470,6 +477,7 @@ async def test_a_stale_epoch_at_top_level_is_reported_and_not_retried(code: int)
 # -- the end
 
 
+@pytest.mark.kafka("ServerShutdownTest.testControllerShutdownDuringSend")
 async def test_closing_ends_a_request_in_flight_and_its_connection() -> None:
     async with world(1) as w:
         w.brokers[1].hold()

@@ -111,6 +111,10 @@ def test_a_write_that_was_given_up_is_tried_at_the_next_event() -> None:
     assert writes_of(carried_out(cluster, partial(broker_death, dead=[3])))[0] == (2, (1, 2)[1:], 1, 1)
 
 
+@pytest.mark.kafka(
+    "PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionZooKeeperClientExceptionFromCreateStates",
+    "PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates",
+)
 def test_a_create_that_was_given_up_is_tried_at_the_next_event() -> None:
     cluster = make_cluster()
     rows = cluster.observe_topic(topic("t", [(1, 2)]))
@@ -173,6 +177,7 @@ def test_online_is_implied_and_never_kept() -> None:
     assert cluster.replica_states == {}
 
 
+@pytest.mark.kafka("ControllerContextTest.test*ReturnsEmpty*")
 def test_an_empty_model() -> None:
     cluster = Cluster(EPOCH)
     assert (cluster.find("t", 0), cluster.topic("t"), cluster.hosted(1)) == (None, None, [])

@@ -139,6 +139,7 @@ async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_t
         w.agreed()
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionErrorCodeFromStateLookup")
 @in_virtual_time
 async def test_a_state_znode_that_vanished_is_given_up_alone() -> None:
     async with world() as w:
@@ -204,6 +205,7 @@ async def test_a_lost_reply_of_what_was_applied_is_told_all_the_same() -> None:
         w.agreed()
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates")
 @in_virtual_time
 async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new() -> None:
     async with world() as w:
@@ -217,6 +219,9 @@ async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new() -> None:
         w.agreed()
 
 
+@pytest.mark.kafka(
+    "PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionZooKeeperClientExceptionFromStateLookup"
+)
 @in_virtual_time
 async def test_a_request_that_never_arrived_is_decided_again() -> None:
     async with world() as w:

@@ -77,6 +77,7 @@ IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
 }
 
 
+@pytest.mark.kafka("KafkaZkClientTest.testRegisterZkControllerAfterKRaft")
 @pytest.mark.parametrize("what", IN_THE_WAY)
 @in_virtual_time
 async def test_what_stands_in_the_way_is_named_and_waited_for(what: str) -> None:

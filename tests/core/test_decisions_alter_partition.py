@@ -73,6 +73,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_each_error_alone(condition: str) -> None:
@@ -82,6 +83,7 @@ def test_each_error_alone(condition: str) -> None:
     assert decided(cluster, partial(alter_partitions, asked=[asked])).empty
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_precedence_of_every_pair(first: str, second: str) -> None:
@@ -112,6 +114,7 @@ def test_versions_and_special_cases(asked: IsrRequest, expected: IsrError | None
     assert judge(cluster_of(), asked) is expected
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrorsAfterUncleanElection")
 @pytest.mark.seed("S4-80", "S4-85")
 @pytest.mark.parametrize(
     ("isr", "recovering", "expected"),
@@ -132,6 +135,7 @@ def test_recovery_state(isr: tuple[int, ...], recovering: bool | None, expected:
     assert [change.after.recovering for change in decision.writes] == ([False] if expected is None else [])
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
 @pytest.mark.seed("S4-80")
 def test_brokers_that_are_leaving_or_gone_do_not_join() -> None:
     cluster = cluster_of()

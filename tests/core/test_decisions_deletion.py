@@ -62,6 +62,7 @@ def test_markers(enabled: bool, found: Markers) -> None:
     assert sort_markers(make_cluster(P((1, 2), 1)), ["x", "t"], enabled=enabled) == found
 
 
+@pytest.mark.kafka("TopicDeletionManagerTest.testBasicDeletion")
 @pytest.mark.seed("S4-30", "S4-37", "S4-78")
 def test_a_deletion_from_its_marker_to_its_last_answer() -> None:
     cluster = queued(P((1, 2), 1), P((2, 3), 2, (2,)))
@@ -116,6 +117,7 @@ def test_everybody_forgets_the_partitions_and_nobody_is_told_who_leads() -> None
     assert cluster.rows[0].has_leadership
 
 
+@pytest.mark.kafka("TopicDeletionManagerTest.testDeletionWithBrokerOffline")
 @pytest.mark.seed("S4-78")
 def test_a_dead_broker_makes_it_wait_until_it_returns() -> None:
     cluster = queued(P((1, 2), 1), brokers=(1, 2))
@@ -133,6 +135,7 @@ def test_a_dead_broker_makes_it_wait_until_it_returns() -> None:
     assert finished(cluster, [0]) == [0]
 
 
+@pytest.mark.kafka("TopicDeletionManagerTest.testBrokerFailureAfterDeletionStarted")
 @pytest.mark.seed("S4-78")
 def test_a_broker_that_dies_before_it_answers_is_told_again() -> None:
     cluster = queued(P((1, 2), 1))
@@ -162,6 +165,10 @@ def test_a_replica_that_was_not_deleted_waits_for_a_broker(failed: tuple[int, ..
     assert finished(cluster, [0]) == [0]
 
 
+@pytest.mark.kafka(
+    "ControllerChannelManagerTest.testStopReplicaRequestsWhileTopicDeletionStarted",
+    "ControllerChannelManagerTest.testStopReplicaRequestWithoutDeletePartitionWhileTopicDeletionStarted",
+)
 @pytest.mark.seed("S4-78")
 def test_an_answer_to_another_stop_is_none_to_the_deletion() -> None:
     """KAFKA-9946: only what was asked to be deleted is deleted."""
@@ -184,6 +191,7 @@ def test_a_topic_under_reassignment_waits_for_its_end() -> None:
     assert cluster.rows[0].state is PartitionState.NON_EXISTENT
 
 
+@pytest.mark.kafka("DeleteTopicTest.testPartitionReassignmentDuringDeleteTopic")
 @pytest.mark.seed("S4-78", "S4-84")
 def test_a_queued_topic_is_not_reassigned() -> None:
     cluster = queued(P((1, 2), 1))
@@ -203,6 +211,18 @@ def test_events_of_brokers_leave_it_alone() -> None:
     cluster.observe_undecided([0, 1])
     assert carried_out(cluster, failover).empty
     assert all(a is b for a, b in zip(before, cluster.rows, strict=True))
+
+
+@pytest.mark.kafka("TopicDeletionManagerTest.testInitialization")
+@pytest.mark.seed("S4-78")
+def test_only_topics_with_a_marker_wait_at_the_beginning() -> None:
+    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2))
+    for number, replicas in enumerate(((1, 8), (2, 8))):
+        rows = cluster.observe_topic(topic(f"u{number}", [replicas], czxid=60 + number))
+        cluster.load_leadership(rows, [P(replicas, replicas[0]).leadership()])
+    assert cluster.observe_deletions(["t", "u0"]) == [0, 1]
+    start(cluster)
+    assert (cluster.deletions, ineligible(cluster)) == ({0, 1}, {1: WAITS}), "u1 has no marker"
 
 
 @pytest.mark.seed("S4-78")
@@ -249,6 +269,7 @@ def test_a_recreated_topic_is_not_touched_by_what_is_left_of_the_old_one() -> No
     assert cluster.observe_deletions(["t"]) == [1]
 
 
+@pytest.mark.kafka("TopicDeletionManagerTest.testBasicDeletion")
 @pytest.mark.seed("S4-78")
 def test_many_topics_are_one_decision() -> None:
     cluster = make_cluster(P((1, 2), 1))

@@ -48,6 +48,12 @@ ids = st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple
 # -- the algebra of assignments
 
 
+@pytest.mark.kafka(
+    "ControllerContextTest.testPartitionReplicaAssignment",
+    "ControllerContextTest.testReassignToIdempotence",
+    "ControllerContextTest.testReassignTo",
+    "ControllerContextTest.testUpdatePartitionFullReplicaAssignmentUpdatesReplicaAssignment",
+)
 @pytest.mark.seed("S4-51", "S4-84")
 @pytest.mark.parametrize(
     ("before", "target", "after"),
@@ -55,6 +61,7 @@ ids = st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple
         (Assignment((1, 2)), (2, 3), Assignment((2, 3, 1), (3,), (1,))),
         (Assignment((1, 2, 3)), (4, 5, 6), Assignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))),
         (Assignment((1, 2, 3)), (3, 1), Assignment((3, 1, 2), (), (2,))),
+        (Assignment((1, 2, 3, 4)), (4, 2, 5, 3), Assignment((4, 2, 5, 3, 1), (5,), (1,))),
         (Assignment((1, 2)), (2, 1), Assignment((2, 1))),
         (Assignment((1, 2)), (1, 2), Assignment((1, 2))),
         pytest.param(Assignment((2, 3, 1), (3,), (1,)), (2, 3), Assignment((2, 3, 1), (3,), (1,)), id="again"),
@@ -67,6 +74,7 @@ def test_the_assignment_while_it_is_under_way(before: Assignment, target: tuple[
     assert (after.target, after.moving) == (target, bool(after.adding or after.removing))
 
 
+@pytest.mark.kafka("ControllerContextTest.testReassignToIdempotence", "ControllerContextTest.testReassignTo")
 @pytest.mark.seed("S4-84")
 @given(first=ids, second=ids, third=ids)
 def test_an_override_is_as_if_the_first_target_had_never_been(
@@ -219,6 +227,7 @@ def later(w: ReassignmentWorld) -> Iterator[str]:
     yield from w.isr({0: (1, 2, 3, 4, 5, 6)})
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testPartitionReassignment")
 @pytest.mark.seed("S4-54", "S4-57")
 def test_a_single_replica_moves_in_three_leader_epochs() -> None:
     w = ReassignmentWorld(P((1,), 1, epoch=5))
@@ -320,6 +329,7 @@ def test_what_is_there_already_costs_nothing() -> None:
 # -- cancelled and overridden
 
 
+@pytest.mark.kafka("ReassignPartitionsCommandTest.testCancellationWithAddingReplicaInIsr")
 @pytest.mark.seed("S4-84")
 @pytest.mark.parametrize(
     ("isr", "leader", "epochs"),

@@ -37,6 +37,7 @@ def test_leads_move_and_followers_stop() -> None:
     assert not cluster.stopped(0, 1)
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testControlledShutdown")
 @pytest.mark.seed("S4-19", "S4-72")
 def test_last_replica_keeps_its_lead_and_is_reported() -> None:
     """Three brokers go one after the other; the last one is told that it still leads."""

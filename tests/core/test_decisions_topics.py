@@ -42,6 +42,7 @@ def test_new_topic_in_the_order_of_the_protocol() -> None:
     assert cluster.replica_states == {}, "online is implied: nothing is kept per replica"
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testTopicCreationWithOfflineReplica")
 @pytest.mark.seed("S4-6", "S4-32")
 @pytest.mark.parametrize(
     ("replicas", "leader", "isr"),
@@ -72,6 +73,10 @@ def test_a_broker_that_shuts_down_gets_no_new_leadership() -> None:
     assert writes_of(carried_out(cluster, partial(new_partitions, rows=rows))) == {1: (2, (2,), 0, 0)}
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testTopicPartitionExpansion",
+    "ControllerIntegrationTest.testTopicPartitionExpansionWithOfflineReplica",
+)
 @pytest.mark.seed("S4-79")
 def test_expansion_starts_the_added_partitions_only() -> None:
     cluster = make_cluster(P((1, 2), 1, epoch=3), P((2, 3), 2, epoch=3))
@@ -87,6 +92,7 @@ def test_expansion_starts_the_added_partitions_only() -> None:
     assert [cluster.find("t", p) for p in range(5)] == [0, 1, 2, 3, None]
 
 
+@pytest.mark.kafka("ControllerContextTest.testPartitionReplicaAssignmentForTopicReturnsExpectedReplicaAssignments")
 @pytest.mark.seed("S4-79")
 def test_expansion_with_holes_and_other_topics_between() -> None:
     cluster = make_cluster(P((1,), 1))

@@ -89,6 +89,10 @@ async def test_only_what_directly_follows_is_drained() -> None:
     assert (await queue.next()).kind == "topic_change"
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testPreemptionOnControllerShutdown",
+    "ControllerIntegrationTest.testPreemptionWithCallbacks",
+)
 async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -> None:
     """KAFKA-10193: who is not told hangs until its own time-out."""
     queue = EventQueue()

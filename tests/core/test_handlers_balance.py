@@ -8,7 +8,9 @@ from unittest import mock
 import pytest
 
 from controller.balance import Balance
+from controller.kafka_metrics import controller_state
 from tests.core.controller_world import World, world
+from tests.core.reassignment_kit import ask_by_znode, written
 from tests.core.virtual_time import in_virtual_time
 
 
@@ -32,6 +34,7 @@ async def after(w: World, seconds: float) -> int:
     return moved(w)
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAutoPreferredReplicaLeaderElection")
 @pytest.mark.seed("S4-83")
 @in_virtual_time
 async def test_it_looks_soon_after_a_failover_and_then_every_interval() -> None:
@@ -127,6 +130,26 @@ async def test_a_look_waits_for_the_connection_and_ends_with_the_term() -> None:
         await w.active.ended()
         await asyncio.sleep(1_000.0)
         assert w.counters.events["auto_balance"].count == 1
+
+
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testAutoPreferredReplicaLeaderElectionWithOtherReassigningPartitions",
+    "ControllerIntegrationTest.testAutoPreferredReplicaLeaderElectionWithSamePartitionBeingReassigned",
+    "ControllerEventManagerTest.testSuccessfulEvent",
+)
+@pytest.mark.seed("S4-83")
+@in_virtual_time
+async def test_a_reassignment_that_is_stuck_holds_no_partition_up() -> None:
+    async with world() as w:
+        await unbalanced(w, 3)
+        await ask_by_znode(w, {("t", 0): (1, 9)})
+        assert written(w, "t", 0).moving
+        states: list[int] = []
+        w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.reign.handling)))
+        assert await after(w, 6.0) == 3
+        assert written(w, "t", 0).moving, "broker 9 is not there"
+        assert (states, w.counters.events["auto_balance"].count) == ([6], 1)
+        assert controller_state(w.reign.handling) == 0
 
 
 @in_virtual_time

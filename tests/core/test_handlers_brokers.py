@@ -50,6 +50,11 @@ async def test_a_death_moves_leaders_shrinks_isrs_and_is_told_to_everybody() -> 
         assert not w.wires.heard(1), "there is nobody to tell"
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testLeaderAndIsrWhenEntireIsrOfflineAndUncleanLeaderElectionDisabled",
+    "LeaderElectionTest.testLeaderElectionAndEpoch",
+    "UncleanLeaderElectionTest.testUncleanLeaderElectionDisabled",
+)
 @pytest.mark.seed("S4-44", "S4-49")
 @in_virtual_time
 async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_back() -> None:
@@ -86,6 +91,10 @@ async def test_a_broker_that_returns_hears_everything_and_the_others_the_live_li
         assert w.led()["t", 0] == (2, (2, 3)), "the leader takes it back into the ISR, not the controller"
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testControllerDetectsBouncedBrokers",
+    "BrokerEpochIntegrationTest.testControllerBrokerEpochCacheMatchesWithZk",
+)
 @pytest.mark.seed("S4-86")
 @in_virtual_time
 async def test_a_bounce_faster_than_we_look_is_seen_by_its_epoch() -> None:

@@ -36,6 +36,7 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
     return found
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-86")
 @in_virtual_time
 async def test_a_broker_that_stops_leads_nothing_and_follows_nothing() -> None:
@@ -96,6 +97,7 @@ async def test_what_nobody_else_can_lead_is_the_answer() -> None:
         assert w.led()["alone", 0] == (1, (1,)), "it leads on until it is gone"
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
 @pytest.mark.seed("S4-72", "S4-86")
 @in_virtual_time
 async def test_a_former_life_and_a_stranger_may_not_stop_anything() -> None:
@@ -111,6 +113,7 @@ async def test_a_former_life_and_a_stranger_may_not_stop_anything() -> None:
         assert (await w.controlled_shutdown(2, epoch=-1)).error == Error.NONE, "below v2 there is no epoch"
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
 @in_virtual_time
 async def test_a_broker_that_stopped_and_came_back_is_live_again() -> None:
     async with world() as w:

@@ -24,6 +24,7 @@ async def running(w: World) -> None:
     await w.told()
 
 
+@pytest.mark.kafka("AddPartitionsTest.testIncrementPartitions")
 @in_virtual_time
 async def test_a_topic_grows_and_its_new_partitions_are_led() -> None:
     async with world() as w:
@@ -39,6 +40,8 @@ async def test_a_topic_grows_and_its_new_partitions_are_led() -> None:
         w.agreed()
 
 
+@pytest.mark.kafka("TopicCommandTest.testAlter*")
+@pytest.mark.kafka("AddPartitionsTest.testManualAssignmentOfReplicas")
 @in_virtual_time
 async def test_given_replicas_are_taken_and_validation_writes_nothing() -> None:
     async with world() as w:

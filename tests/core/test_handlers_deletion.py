@@ -39,6 +39,7 @@ def gone(w: World, *names: str) -> bool:
     return not any(w.znodes_of(name) or cluster.topic(name) for name in names) and not cluster.deletions
 
 
+@pytest.mark.kafka("DeleteTopicTest.testDeleteTopicWithAllAliveReplicas")
 @pytest.mark.seed("S4-30", "S4-37")
 @in_virtual_time
 async def test_a_topic_with_a_marker_is_deleted() -> None:
@@ -58,6 +59,7 @@ async def test_a_topic_with_a_marker_is_deleted() -> None:
         assert gone(w, "u"), "the watch is armed again"
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testStopReplicaGroupsByBroker")
 @in_virtual_time
 async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker() -> None:
     async with world() as w:
@@ -76,6 +78,7 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker() ->
         assert last.index(paths.topic_config(names[7])) < last.index(paths.deletion(names[7]))
 
 
+@pytest.mark.kafka("DeleteTopicTest.testRecreateTopicAfterDeletion")
 @in_virtual_time
 async def test_a_topic_of_the_same_name_is_a_new_one() -> None:
     async with world() as w:
@@ -95,6 +98,10 @@ async def test_a_topic_of_the_same_name_is_a_new_one() -> None:
 # -- brokers
 
 
+@pytest.mark.kafka(
+    "DeleteTopicTest.testResumeDeleteTopicWithRecoveredFollower",
+    "DeleteTopicTest.testResumeDeleteTopicOnControllerFailover",
+)
 @pytest.mark.parametrize("failover", [False, True], ids=["the same term", "another term"])
 @in_virtual_time
 async def test_a_broker_that_is_down_is_waited_for(failover: bool) -> None:
@@ -296,6 +303,9 @@ async def test_a_reassignment_comes_to_its_end_first() -> None:
         assert gone(w, "t")
 
 
+@pytest.mark.kafka(
+    "DeleteTopicTest.testIncreasePartitionCountDuringDeleteTopic", "DeleteTopicTest.testAddPartitionDuringDeleteTopic"
+)
 @pytest.mark.parametrize("failover", [False, True], ids=["the same term", "another term"])
 @in_virtual_time
 async def test_partitions_that_are_added_meanwhile_do_not_start(failover: bool) -> None:
@@ -370,6 +380,7 @@ async def test_znodes_that_nobody_expects_go_too() -> None:
         assert gone(w, "t")
 
 
+@pytest.mark.kafka("DeleteTopicTest.testDeletingPartiallyDeletedTopic")
 @in_virtual_time
 async def test_what_is_half_deleted_is_finished() -> None:
     """KAFKA-6650: partitions without a state znode, and without any."""
@@ -426,6 +437,7 @@ async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again() -> 
 # -- markers
 
 
+@pytest.mark.kafka("DeleteTopicTest.testDeleteNonExistingTopic")
 @in_virtual_time
 async def test_markers_of_unknown_topics_are_removed() -> None:
     async with world() as w:
@@ -486,6 +498,7 @@ async def test_a_state_that_cannot_be_understood_goes_with_its_topic() -> None:
         assert w.counters.malformed == {}
 
 
+@pytest.mark.kafka("DeleteTopicTest.testDisableDeleteTopic")
 @in_virtual_time
 async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(caplog: pytest.LogCaptureFixture) -> None:
     async with world(delete_topic_enable=False) as w:
@@ -578,6 +591,7 @@ async def test_a_call_is_answered_when_the_topics_are_gone() -> None:
         assert reply.topics[3] == DeletedTopic(None, bytes(15) + b"?", Error.UNKNOWN_TOPIC_ID)
 
 
+@pytest.mark.kafka("DeleteTopicTest.testDeleteTopicAlreadyMarkedAsDeleted")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 200])
 @in_virtual_time
 async def test_a_call_waits_no_longer_than_it_says(timeout_ms: int) -> None:

@@ -49,6 +49,7 @@ BEFORE = {"t-0": 3, "t-1": 3, "u-0": 3, "v-0": 3}
 # -- by znode
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testPreferredReplicaLeaderElection")
 @pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_the_znode_is_carried_out_in_one_write_and_deleted() -> None:
@@ -64,6 +65,7 @@ async def test_the_znode_is_carried_out_in_one_write_and_deleted() -> None:
         w.agreed()
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testBackToBackPreferredReplicaLeaderElections")
 @pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_it_is_heard_again_and_again() -> None:
@@ -91,6 +93,7 @@ async def test_a_request_that_a_controller_before_us_left_is_carried_out() -> No
         assert leaders(w)["t-1"] == 2
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testPreferredReplicaLeaderElectionWithOfflinePreferredReplica")
 @pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_a_preferred_replica_that_is_gone_costs_nothing_but_the_request() -> None:
@@ -179,6 +182,9 @@ async def test_a_lost_reply_to_the_deletion_asks_for_nothing_twice() -> None:
 # -- by ElectLeaders
 
 
+@pytest.mark.kafka(
+    "LeaderElectionCommandTest.testElectionResultOutput", "LeaderElectionCommandTest.testTopicDoesNotExist"
+)
 @pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_each_partition_gets_its_error() -> None:
@@ -196,6 +202,7 @@ async def test_each_partition_gets_its_error() -> None:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 84}
 
 
+@pytest.mark.kafka("LeaderElectionCommandTest.testAllTopicPartition")
 @pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_of_all_those_that_need_no_election_are_left_out() -> None:
@@ -207,6 +214,7 @@ async def test_of_all_those_that_need_no_election_are_left_out() -> None:
         assert await w.elect(UNCLEAN, everything=True) == {}
 
 
+@pytest.mark.kafka("LeaderElectionCommandTest.testTopicPartition")
 @pytest.mark.seed("S4-82")
 @in_virtual_time
 async def test_an_unclean_election_by_request_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -121,6 +121,9 @@ async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office() -
         assert not w.reign.term.ended
 
 
+@pytest.mark.kafka(
+    "KafkaZkClientTest.testIsrChangeNotificationsDeletion", "KafkaZkClientTest.testLogDirEventNotificationsDeletion"
+)
 @in_virtual_time
 async def test_notes_of_brokers_for_the_controller_before_us_are_discarded() -> None:
     async with world() as w:

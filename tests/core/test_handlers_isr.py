@@ -54,6 +54,7 @@ async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_e
         assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
 @pytest.mark.seed("S4-80")
 @in_virtual_time
 async def test_the_same_request_again_is_a_success_with_what_holds() -> None:
@@ -84,6 +85,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Error, Error]] = {
 }
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80", "S4-86")
 @pytest.mark.parametrize("version", [1, 3])
 @pytest.mark.parametrize("why", REFUSED)
@@ -102,6 +104,7 @@ async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(
         assert w.active.script.writes == []
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80", "S4-86")
 @in_virtual_time
 async def test_a_former_life_of_a_broker_is_refused_as_a_whole() -> None:
@@ -186,6 +189,7 @@ async def test_a_term_that_ends_answers_not_controller() -> None:
         assert [type(answer) for answer in found] == [NotController, NotController]
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartition")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @in_virtual_time

@@ -47,6 +47,7 @@ def offline(w: World, broker: int) -> dict[tuple[str, int], tuple[int, ...]]:
     }
 
 
+@pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
 @in_virtual_time
 async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it() -> None:
@@ -127,6 +128,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
             assert notes(w) == {}
 
 
+@pytest.mark.kafka("KafkaZkClientTest.testLogDirEventNotificationsDeletion")
 @pytest.mark.seed("S4-81")
 @in_virtual_time
 async def test_notes_that_name_nobody_are_deleted() -> None:

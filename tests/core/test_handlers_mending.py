@@ -24,6 +24,9 @@ async def running(w: World, ibp: str = "3.9") -> None:
     w.witness.told.clear()
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testTopicIdsAreAdded", "ControllerIntegrationTest.testTopicIdsAreNotAdded"
+)
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize(("ibp", "given"), [("2.7-IV1", False), ("2.8-IV0", True), ("3.9", True)])
 @in_virtual_time

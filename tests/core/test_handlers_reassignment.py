@@ -212,6 +212,10 @@ async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same() -> N
         assert w.server.tree.zxid == zxid
 
 
+@pytest.mark.kafka(
+    "ReassignPartitionsCommandTest.testCancellation",
+    "ReassignPartitionsCommandTest.testCancellationWithAddingReplicaInIsr",
+)
 @pytest.mark.seed("S4-84")
 @pytest.mark.parametrize("phase", ["begun", "in sync, not all", "done"])
 @in_virtual_time
@@ -366,6 +370,11 @@ async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others() 
         assert [written(w, "t", p).replicas for p in (0, 1)] == [(2, 4), (2, 1)]
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testPartitionReassignmentToBrokerWithOfflineLogDir",
+    "ControllerIntegrationTest.testPartitionReassignmentWithOfflineReplicaHaltingProgress",
+    "ControllerIntegrationTest.testPartitionReassignmentResumesAfterReplicaComesOnline",
+)
 @pytest.mark.seed("S4-50", "S4-61")
 @in_virtual_time
 async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes() -> None:
@@ -511,6 +520,7 @@ async def test_a_term_that_dies_answers_no_call() -> None:
 # -- IBP below 2.7-IV2
 
 
+@pytest.mark.kafka("ReassignPartitionsCommandTest.testReassignmentWithAlterPartitionDisabled")
 @pytest.mark.seed("S4-54", "S4-60")
 @pytest.mark.parametrize("notified", [False, True])
 @in_virtual_time

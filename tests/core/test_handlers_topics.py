@@ -34,6 +34,9 @@ def is_new(w: World, broker: int) -> dict[tuple[str, int], bool]:
     }
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testTopicCreation", "ControllerIntegrationTest.testTopicCreationWithOfflineReplica"
+)
 @pytest.mark.seed("S4-39", "S4-40", "S4-41", "S4-42", "S4-43", "S4-7", "S4-8")
 @in_virtual_time
 async def test_a_new_topic_starts_on_its_live_replicas() -> None:
@@ -65,6 +68,7 @@ async def test_a_new_topic_without_a_live_replica_waits_for_one() -> None:
         assert is_new(w, 9)["waits", 0]
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testTopicPartitionExpansion")
 @pytest.mark.seed("S4-79")
 @in_virtual_time
 async def test_added_partitions_start_and_the_others_stay_as_they_are() -> None:

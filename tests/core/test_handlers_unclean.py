@@ -42,6 +42,12 @@ def led(w: World) -> dict[str, tuple[int, tuple[int, ...]]]:
     return {topic: found for (topic, _), found in w.led().items()}
 
 
+@pytest.mark.kafka(
+    "UncleanLeaderElectionTest.testUncleanLeaderElectionEnabled",
+    "UncleanLeaderElectionTest.testUncleanLeaderElectionDisabled",
+    "UncleanLeaderElectionTest.testUncleanLeaderElectionEnabledByTopicOverride",
+    "UncleanLeaderElectionTest.testUncleanLeaderElectionDisabledByTopicOverride",
+)
 @pytest.mark.seed("S4-82")
 @pytest.mark.parametrize("setting", [False, True])
 @pytest.mark.parametrize("default", [None, "false", "true"])
@@ -91,6 +97,7 @@ async def test_a_controller_that_takes_over_asks_too() -> None:
         assert w.counters.unclean_elections == 1
 
 
+@pytest.mark.kafka("UncleanLeaderElectionTest.testTopicUncleanLeaderElectionEnableWithAlterTopicConfigs")
 @pytest.mark.seed("S4-82")
 @in_virtual_time
 async def test_switched_on_at_run_time_it_elects_at_once() -> None:
@@ -129,6 +136,7 @@ async def test_a_permission_that_was_taken_back_is_not_remembered() -> None:
         assert led(w)["t"] == (-1, (2,))
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testLeaderAndIsrWhenEntireIsrOfflineAndUncleanLeaderElectionEnabled")
 @pytest.mark.seed("S4-82")
 @in_virtual_time
 async def test_where_a_clean_election_is_possible_nobody_asks() -> None:

@@ -36,6 +36,7 @@ class Servers:
         return self.limits.batch_bytes, self.limits.write_bytes
 
 
+@pytest.mark.kafka("KafkaZkClientTest.testJuteMaxBuffer")
 def test_batches_are_cut_once_the_same_large_request_met_two_ends(caplog: pytest.LogCaptureFixture) -> None:
     servers = Servers()
     assert servers.hangs_up(40, 520_000, 75_000) == USUAL

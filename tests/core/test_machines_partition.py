@@ -70,6 +70,12 @@ def to(target: PartitionState, rows: Iterable[int], live: Iterable[int] = (1, 2,
     return decide
 
 
+@pytest.mark.kafka(
+    "PartitionStateMachineTest.testInvalidNonexistentPartitionTo*",
+    "PartitionStateMachineTest.testInvalidNewPartitionToNonexistentPartitionTransition",
+    "PartitionStateMachineTest.testInvalidOnlinePartitionTo*",
+    "PartitionStateMachineTest.testInvalidOfflinePartitionToNewPartitionTransition",
+)
 @pytest.mark.seed("S4-1", "S4-2", "S4-3", "S4-4", "S4-26")
 @pytest.mark.parametrize(("state", "target"), PRODUCT, ids=lambda s: s.name)
 def test_full_product(state: PartitionState, target: PartitionState) -> None:
@@ -96,6 +102,12 @@ def test_the_table_is_the_protocols() -> None:
     assert allowed == LEGAL
 
 
+@pytest.mark.kafka(
+    "PartitionStateMachineTest.testNonexistentPartitionToNewPartitionTransition",
+    "PartitionStateMachineTest.testNewPartitionToOfflinePartitionTransition",
+    "PartitionStateMachineTest.testOnlinePartitionToOfflineTransition",
+    "PartitionStateMachineTest.testOfflinePartitionToNonexistentPartitionTransition",
+)
 @pytest.mark.seed("S4-5", "S4-24", "S4-25")
 @pytest.mark.parametrize(
     ("state", "target"),
@@ -117,6 +129,7 @@ def test_marking_writes_and_tells_nothing(state: PartitionState, target: Partiti
     )  # fmt: skip
 
 
+@pytest.mark.kafka("ControllerContextTest.test*ReturnsEmpty*")
 @pytest.mark.seed("S4-1", "S4-2", "S4-3", "S4-4")
 def test_initial_states_and_states_after_a_deletion() -> None:
     cluster = make_cluster(P((1, 2)), P((1, 2), leader=1), P((4, 5), leader=4), P((1,), leader=NO_LEADER, isr=(1,)))
@@ -130,6 +143,7 @@ def test_initial_states_and_states_after_a_deletion() -> None:
     assert cluster.leaderless == set()
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransition")
 @pytest.mark.seed("S4-6")
 @pytest.mark.parametrize(
     ("live", "leader", "isr"),
@@ -155,6 +169,7 @@ def test_new_stays_new_without_a_live_replica() -> None:
     assert decision.refusals == [Refusal(0, "ONLINE", selectors.NO_LIVE_REPLICA)]
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransition")
 @pytest.mark.seed("S4-9")
 @pytest.mark.parametrize("state", [ONLINE, OFFLINE], ids=lambda s: s.name)
 def test_election_writes_conditionally_with_the_next_epochs(state: PartitionState) -> None:
@@ -181,6 +196,7 @@ def test_failed_election_leaves_the_partition_as_it_is(state: PartitionState) ->
     assert cluster.rows[0] is before
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToUncleanOnlinePartitionTransition*")
 @pytest.mark.seed("S4-11", "S4-82", "S4-85")
 @pytest.mark.parametrize(("known", "recovering"), [(True, True), (False, False)])
 def test_unclean_election_marks_recovering_where_brokers_know_it(known: bool, recovering: bool) -> None:

@@ -63,6 +63,11 @@ def told(decision: Decision) -> list[tuple[str, bool]]:
     return stops + [("order", move.state is NEW) for move in decision.replica_moves if move.order]
 
 
+@pytest.mark.kafka(
+    "ReplicaStateMachineTest.testInvalid*",
+    "ReplicaStateMachineTest.testOfflineReplicaToReplicaDeletionIneligibleTransition",
+    "ReplicaStateMachineTest.testReplicaDeletionStartedToReplicaDeletionIneligibleTransition",
+)
 @pytest.mark.seed("S4-27", "S4-28", "S4-29", "S4-30", "S4-38")
 @pytest.mark.parametrize(("state", "target"), PRODUCT, ids=lambda s: s.name)
 def test_full_product(state: ReplicaState, target: ReplicaState) -> None:
@@ -90,6 +95,7 @@ def test_the_table_is_the_protocols() -> None:
     assert allowed == LEGAL
 
 
+@pytest.mark.kafka("ReplicaStateMachineTest.testNonexistentReplicaToNewReplicaTransition")
 @pytest.mark.seed("S4-27", "S4-31")
 def test_a_new_replica_follows_the_present_leader() -> None:
     cluster = cluster_of(NON_EXISTENT)
@@ -116,6 +122,7 @@ def test_a_new_replica_without_a_leadership_is_told_nothing() -> None:
     assert told(decided(cluster, to(NEW, [0]))) == []
 
 
+@pytest.mark.kafka("ReplicaStateMachineTest.testNewReplicaToOnlineReplicaTransition")
 @pytest.mark.seed("S4-28", "S4-32")
 def test_new_to_online_tells_nothing() -> None:
     decision = decided(cluster_of(NEW), to(ONLINE, [0]))
@@ -123,6 +130,11 @@ def test_new_to_online_tells_nothing() -> None:
     assert decision.writes == []
 
 
+@pytest.mark.kafka(
+    "ReplicaStateMachineTest.testOnlineReplicaToOnlineReplicaTransition",
+    "ReplicaStateMachineTest.testOfflineReplicaToOnlineReplicaTransition",
+    "ReplicaStateMachineTest.testReplicaDeletionIneligibleToOnlineReplicaTransition",
+)
 @pytest.mark.seed("S4-28", "S4-33")
 @pytest.mark.parametrize("state", [ONLINE, OFFLINE, INELIGIBLE], ids=lambda s: s.name)
 def test_online_again_is_told_the_present_leadership(state: ReplicaState) -> None:
@@ -131,6 +143,10 @@ def test_online_again_is_told_the_present_leadership(state: ReplicaState) -> Non
     assert decision.writes == [], "its leadership is told as it is"
 
 
+@pytest.mark.kafka(
+    "ReplicaStateMachineTest.testNewReplicaToOfflineReplicaTransition",
+    "ReplicaStateMachineTest.testOnlineReplicaToOfflineReplicaTransition",
+)
 @pytest.mark.seed("S4-34", "S4-35", "S4-36")
 @pytest.mark.parametrize("state", [NEW, ONLINE, OFFLINE, INELIGIBLE], ids=lambda s: s.name)
 def test_offline_stops_the_replica_and_takes_it_out_of_the_isr(state: ReplicaState) -> None:
@@ -151,6 +167,7 @@ def test_a_replica_whose_broker_is_gone_cannot_be_stopped() -> None:
     assert writes_of(decision) == {0: (1, (1, 3), 5, 10)}
 
 
+@pytest.mark.kafka("ReplicaStateMachineTest.testNewReplicaToOfflineReplicaTransition")
 @pytest.mark.seed("S4-36")
 def test_offline_outside_of_the_isr_writes_nothing_but_is_told() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=1, isr=(1, 3)))
@@ -159,6 +176,7 @@ def test_offline_outside_of_the_isr_writes_nothing_but_is_told() -> None:
     assert decision.metadata == [0], "every broker hears that the replica is offline"
 
 
+@pytest.mark.kafka("ReplicaStateMachineTest.testOnlineReplicaToOfflineReplicaTransition")
 @pytest.mark.seed("S4-35")
 def test_a_leader_that_goes_leaves_none() -> None:
     cluster = make_cluster(P((1, 2), leader=1, epoch=4, version=9))
@@ -174,6 +192,11 @@ def test_the_last_member_stays_in_the_isr() -> None:
     assert writes_of(decided(leaderless, to(OFFLINE, [0], broker=1))) == {}, "nothing would change: no write"
 
 
+@pytest.mark.kafka(
+    "ReplicaStateMachineTest.testOfflineReplicaToReplicaDeletionStartedTransition",
+    "ReplicaStateMachineTest.testReplicaDeletionStartedToReplicaDeletionSuccessfulTransition",
+    "ReplicaStateMachineTest.testReplicaDeletionSuccessfulToNonexistentReplicaTransition",
+)
 @pytest.mark.seed("S4-37")
 def test_deletion_passes_through_its_states() -> None:
     cluster = cluster_of(OFFLINE)

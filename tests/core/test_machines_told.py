@@ -46,6 +46,7 @@ def elect(selector: Selector, draft: Draft) -> None:
 EVERYBODY = {b: [0] for b in BROKERS}
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransition")
 @pytest.mark.seed("S4-7", "S4-8", "S4-42")
 def test_new_to_online() -> None:
     """Every live replica as new, every live broker the metadata."""
@@ -55,6 +56,7 @@ def test_new_to_online() -> None:
     assert told.update_metadata == EVERYBODY
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransition")
 @pytest.mark.seed("S4-9", "S4-12", "S4-22", "S4-23")
 def test_offline_election() -> None:
     """Every live assigned replica, whether it is in the ISR or not."""
@@ -73,6 +75,7 @@ def test_reassigned_election() -> None:
     assert told.update_metadata == EVERYBODY
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOnlinePartitionToOnlineTransition")
 @pytest.mark.seed("S4-18", "S4-22", "S4-23", "S4-71")
 def test_preferred_election() -> None:
     """Every assigned replica."""
@@ -82,6 +85,7 @@ def test_preferred_election() -> None:
     assert told.update_metadata == EVERYBODY
 
 
+@pytest.mark.kafka("PartitionStateMachineTest.testOnlinePartitionToOnlineTransitionForControlledShutdown")
 @pytest.mark.seed("S4-21", "S4-22", "S4-23", "S4-72")
 def test_controlled_shutdown_election() -> None:
     """Every live assigned replica, and the one that leaves: it follows until it ends (KAFKA-7482)."""
@@ -159,6 +163,7 @@ def test_a_leader_that_goes_offline_is_not_told_that_nobody_leads() -> None:
     assert told.stop_replica == {1: {0: False}}
 
 
+@pytest.mark.kafka("ReplicaStateMachineTest.testOfflineReplicaToReplicaDeletionStartedTransition")
 @pytest.mark.seed("S4-37")
 def test_a_replica_that_is_deleted() -> None:
     cluster = make_cluster(P((1, 2), 1), brokers=BROKERS)

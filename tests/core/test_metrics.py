@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.counters import Counters
+from controller.counters import QUEUE_TIME_KEPT_S, Counters
 from controller.gauges import BrokerGauges, Gauges, Mode
 from controller.kafka_metrics import STATES, controller_state
 from controller.metric_families import LABELS_MAX
@@ -76,6 +77,7 @@ def test_the_names_of_kafkas_controller() -> None:
     assert found["kafka_controller_controllerstats_uncleanleaderelectionspersec"] == 3
 
 
+@pytest.mark.kafka("ControllerEventManagerTest.testEventQueueTime")
 def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
     counters = Counters()
     for ms in range(1, 101):
@@ -94,6 +96,24 @@ def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
     requests = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
     assert found[f'{requests}_count{{broker_id="1"}}'] == 1
     assert f'{requests}_count{{broker_id="9"}}' not in found, "a broker that is gone is not shown"
+
+
+@pytest.mark.kafka("ControllerEventManagerTest.testEventQueueTimeResetOnTimeout")
+def test_an_idle_queue_shows_no_old_waiting_times() -> None:
+    counters = Counters()
+    quantile = 'kafka_controller_controllereventmanager_eventqueuetimems{quantile="0.99"}'
+    with mock.patch("controller.counters.time.monotonic", return_value=1_000.0) as now:
+        counters.queue_time.record(0.5)
+        counters.events["broker_change"].record(0.5)
+        now.return_value += QUEUE_TIME_KEPT_S
+        assert scrape(counters, View(BUSY))[quantile] == 500
+        now.return_value += 0.1
+        found = scrape(counters, View(BUSY))
+        assert found[quantile] == 0
+        assert found["kafka_controller_controllereventmanager_eventqueuetimems_count"] == 1, "counters never fall"
+        assert found['kafka_controller_controllerstats_leaderelectionrateandtimems{quantile="0.99"}'] == 500
+        counters.queue_time.record(0.02)
+        assert scrape(counters, View(BUSY))[quantile] == 20
 
 
 def test_own_names_are_in_base_units() -> None:
@@ -183,6 +203,7 @@ def test_openmetrics_where_it_is_asked_for() -> None:
     assert found["kafka_controller_controllerstats_uncleanleaderelections_total"] == 1
 
 
+@pytest.mark.kafka("ControllerEventManagerTest.testEventWithoutRateMetrics")
 def test_controller_state_while_an_event_is_handled() -> None:
     assert controller_state(None) == controller_state("a kind of our own") == 0
     assert controller_state("failover") == 1

@@ -21,6 +21,7 @@ from tests.core.office_kit import DIGEST, claimed, process, queued
 from tests.core.virtual_time import in_virtual_time
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testEmptyCluster")
 @in_virtual_time
 async def test_the_first_claim_of_a_cluster() -> None:
     async with queued() as (w, [seat]):
@@ -83,6 +84,7 @@ async def test_whoever_holds_the_role_is_displaced_in_one_step(  # type: ignore[
         assert node.stat.ephemeral_owner == (0 if hold else seat.zk.session_id)
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testControllerMoveIncrementsControllerEpoch")
 @in_virtual_time
 async def test_switching_between_the_modes() -> None:
     async with world() as w:
@@ -158,6 +160,7 @@ async def test_a_claim_of_unknown_outcome_is_claimed_again_with_the_next_epoch(f
         assert node.stat.ephemeral_owner == seat.zk.session_id
 
 
+@pytest.mark.kafka("KafkaZkClientTest.testConcurrentKRaftControllerClaim")
 @pytest.mark.seed("S4-86")
 @in_virtual_time
 async def test_two_daemons_that_both_believe_in_their_turn_never_share_an_epoch() -> None:

@@ -44,6 +44,9 @@ def cases() -> list[tuple[str, Case]]:
 CASES = cases()
 
 
+@pytest.mark.kafka(
+    "AddPartitionsTest.testReplicaPlacementAllServers", "AddPartitionsTest.testReplicaPlacementPartialServers"
+)
 @pytest.mark.parametrize("case", [case for _, case in CASES], ids=[name for name, _ in CASES])
 def test_same_placement_as_kafka(case: Case) -> None:
     placed = place(

@@ -137,6 +137,7 @@ async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten() -> Non
         assert await w.active.ended() == OUTRANKED
 
 
+@pytest.mark.kafka("ControllerFailoverTest.testHandleIllegalStateException")
 @in_virtual_time
 async def test_an_error_in_a_handler_ends_the_term() -> None:
     async with world() as w:
@@ -205,6 +206,7 @@ async def test_a_connection_lost_while_taking_office_ends_the_term_and_is_no_err
         assert w.reign.in_office.is_set()
 
 
+@pytest.mark.kafka("ControllerIntegrationTest.testPreemptionWithCallbacks")
 @in_virtual_time
 async def test_callers_that_wait_and_callers_that_come_too_late_are_told() -> None:
     async with world() as w:

@@ -30,6 +30,11 @@ def outcome(found: Election | NoLeader) -> tuple[int, Ids] | str:
     return (found.leader, found.isr) if isinstance(found, Election) else found.why
 
 
+@pytest.mark.kafka(
+    "PartitionLeaderElectionAlgorithmsTest.testOfflinePartitionLeaderElection",
+    "PartitionLeaderElectionAlgorithmsTest.testOfflinePartitionLeaderElectionLastIsrOfflineUncleanLeaderElectionDisabled",
+    "PartitionLeaderElectionAlgorithmsTest.testOfflinePartitionLeaderElectionLastIsrOfflineUncleanLeaderElectionEnabled",
+)
 @pytest.mark.seed("S4-10", "S4-11", "S4-82")
 @pytest.mark.parametrize(
     ("replicas", "isr", "live", "unclean", "expected"),
@@ -60,6 +65,11 @@ def test_only_an_election_outside_of_the_isr_is_unclean() -> None:
     assert (clean.unclean, dirty.unclean) == (False, True)
 
 
+@pytest.mark.kafka(
+    "PartitionLeaderElectionAlgorithmsTest.testReassignPartitionLeaderElection",
+    "PartitionLeaderElectionAlgorithmsTest.testReassignPartitionLeaderElectionWithNoLiveIsr",
+    "PartitionLeaderElectionAlgorithmsTest.testReassignPartitionLeaderElectionWithEmptyIsr",
+)
 @pytest.mark.seed("S4-13", "S4-14")
 @pytest.mark.parametrize(
     ("targets", "isr", "live", "expected"),
@@ -75,6 +85,12 @@ def test_reassigned(targets: Ids, isr: Ids, live: set[int], expected: object) ->
     assert outcome(reassigned(targets, isr, live=live)) == expected
 
 
+@pytest.mark.kafka(
+    "PartitionLeaderElectionAlgorithmsTest.testPreferredReplicaPartitionLeaderElection",
+    "PartitionLeaderElectionAlgorithmsTest.testPreferredReplicaPartitionLeaderElectionPreferredReplicaInIsrNotLive",
+    "PartitionLeaderElectionAlgorithmsTest.testPreferredReplicaPartitionLeaderElectionPreferredReplicaNotInIsrLive",
+    "PartitionLeaderElectionAlgorithmsTest.testPreferredReplicaPartitionLeaderElectionPreferredReplicaNotInIsrNotLive",
+)
 @pytest.mark.seed("S4-16", "S4-17")
 @pytest.mark.parametrize(
     ("replicas", "isr", "live", "expected"),
@@ -90,6 +106,11 @@ def test_preferred(replicas: Ids, isr: Ids, live: set[int], expected: object) ->
     assert outcome(preferred(replicas, isr, live=live)) == expected
 
 
+@pytest.mark.kafka(
+    "PartitionLeaderElectionAlgorithmsTest.testControlledShutdownPartitionLeaderElection",
+    "PartitionLeaderElectionAlgorithmsTest.testControlledShutdownPartitionLeaderElectionLastIsrShuttingDown",
+    "PartitionLeaderElectionAlgorithmsTest.testControlledShutdownPartitionLeaderElectionAllIsrSimultaneouslyShutdown",
+)
 @pytest.mark.seed("S4-19", "S4-20")
 @pytest.mark.parametrize(
     ("replicas", "isr", "registered", "leaving", "expected"),

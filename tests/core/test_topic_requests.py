@@ -139,6 +139,7 @@ def test_what_zookeeper_has_is_there_though_the_model_does_not_know_it_yet() -> 
     assert error(WantedTopic("__cluster_metadata", 1, 1)) is E.INVALID_REQUEST
 
 
+@pytest.mark.kafka("AddPartitionsTest.testMissingPartitionsInCreateTopics")
 @pytest.mark.parametrize(
     "assignments",
     [
@@ -202,6 +203,7 @@ FALSE = {
     "retention.bytes": ["9223372036854775808", "9" * 5_000],
     "retention.ms": ["-2"],
     "segment.bytes": ["13"],
+    "unclean.leader.election.enable": ["invalid"],
 }
 
 
@@ -210,6 +212,7 @@ def test_values_that_a_configuration_may_have(name: str, value: str) -> None:
     assert wrong_config({name: value}) is None
 
 
+@pytest.mark.kafka("UncleanLeaderElectionTest.testUncleanLeaderElectionInvalidTopicOverride")
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in FALSE.items() for v in values])
 def test_values_that_it_may_not_have(name: str, value: str) -> None:
     assert (wrong_config({name: value}) or "").startswith(f"{name} = ")
@@ -246,6 +249,9 @@ def growth_error(count: int, topic: TopicAssignment | None, given: Any = None, *
     return found.error
 
 
+@pytest.mark.kafka(
+    "AddPartitionsTest.testReplicaPlacementAllServers", "AddPartitionsTest.testReplicaPlacementPartialServers"
+)
 @pytest.mark.parametrize("first", [1, 2, 3])
 def test_added_partitions_go_on_where_the_first_one_begins(first: int) -> None:
     other = 1 + first % 3
@@ -276,6 +282,9 @@ def test_growth_that_is_refused_in_kafkas_order() -> None:
     assert growth_error(3, TopicAssignment("t", None, {1: Assignment((1,))}, 1, 1)) is E.UNKNOWN_SERVER_ERROR
 
 
+@pytest.mark.kafka(
+    "AddPartitionsTest.testWrongReplicaCount", "AddPartitionsTest.testMissingPartitionsInCreatePartitions"
+)
 @pytest.mark.parametrize("given_", [((1, 9),), ((1, 2), (2, 1)), ((),), ((1, 1),), ((1,),), ()])
 def test_given_assignments_that_do_not_fit(given_: Any) -> None:
     assert growth_error(3, grown((1, 2), (2, 3)), given_) is E.INVALID_REPLICA_ASSIGNMENT

@@ -42,6 +42,7 @@ def deletion(*topics: str | bytes) -> t.DeleteTopicsRequest:
     return t.DeleteTopicsRequest(30_000, (), tuple(named))
 
 
+@pytest.mark.kafka("TopicCommandTest.testDelete*")
 @pytest.mark.seed("S4-78")
 @in_virtual_time
 async def test_topics_are_deleted_by_name_and_by_id() -> None:
@@ -80,7 +81,14 @@ async def test_deletion_switched_off_is_said_in_the_words_of_the_version(version
         assert [(d.name, d.error_code) for d in answer.responses] == [("t", error)]
 
 
-@pytest.mark.seed("S4-70")
+@pytest.mark.kafka(
+    "LeaderElectionCommandTest.testAllTopicPartition",
+    "LeaderElectionCommandTest.testPathToJsonFile",
+    "LeaderElectionCommandTest.testPreferredReplicaElection",
+    "LeaderElectionCommandTest.testTopicDoesNotExist",
+    "LeaderElectionCommandTest.testElectionResultOutput",
+)
+@pytest.mark.seed("S4-71")
 @in_virtual_time
 async def test_elections_are_held_and_answered_by_topic() -> None:
     async with world() as w:
@@ -114,7 +122,10 @@ async def test_a_kind_of_election_that_there_is_not_is_no_request() -> None:
         ]
 
 
-@pytest.mark.seed("S4-50")
+@pytest.mark.kafka(
+    "ReassignPartitionsCommandTest.testCancellation", "TopicCommandTest.testIsNotUnderReplicatedWhenAdding"
+)
+@pytest.mark.seed("S4-84")
 @in_virtual_time
 async def test_reassignments_are_begun_listed_and_cancelled() -> None:
     async with world() as w:

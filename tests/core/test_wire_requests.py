@@ -120,6 +120,10 @@ def told(cluster: FakeCluster) -> set[int]:
     return {i for i, row in enumerate(cluster.rows) if is_told(row)}
 
 
+@pytest.mark.kafka(
+    "ControllerChannelManagerTest.testLeaderAndIsrRequestSent",
+    "ControllerChannelManagerTest.testUpdateMetadataRequestSent",
+)
 @pytest.mark.seed("S4-76", "S4-85")
 @pytest.mark.parametrize("ibp", IBPS, ids=str)
 @quickly
@@ -166,6 +170,11 @@ def test_a_snapshot_tells_everything_once_and_each_broker_what_it_hosts(
     assert seen == told(cluster)
 
 
+@pytest.mark.kafka(
+    "ControllerChannelManagerTest.testStopReplicaRequestSent",
+    "ControllerChannelManagerTest.testStopReplicaRequestsWhileTopicQueuedForDeletion",
+    "ControllerChannelManagerTest.testMixedDeleteAndNotDeleteStopReplicaRequests",
+)
 @pytest.mark.seed("S4-76")
 @pytest.mark.parametrize("ibp", IBPS, ids=str)
 @quickly
@@ -216,6 +225,7 @@ def test_hundreds_of_replicas_fit(replicas: int) -> None:
     check_leader_and_isr(IBPS[0], cluster, lead, {0: False})
 
 
+@pytest.mark.kafka("ControllerChannelManagerTest.testUpdateMetadataRequestDuringTopicDeletion")
 @pytest.mark.seed("S4-78")
 @pytest.mark.parametrize("ibp", IBPS, ids=str)
 def test_partitions_that_brokers_are_to_forget_go_ahead_of_a_new_incarnation(ibp: Ibp) -> None:

@@ -41,6 +41,11 @@ def test_an_unknown_value_is_refused_with_the_list_of_accepted_ones(text: str) -
     assert "3.9-IV0" in str(refused.value)
 
 
+@pytest.mark.kafka(
+    "ControllerChannelManagerTest.testLeaderAndIsrInterBrokerProtocolVersion",
+    "ControllerChannelManagerTest.testUpdateMetadataInterBrokerProtocolVersion",
+    "ControllerChannelManagerTest.testStopReplicaInterBrokerProtocolVersion",
+)
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize(
     ("text", "leader_and_isr", "update_metadata", "stop_replica"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -13,12 +14,14 @@ import pytest
 
 from scripts import conformance
 from tests import seed_results
+from tests.stories.script import Story
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
 from tests import seed_results
 def pytest_configure(config):
     config.addinivalue_line("markers", "seed(*rows): rows")
+    config.addinivalue_line("markers", "kafka(*tests): tests")
     config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
 """
 TESTS = """
@@ -27,6 +30,7 @@ import pytest
 @pytest.mark.parametrize("number", [1, 2])
 def test_two(number): assert number < {limit}
 @pytest.mark.seed("S4-1")
+@pytest.mark.kafka("OneTest.testOne")
 def test_one(): pass
 def test_unmarked(): pass
 """
@@ -37,6 +41,7 @@ def project(tmp_path: Path) -> Path:
     """A project with two marked tests."""
     (tmp_path / "docs").mkdir()
     (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
+    (tmp_path / seed_results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS.format(limit=3))
@@ -84,13 +89,19 @@ def test_error_in_a_fixture_counts_as_failed(project: Path) -> None:
     assert results(project)["test_it.py::test_ok"] == {"rows": ["S4-3"], "outcome": "failed"}
 
 
-def test_unknown_row_stops_the_run(project: Path) -> None:
-    (project / "test_it.py").write_text("import pytest\n@pytest.mark.seed('S9-9')\ndef test_it(): pass\n")
+def test_both_kinds_of_marks_are_kept(project: Path) -> None:
+    run(project)
+    assert results(project)["test_it.py::test_one"] == {"rows": ["OneTest.testOne", "S4-1"], "outcome": "passed"}
+
+
+@pytest.mark.parametrize("mark", ["seed('S9-9')", "kafka('OneTest.testTwo')", "kafka('S4-1')"])
+def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
+    (project / "test_it.py").write_text(f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
     command = [sys.executable, "-m", "pytest", "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode != 0
-    assert "S9-9" in ran.stderr + ran.stdout
+    assert f"no such row in docs/{'checklist' if 'seed' in mark else 'kafka-tests'}.csv" in ran.stderr + ran.stdout
 
 
 def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
@@ -110,6 +121,55 @@ def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
     assert "| S4-3 | third | no test |  |" in page
 
 
+def test_page_says_of_kafkas_tests_what_shows_them_or_why_nothing_does() -> None:
+    rows = [
+        conformance.KafkaTest("ATest.testA", "a", "", "here it is two writes"),
+        conformance.KafkaTest("ATest.testB", "b", "", ""),
+        conformance.KafkaTest("ATest.testC", "c", "does not apply", "Only brokers do it."),
+        conformance.KafkaTest("ATest.testD", "d", "missing", "Nothing does it."),
+        conformance.KafkaTest("ATest.testE", "e", "", ""),
+    ]
+    found = {
+        "a.py::good": {"rows": ["S4-1", "ATest.testA"], "outcome": "passed"},
+        "a.py::bad": {"rows": ["ATest.testE"], "outcome": "failed"},
+    }
+    page = conformance.render_kafka(rows, found)
+    assert "1 of 5 are covered, 1 do not apply, 1 are missing." in page
+    assert "Not covered: ATest.testB, ATest.testE." in page
+    assert "| ATest.testA | a | covered | `a.py::good`<br>here it is two writes |" in page
+    assert "| ATest.testB | b | no test |  |" in page
+    assert "| ATest.testC | c | does not apply | Only brokers do it. |" in page
+    assert "| ATest.testD | d | missing | Nothing does it. |" in page
+    assert "| ATest.testE | e | failing | `a.py::bad` |" in page
+
+
 def test_committed_checklist_has_every_row_once() -> None:
-    rows = list(seed_results.read_checklist(ROOT))
+    rows = seed_results.read_names(ROOT / seed_results.CHECKLIST)
     assert rows == [f"S4-{number}" for number in range(1, 89)]
+
+
+def marks_and_stories() -> set[str]:
+    """Every name that a mark of a test, or the header of a story, gives."""
+    found = {
+        str(argument.value)
+        for file in (ROOT / "tests").rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.kafka"
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    }
+    return found.union(*(Story.read(path).kafka_tests for path in (ROOT / "tests" / "stories").glob("*.txt")))
+
+
+def test_every_test_of_kafka_is_shown_by_a_test_or_has_its_reason() -> None:
+    """A row without either would be forgotten; one with both says two things. Each name stands once."""
+    rows = conformance.read_kafka_tests()
+    assert len({row.name for row in rows}) == len(rows) > 200
+    shown = marks_and_stories()
+    assert [row.name for row in rows if not row.state and row.name not in shown] == []
+    assert [row.name for row in rows if row.state and row.name in shown] == []
+    assert shown <= {row.name for row in rows}
+    for row in rows:
+        assert row.behaviour, row.name
+        assert row.state in ("", *conformance.NOT_MARKED), row.name
+        assert not row.state or row.why.endswith("."), f"{row.name}: no sentence says why"

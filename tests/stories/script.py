@@ -1,6 +1,7 @@
 """Story files: what happens, what Kafka's controller would do, and exactly what this one does.
 
-A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``). Steps follow, separated by blank lines: commands
+A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``, and ``# tests: ...`` with names of
+docs/kafka-tests.csv). Steps follow, separated by blank lines: commands
 (see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see :mod:`tests.stories.kafka`), then ``----`` and the
 output, which ``pytest tests/stories --rewrite-stories`` writes anew.
 """
@@ -32,7 +33,15 @@ class Story(Struct):
     @property
     def seeds(self) -> list[str]:
         """Rows of the checklist that the story covers."""
-        return [row for line in self.header if line.startswith("# seeds:") for row in line.split()[2:]]
+        return self._named("seeds")
+
+    @property
+    def kafka_tests(self) -> list[str]:
+        """Tests of Kafka's that pin down what the story shows."""
+        return self._named("tests")
+
+    def _named(self, kind: str) -> list[str]:
+        return [row for line in self.header if line.startswith(f"# {kind}:") for row in line.split()[2:]]
 
     @staticmethod
     def read(path: Path) -> Story:

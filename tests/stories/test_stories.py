@@ -101,7 +101,13 @@ def content(held: Leadership) -> Leadership:
     return replace(held, controller_epoch=0, version=0)
 
 
-@pytest.mark.parametrize("story", [pytest.param(s, id=s.path.stem, marks=pytest.mark.seed(*s.seeds)) for s in STORIES])
+def marked(story: Story) -> object:
+    """The story as a case, with what it shows."""
+    marks = (pytest.mark.seed(*story.seeds), pytest.mark.kafka(*story.kafka_tests))
+    return pytest.param(story, id=story.path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("story", [marked(story) for story in STORIES])
 def test_story(story: Story, request: pytest.FixtureRequest) -> None:
     play = Play()
     found = [replace(step, output=play.step(step.commands, step.kafka)) for step in story.steps]

@@ -19,6 +19,7 @@ def adopts(stage: Scene) -> int:
     return stage.daemon.log_text().count("ISR changes of leaders")
 
 
+@pytest.mark.kafka("kafkatest.replication_test", "kafkatest.round_trip_fault_test")
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-49", "S4-72", "S4-73", "S4-74", "S4-76", "S4-77")
 @pytest.mark.seed("S4-80", "S4-85")
 @pytest.mark.parametrize("ibp", IBPS)

@@ -24,6 +24,10 @@ async def topic_id(stage: Scene) -> bytes | None:
     return found.topic_id
 
 
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testTopicIdCreatedOnUpgrade",
+    "ControllerIntegrationTest.testTopicIdCreatedOnUpgradeMultiBrokerScenario",
+)
 @pytest.mark.seed("S4-76", "S4-77", "S4-80", "S4-85")
 async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> None:
     async with scene(ibp=OLD, settings={"controller.ibp": OLD}) as stage:

@@ -24,6 +24,7 @@ async def settled(stage: Scene) -> None:
     await stage.proven()
 
 
+@pytest.mark.kafka("kafkatest.round_trip_fault_test")
 @pytest.mark.seed("S4-75", "S4-77", "S4-86")
 @pytest.mark.parametrize("ibp", IBPS)
 async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str) -> None:

@@ -14,6 +14,7 @@ from tests.polling import eventually
 from tests.zookeeper.test_kazoo_faults import connected
 
 
+@pytest.mark.kafka("KafkaZkClientTest.testJuteMaxBuffer")
 async def test_a_small_buffer_is_learned_and_after_a_larger_one_was_set_forgotten(tmp_path: Path) -> None:
     small = EmbeddedZooKeeper(tmp_path, tick_ms=500, jute_maxbuffer=100_000)
     await small.boot()
