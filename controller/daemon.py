@@ -16,6 +16,7 @@ import anyio
 
 from brokers.controller_listener import ControllerListener
 from brokers.inbound import ListenerLimits
+from brokers.security.access import Access
 from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
@@ -63,9 +64,9 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 class Daemon:
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
-    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``secret`` is
-    what admin endpoints know, too (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a
-    ``journal`` none is kept.
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
+    TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
+    (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a ``journal`` none is kept.
     """
 
     def __init__(
@@ -84,12 +85,14 @@ class Daemon:
         journal: Journals | None = None,
         counters: Counters | None = None,
         secret: bytes | None = None,
+        access: Access | None = None,
     ) -> None:
         self.settings = settings
         self._new_lease = new_lease
         self.counters = counters or Counters()
         self.me = me or this_process(settings.controller.id)
-        self.transport = transport
+        access = access or Access()
+        self.transport = transport or access.transport
         self.journal = journal
         self.ibp = Ibp.parse(settings.controller.ibp)
         self.guard = guard
@@ -100,7 +103,12 @@ class Daemon:
         self.lease: Lease | None = None
         self.reign: Reign | None = None
         self.listener = listener or ControllerListener(
-            settings.listener.host, settings.listener.port, listener_limits(settings), secret
+            settings.listener.host,
+            settings.listener.port,
+            listener_limits(settings),
+            secret,
+            tls=access.tls,
+            gate=access.gate,
         )
         self.stopping = asyncio.Event()
         self.exit_code = 0
