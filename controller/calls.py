@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brokers.controller_listener import NotController
 from brokers.envelopes import CarriedCall
@@ -15,9 +16,11 @@ from brokers.wire.errors import Error
 from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Api
+from controller.authorizer import Authorizer
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from controller.event_queue import Event, EventQueue, QueueFull
+from controller.permitted import NameOf, permitted
 from controller.principals import Principals
 from controller.reassignment_call import (
     AlterReassignments,
@@ -30,7 +33,6 @@ from controller.translations import TRANSLATIONS, Translation, Unacceptable
 C = TypeVar("C")
 
 NOT_YET: Final = "the controller of this release does not do this yet: hand the role back to the brokers for it"
-_OF_TOPICS: Final = frozenset({Api.CREATE_TOPICS, Api.CREATE_PARTITIONS, Api.DELETE_TOPICS})
 
 
 def event_kind(api: Api) -> str:
@@ -69,13 +71,21 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
 class Calls:
     """Implements :class:`brokers.controller_listener.CallHandlers` for one term.
 
-    ``carried``: the APIs of admin clients that have a handler; ``principals``: who may use them.
+    ``carried``: the APIs of admin clients that have a handler; ``authorizer``: who may use them; ``name_of``: the
+    topic with an id.
     """
 
-    def __init__(self, queue: EventQueue, carried: Container[Api] = (), principals: Principals | None = None) -> None:
+    def __init__(
+        self,
+        queue: EventQueue,
+        carried: Container[Api] = (),
+        authorizer: Authorizer | None = None,
+        name_of: NameOf = lambda _: None,
+    ) -> None:
         self._queue = queue
         self._carried = carried
-        self._principals = principals or Principals()
+        self._authorizer = authorizer or Authorizer(Principals())
+        self._name_of = name_of
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         """Moves what the broker leads."""
@@ -113,10 +123,14 @@ class Calls:
         return reply
 
     async def carried(self, call: CarriedCall) -> Struct:
-        """What a client of an admin endpoint asks for; refused if it may not ask, or there is no handler."""
-        if not self._principals.may(call.principal):
-            error = Error.TOPIC_AUTHORIZATION_FAILED if call.api in _OF_TOPICS else Error.CLUSTER_AUTHORIZATION_FAILED
-            return refusal(call.body, error, f"{call.principal} is not among controller.super_users")
+        """What a client of an admin endpoint asks for; refused as far as it may not, or where there is no handler."""
+        await self._authorizer.ready()
+        found = permitted(self._authorizer, call, self._name_of)
+        if found.body is None:
+            return found.whole(None)
+        return found.whole(await self._carry(call if found.body is call.body else replace(call, body=found.body)))
+
+    async def _carry(self, call: CarriedCall) -> Struct:
         if (translation := TRANSLATIONS.get(call.api)) is not None:
             return await self._translated(translation, call)
         if call.api not in self._carried:

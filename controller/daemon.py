@@ -30,11 +30,11 @@ from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
 from controller.own_znodes import Process, this_process
-from controller.principals import principals
 from controller.questions import Ask
 from controller.reign import Reign
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
+from controller.term import weakly
 from metadata_store.errors import NotConnected, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 
@@ -278,7 +278,7 @@ class Daemon:
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
-        self.listener.serve(Calls(reign.queue, CARRIED_HANDLERS, principals(self.settings.controller.super_users)))
+        self.listener.serve(Calls(reign.queue, CARRIED_HANDLERS, reign.authorizer, weakly(reign.topic_name, None)))
 
     def end_term(self, reign: Reign) -> None:
         """A term is over: brokers look for another controller."""
