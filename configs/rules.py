@@ -148,6 +148,12 @@ def _tls_needs_certificate(s: Settings) -> Broken | None:
     )
 
 
+def _admin_tls_needs_certificate(s: Settings) -> Broken | None:
+    if not s.admin.tls or s.admin.certificate_file or s.security.certificate_file:
+        return None
+    return Broken("needs a certificate, and there is none", "set admin.certificate_file, or security.certificate_file")
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -161,5 +167,6 @@ RULES: Final = (
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
     Rule(("security.protocol", "security.sasl_file"), _sasl_needs_user),
     Rule(("security.protocol", "security.certificate_file"), _tls_needs_certificate),
+    Rule(("admin.tls", "admin.certificate_file"), _admin_tls_needs_certificate),
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
 )
