@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from admin.endpoint_tls import EndpointTls
 from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
 from admin.own_node import own_answer
@@ -44,6 +45,7 @@ class Host(Protocol):
 
     limits: Limits
     quiet: Quiet
+    tls: EndpointTls | None
     directory: Directory
     controller: Controller
 
@@ -201,7 +203,8 @@ class Client:
         if self._upstream is None:
             await self._brokers_known()
             brokers = self._host.directory.brokers()
-            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost)
+            tls = self._host.tls.brokers if self._host.tls is not None else None
+            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost, tls)
         return self._upstream
 
     def _broker_lost(self) -> None:

@@ -37,10 +37,19 @@ class ClusterView:
     """What was read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
 
     ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
-    endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers.
+    endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers; ``tls``
+    whether it speaks TLS, which its brokers must then do, too.
     """
 
-    def __init__(self, listener: str, advertised: Address | None = None, *, announced_for: int | None = None) -> None:
+    def __init__(
+        self,
+        listener: str,
+        advertised: Address | None = None,
+        *,
+        announced_for: int | None = None,
+        tls: bool = False,
+    ) -> None:
+        self._tls = tls
         self.advertised = advertised
         self._announced_for = announced_for
         self._listener = listener
@@ -168,10 +177,11 @@ class ClusterView:
                 self._left_out(broker, f"has no listener named {self._listener}")
                 continue
             protocols.add(endpoint.security_protocol)
-            if endpoint.security_protocol in WITHOUT_TLS:
+            if self._tls != (endpoint.security_protocol in WITHOUT_TLS):
                 usable.append(Address(endpoint.host, endpoint.port))
             else:
-                self._left_out(broker, f"has TLS on its listener {self._listener}, which this release does not pass on")
+                has, wanted = ("no TLS", "false") if self._tls else ("TLS", "true")
+                self._left_out(broker, f"has {has} on its listener {self._listener}: set admin.tls = {wanted}")
         self._brokers = tuple(usable)
         if protocols:
             self._secured = protocols != {PLAINTEXT}

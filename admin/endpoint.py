@@ -9,9 +9,11 @@ import anyio
 
 from admin.carrier import Carrier
 from admin.cluster_view import ClusterView
+from admin.endpoint_tls import endpoint_tls
 from admin.limits import Limits
 from admin.listener import AdminListener
 from admin.ports import Address
+from brokers.security.access import access_of
 from brokers.shared_secret import shared_secret
 from brokers.wire.messages import prepare
 from configs.settings import Settings
@@ -28,9 +30,11 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
     """
     admin = settings.admin
     await anyio.to_thread.run_sync(prepare)
-    view = ClusterView(admin.client_listener, announced_for=settings.controller.id if admin.listed else None)
-    carrier = Carrier(view, shared_secret(settings.secret_file))
-    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings))
+    tls = endpoint_tls(settings)
+    announced_for = settings.controller.id if admin.listed else None
+    view = ClusterView(admin.client_listener, announced_for=announced_for, tls=tls is not None)
+    carrier = Carrier(view, shared_secret(settings.secret_file), access_of(settings.security).transport)
+    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings), tls)
     await listener.start()
     try:
         port = admin.advertised_port or listener.port

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from admin.client import Client
+from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
 from admin.ports import Controller, Directory
 from admin.streams import Stream, Watched
@@ -19,10 +20,17 @@ class AdminListener:
     """Serves from :meth:`start` to :meth:`stop`."""
 
     def __init__(
-        self, host: str, port: int, directory: Directory, controller: Controller, limits: Limits | None = None
+        self,
+        host: str,
+        port: int,
+        directory: Directory,
+        controller: Controller,
+        limits: Limits | None = None,
+        tls: EndpointTls | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.quiet = Quiet()
+        self.tls = tls
         self.directory = directory
         self.controller = controller
         self.buffered_bytes = 0
@@ -35,7 +43,14 @@ class AdminListener:
         host, port = self._address
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+            self._server = await loop.create_server(
+                self._accept,
+                host,
+                port,
+                backlog=_BACKLOG,
+                ssl=self.tls.clients.server() if self.tls is not None else None,
+                ssl_handshake_timeout=self.limits.frame_timeout_ms / 1000 if self.tls is not None else None,
+            )
         except OSError as error:
             raise OSError(
                 error.errno,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable
 
 from admin.limits import CHUNK_BYTES
@@ -76,7 +77,13 @@ class Watched(asyncio.StreamReaderProtocol):
             self.on_lost()
 
 
-async def dial(address: Address, connect_timeout_ms: int, timeout_ms: int, on_lost: Callable[[], None]) -> Stream:
+async def dial(
+    address: Address,
+    connect_timeout_ms: int,
+    timeout_ms: int,
+    on_lost: Callable[[], None],
+    tls: ssl.SSLContext | None = None,
+) -> Stream:
     """A connection to a broker; raises OSError."""
     made: list[Stream] = []
     loop = asyncio.get_running_loop()
@@ -88,7 +95,7 @@ async def dial(address: Address, connect_timeout_ms: int, timeout_ms: int, on_lo
 
     try:
         async with asyncio.timeout(connect_timeout_ms / 1000):
-            await loop.create_connection(factory, *address)
+            await loop.create_connection(factory, *address, ssl=tls)
     except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
         raise OSError(errno.EINVAL, f"{address.host!r} is not a host name") from error
     return made[0]

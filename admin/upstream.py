@@ -10,6 +10,7 @@ from typing import Final
 from admin.limits import CHUNK_BYTES, Limits
 from admin.ports import Address
 from admin.streams import Stream, dial
+from brokers.security.tls import Tls
 from brokers.wire.frames import reason
 
 _CORRELATION_BYTES: Final = 4
@@ -30,12 +31,15 @@ class Upstream:
         """Bytes of the present answer that were not taken yet."""
 
     @classmethod
-    async def connect(cls, brokers: Sequence[Address], limits: Limits, on_lost: Callable[[], None]) -> Upstream:
+    async def connect(
+        cls, brokers: Sequence[Address], limits: Limits, on_lost: Callable[[], None], tls: Tls | None = None
+    ) -> Upstream:
         """Any of ``brokers``, tried in random order; raises :class:`BrokerLost`."""
         why = "no broker is known"
         for address in sample(brokers, len(brokers)):
             try:
-                stream = await dial(address, limits.connect_timeout_ms, limits.frame_timeout_ms, on_lost)
+                context = tls.client() if tls is not None else None
+                stream = await dial(address, limits.connect_timeout_ms, limits.frame_timeout_ms, on_lost, context)
                 return cls(stream, address, limits)
             except OSError as error:
                 why = f"{address.host}:{address.port}: {reason(error)}"

@@ -17,7 +17,11 @@ from msgspec import Struct
 
 from brokers.envelopes import CarriedCall, Envelopes, NotController
 from brokers.inbound import InboundConnection, ListenerLimits, Quiet
+from brokers.security.gate import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
+from brokers.security.gate import OFFERED, Admission, Gate
+from brokers.security.tls import Tls
 from brokers.wire.calls import (
+    SERVED,
     AllocateProducerIdsCall,
     AlterPartitionCall,
     ApiVersionsCall,
@@ -64,15 +68,28 @@ class CallHandlers(Protocol):
 class ControllerListener:
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
-    ``secret`` is what admin endpoints know, too; without it none of their calls is taken.
+    ``secret`` is what admin endpoints know, too; without it none of their calls is taken. With ``tls`` everybody must
+    speak TLS; with a ``gate`` everybody must pass it first.
     """
 
-    def __init__(self, host: str, port: int, limits: ListenerLimits | None = None, secret: bytes | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        limits: ListenerLimits | None = None,
+        secret: bytes | None = None,
+        *,
+        tls: Tls | None = None,
+        gate: Gate | None = None,
+    ) -> None:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
         self.buffered_bytes = 0
         self._envelopes = Envelopes(secret, self.quiet) if secret is not None else None
         self._address = host, port
+        self._tls = tls
+        self._offered = OFFERED if gate is not None else SERVED
+        self._gate = gate
         self._handlers: CallHandlers | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[InboundConnection] = set()
@@ -84,7 +101,13 @@ class ControllerListener:
         """Binds; raises OSError naming the address."""
         host, port = self._address
         try:
-            self._server = await asyncio.get_running_loop().create_server(lambda: InboundConnection(self), host, port)
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: InboundConnection(self),
+                host,
+                port,
+                ssl=self._tls.server() if self._tls is not None else None,
+                ssl_handshake_timeout=self.limits.frame_timeout_ms / 1000 if self._tls is not None else None,
+            )
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -146,6 +169,8 @@ class ControllerListener:
             )
             return False
         self._connections.add(connection)
+        if self._gate is not None:
+            connection.must_authenticate(Admission(self._gate), UNKNOWN_FRAME_BYTES_MAX)
         return True
 
     def left(self, connection: InboundConnection) -> None:
@@ -156,11 +181,13 @@ class ControllerListener:
         """The framed response to one request; raises :class:`Malformed` where there can be none."""
         reader = Reader(frame)
         header = read_header(reader)
+        if connection is not None and connection.admission is not None and not connection.trusted:
+            return connection.admission.answer(header, reader)
         if header.api == Api.ENVELOPE and self._envelopes is not None and connection is not None:
             carry = self._handlers.carried if self._handlers is not None else None
             return await self._envelopes.answer(header.correlation, reader, connection, carry)
         if header.api == Api.API_VERSIONS and not header.served:
-            return encode_api_versions(header.correlation, header.version)
+            return encode_api_versions(header.correlation, header.version, self._offered)
         if not header.served:
             raise Malformed(
                 f"API key {header.api} v{header.version}, which is not served here: this is the controller listener, "
@@ -168,7 +195,7 @@ class ControllerListener:
             )
         call = read_call(header, reader)
         if isinstance(call, ApiVersionsCall):
-            return encode_api_versions(header.correlation, call.version)
+            return encode_api_versions(header.correlation, call.version, self._offered)
         return encode_reply(call, header.correlation, await self._reply(call))
 
     async def _reply(self, call: Call) -> Reply:

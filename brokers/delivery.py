@@ -25,7 +25,8 @@ class ChannelSettings(Struct, frozen=True):
 
     ``listeners``: names in order of preference (the control-plane listener where there is one, then the inter-broker
     listener). ``own_endpoints``: what brokers are told as the controller's address, by listener name; empty = the
-    controller is not listed. ``rack``: its rack, used as soon as a broker has one; None = the most common one.
+    controller is not listed. ``security_protocol``: number of the protocol that those listeners speak. ``rack``: its
+    rack, used as soon as a broker has one; None = the most common one.
     ``bulk_seal_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming.
     """
 
@@ -34,6 +35,7 @@ class ChannelSettings(Struct, frozen=True):
     ibp: Ibp
     listeners: tuple[str, ...]
     own_endpoints: tuple[Endpoint, ...] = ()
+    security_protocol: int = 0
     rack: str | None = None
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000

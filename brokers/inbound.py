@@ -12,8 +12,9 @@ from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
+from brokers.wire.calls import Header
 from brokers.wire.frames import FrameBuffer
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import Malformed, Reader
 
 log = logging.getLogger("regent.listener")
 
@@ -76,6 +77,21 @@ class Host(Protocol):
         """The connection ended."""
 
 
+class Admission(Protocol):
+    """How far a connection's authentication is."""
+
+    @property
+    def user(self) -> str | None:
+        """Who it is; None until it has authenticated."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it failed: the connection ends with the answer."""
+
+    def answer(self, header: Header, reader: Reader) -> bytes:
+        """The framed response to one request of who has not authenticated; raises Malformed where there is none."""
+
+
 class InboundConnection(asyncio.Protocol):
     """Reads no further while a call is under way, so a peer occupies one call and one buffer at most."""
 
@@ -90,6 +106,8 @@ class InboundConnection(asyncio.Protocol):
         self._writable.set()
         self._reserved = 0
         self.peer = "unknown peer"
+        self.admission: Admission | None = None
+        """What it has shown of itself, where it must authenticate."""
 
     # -- called by asyncio
 
@@ -151,6 +169,8 @@ class InboundConnection(asyncio.Protocol):
                 if self._transport is not None:
                     self._transport.write(reply)
                     await self._taken()
+                if self.admission is not None and self._judged(self.admission):
+                    return
         except Malformed as error:
             self.refuse("call", str(error))
         except Exception:
@@ -159,6 +179,25 @@ class InboundConnection(asyncio.Protocol):
         finally:
             self._task = None
         self._read_on()
+
+    def _judged(self, admission: Admission) -> bool:
+        """Whether the connection ends here: what was written is still sent."""
+        if admission.over and self._transport is not None:
+            self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} fails to authenticate")
+            self._transport.close()
+        elif admission.user is not None:
+            self._frames.limit = self._host.limits.frame_bytes_max
+        return admission.over
+
+    def must_authenticate(self, admission: Admission, frame_bytes_max: int) -> None:
+        """Until it has, its requests must be small."""
+        self.admission = admission
+        self._frames.limit = frame_bytes_max
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it need not authenticate, or has."""
+        return self.admission is None or self.admission.user is not None
 
     async def _taken(self) -> None:
         if not self._writable.is_set():
@@ -172,7 +211,8 @@ class InboundConnection(asyncio.Protocol):
         if self._frames.partial:
             self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
         else:
-            self._watch_idle(self._host.limits.idle_timeout_ms)
+            limits = self._host.limits
+            self._watch_idle(limits.idle_timeout_ms if self.trusted else limits.frame_timeout_ms)
         self._transport.resume_reading()
 
     def _reserve(self, announced: int) -> None:

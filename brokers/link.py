@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from brokers.delivery import Shared
-from brokers.transport import Connection
+from brokers.transport import PROTOCOL_NAMES, Connection
 from brokers.wire.answers import Errors, parse_answer
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
@@ -20,7 +20,6 @@ log = logging.getLogger("regent.brokers")
 GATE_POLL_S: Final = 0.05
 COMPLAIN_AFTER_S: Final = 1.0
 """Brokers register up to half a second before they accept connections: no word about shorter failures."""
-PLAINTEXT: Final = 0
 CORRELATION_MAX: Final = 0x7FFFFFFF
 
 
@@ -114,8 +113,10 @@ class Link:
         endpoint = next((e for name in listeners if (e := self.broker.endpoint(name)) is not None), None)
         if endpoint is None:
             raise Unreachable(f"it registered no listener named {' or '.join(listeners)}")
-        if endpoint.security_protocol != PLAINTEXT:
-            raise Unreachable(f"its listener {endpoint.listener} is not PLAINTEXT, the only protocol of this version")
+        wanted = self._shared.settings.security_protocol
+        if endpoint.security_protocol != wanted:
+            theirs, ours = (PROTOCOL_NAMES.get(number, str(number)) for number in (endpoint.security_protocol, wanted))
+            raise Unreachable(f"its listener {endpoint.listener} is {theirs}, security.protocol is {ours}")
         return endpoint
 
     def _failed(self, why: str) -> None:

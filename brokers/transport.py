@@ -13,6 +13,11 @@ ANSWER_BYTES_MAX: Final = 104_857_600
 """Largest answer that is accepted, in bytes (Kafka's default for requests)."""
 
 
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Numbers of the security protocols in registrations and UpdateMetadata (Kafka ``SecurityProtocol``)."""
+PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
+
+
 class Connection(Protocol):
     """One request in flight at a time."""
 

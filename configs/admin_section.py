@@ -26,6 +26,23 @@ class AdminSettings(Section):
         "Listener of the brokers that clients use. What is not for the controller is passed on to it.",
         remedy="give the name of a listener of the brokers that is not for brokers alone",
     )
+    tls: bool = key(
+        False,
+        "Whether that listener has TLS (SSL or SASL_SSL): then clients speak TLS to the endpoint, too. Who signed the "
+        "brokers' certificates is security.ca_file. Clients show no certificates.",
+    )
+    certificate_file: AbsolutePath | None = key(
+        None,
+        "The endpoint's certificate, PEM, for admin.tls. Without this key it is security.certificate_file.",
+        sample="/etc/regent/admin-certificate.pem",
+        remedy="name a file of PEM certificates",
+    )
+    key_file: AbsolutePath | None = key(
+        None,
+        "The key of admin.certificate_file, PEM, without a password. Without this key it stands in that file.",
+        sample="/etc/regent/admin-key.pem",
+        remedy="name a PEM file that the daemon's user alone may read",
+    )
     beside_daemon: bool = key(
         True,
         "regent run starts it as a process beside the daemon, and starts it again when it ends. false: start regent "

@@ -130,6 +130,30 @@ def _journal_files(s: Settings) -> Broken | None:
     )
 
 
+def _sasl_needs_user(s: Settings) -> Broken | None:
+    if not s.security.protocol.startswith("SASL") or s.security.sasl_file:
+        return None
+    return Broken(
+        "needs to know who the daemon is at brokers, and nothing says so",
+        "set security.sasl_file (one line user:password)",
+    )
+
+
+def _tls_needs_certificate(s: Settings) -> Broken | None:
+    if not s.security.protocol.endswith("SSL") or s.security.certificate_file:
+        return None
+    return Broken(
+        "needs a certificate for the daemon's own listener, and there is none",
+        "set security.certificate_file, and security.key_file where the key is in a file of its own",
+    )
+
+
+def _admin_tls_needs_certificate(s: Settings) -> Broken | None:
+    if not s.admin.tls or s.admin.certificate_file or s.security.certificate_file:
+        return None
+    return Broken("needs a certificate, and there is none", "set admin.certificate_file, or security.certificate_file")
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -141,5 +165,8 @@ RULES: Final = (
     Rule(("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max"), _backoffs),
     Rule(("brokers.control_plane_listener", "brokers.inter_broker_listener"), _listeners_differ),
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
+    Rule(("security.protocol", "security.sasl_file"), _sasl_needs_user),
+    Rule(("security.protocol", "security.certificate_file"), _tls_needs_certificate),
+    Rule(("admin.tls", "admin.certificate_file"), _admin_tls_needs_certificate),
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
 )

@@ -175,9 +175,18 @@ class ControllerSettings(Section):
     )
     super_users: str = key(
         "",
-        "Who may change the cluster through the admin endpoint where clients authenticate, as in super.users of the "
-        "brokers: User:alice;User:bob. User:* is whoever has authenticated. Empty: nobody. Where clients do not "
-        "authenticate, everybody may.",
+        "Who may change everything through the admin endpoint where clients authenticate, as in super.users of the "
+        "brokers: User:alice;User:bob. User:* is whoever has authenticated. Where clients do not authenticate and no "
+        "authorizer was ever used, everybody may.",
+    )
+    acls: Literal["zookeeper", "none"] = key(
+        "zookeeper",
+        "What others may change. zookeeper: what the access control lists allow that kafka-acls writes, as with "
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer of the brokers. none: nothing; for brokers with "
+        "another authorizer.",
+    )
+    allow_everyone_if_no_acl_found: bool = key(
+        False, "allow.everyone.if.no.acl.found of the brokers: whether everybody may where no list matches a resource."
     )
 
 

@@ -23,6 +23,7 @@ from configs.sections import (
     StateSettings,
     ZooKeeperSettings,
 )
+from configs.security_section import SecuritySettings
 
 
 class Settings(BaseModel):
@@ -35,6 +36,7 @@ class Settings(BaseModel):
     listener: ListenerSettings
     admin: AdminSettings = Field(default_factory=AdminSettings)
     brokers: BrokersSettings = Field(default_factory=BrokersSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     shadow: ShadowSettings = Field(default_factory=ShadowSettings)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brokers.controller_listener import NotController
 from brokers.envelopes import CarriedCall
@@ -14,9 +15,11 @@ from brokers.wire.errors import Error
 from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Api
+from controller.authorizer import Authorizer
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from controller.event_queue import Event, EventQueue, QueueFull
+from controller.permitted import NameOf, permitted
 from controller.principals import Principals
 from controller.reassignment_call import (
     AlterReassignments,
@@ -25,8 +28,6 @@ from controller.reassignment_call import (
     ListReassignmentsReply,
 )
 from controller.translations import TRANSLATIONS, Translation, Unacceptable
-
-_OF_TOPICS: Final = frozenset({Api.CREATE_TOPICS, Api.CREATE_PARTITIONS, Api.DELETE_TOPICS})
 
 
 def event_kind(api: Api) -> str:
@@ -65,12 +66,19 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
 class Calls:
     """Implements :class:`brokers.controller_listener.CallHandlers` for one term.
 
-    ``principals``: who may use what admin clients ask for.
+    ``authorizer``: who may use what admin clients ask for; ``name_of``: the
+    topic with an id.
     """
 
-    def __init__(self, queue: EventQueue, principals: Principals | None = None) -> None:
+    def __init__(
+        self,
+        queue: EventQueue,
+        authorizer: Authorizer | None = None,
+        name_of: NameOf = lambda _: None,
+    ) -> None:
         self._queue = queue
-        self._principals = principals or Principals()
+        self._authorizer = authorizer or Authorizer(Principals())
+        self._name_of = name_of
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         """Moves what the broker leads."""
@@ -108,10 +116,14 @@ class Calls:
         return reply
 
     async def carried(self, call: CarriedCall) -> Struct:
-        """What a client of an admin endpoint asks for; refused if it may not ask."""
-        if not self._principals.may(call.principal):
-            error = Error.TOPIC_AUTHORIZATION_FAILED if call.api in _OF_TOPICS else Error.CLUSTER_AUTHORIZATION_FAILED
-            return refusal(call.body, error, f"{call.principal} is not among controller.super_users")
+        """What a client of an admin endpoint asks for; refused as far as it may not."""
+        await self._authorizer.ready()
+        found = permitted(self._authorizer, call, self._name_of)
+        if found.body is None:
+            return found.whole(None)
+        return found.whole(await self._carry(call if found.body is call.body else replace(call, body=found.body)))
+
+    async def _carry(self, call: CarriedCall) -> Struct:
         if (translation := TRANSLATIONS.get(call.api)) is not None:
             return await self._translated(translation, call)
         answer: Struct = await self._ask(event_kind(call.api), call)

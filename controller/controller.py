@@ -15,11 +15,13 @@ import anyio
 
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
+from controller.authorizer import Authorizer
 from controller.balance import Balance
 from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.journal.term import TermJournal, reason_of
+from controller.principals import Principals
 from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
@@ -70,6 +72,7 @@ class Controller:
         journal: TermJournal | None = None,
         new_topics: TopicDefaults = DEFAULTS,
         me: int = 0,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -85,6 +88,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.new_topics = new_topics
         self.me = me
+        self.authorizer = authorizer or Authorizer(Principals())
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()

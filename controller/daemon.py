@@ -16,6 +16,7 @@ import anyio
 
 from brokers.controller_listener import ControllerListener
 from brokers.inbound import ListenerLimits
+from brokers.security.access import Access
 from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
@@ -28,11 +29,11 @@ from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
 from controller.own_znodes import Process, this_process
-from controller.principals import principals
 from controller.questions import Ask
 from controller.reign import Reign
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
+from controller.term import weakly
 from metadata_store.errors import NotConnected, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 
@@ -62,9 +63,9 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 class Daemon:
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
-    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``secret`` is
-    what admin endpoints know, too (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a
-    ``journal`` none is kept.
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
+    TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
+    (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a ``journal`` none is kept.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class Daemon:
         journal: Journals | None = None,
         counters: Counters | None = None,
         secret: bytes | None = None,
+        access: Access | None = None,
     ) -> None:
         self.settings = settings
         self._new_lease = new_lease
         self.counters = counters or Counters()
         self.me = me or this_process(settings.controller.id)
-        self.transport = transport
+        access = access or Access()
+        self.transport = transport or access.transport
         self.journal = journal
         self.ibp = Ibp.parse(settings.controller.ibp)
         self.guard = guard
@@ -99,7 +102,12 @@ class Daemon:
         self.lease: Lease | None = None
         self.reign: Reign | None = None
         self.listener = listener or ControllerListener(
-            settings.listener.host, settings.listener.port, listener_limits(settings), secret
+            settings.listener.host,
+            settings.listener.port,
+            listener_limits(settings),
+            secret,
+            tls=access.tls,
+            gate=access.gate,
         )
         self.stopping = asyncio.Event()
         self.exit_code = 0
@@ -269,7 +277,7 @@ class Daemon:
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
-        self.listener.serve(Calls(reign.queue, principals(self.settings.controller.super_users)))
+        self.listener.serve(Calls(reign.queue, reign.authorizer, weakly(reign.topic_name, None)))
 
     def end_term(self, reign: Reign) -> None:
         """A term is over: brokers look for another controller."""

@@ -9,6 +9,7 @@ from controller.calls import PendingCall, event_kind
 from controller.controller import Controller
 from controller.event_queue import Event, settled
 from controller.handlers import reassignment
+from controller.handlers.acl_change import acl_change
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
@@ -71,6 +72,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "auto_balance": lambda c, _: auto_balance(c),
     "config_change": lambda c, _: config_change(c),
     "endpoint_change": lambda c, _: endpoint_change(c),
+    "acl_change": lambda c, e: acl_change(c, known=e.detail is not None),
     "settled": lambda _, e: settled(e),
     **{event_kind(api): carried(handler) for api, handler in CARRIED_HANDLERS.items()},
 }

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import anyio
 
 from brokers.client import QUESTIONS
+from brokers.security.access import access_of
+from brokers.security.users import SecurityUnusable
 from brokers.shared_secret import SecretUnusable, shared_secret
 from brokers.wire import cold
 from brokers.wire.messages import CARRIED, prepare
@@ -55,6 +57,10 @@ async def run(
     with logging_to(settings.log) as lines:
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
         counters = Counters()
+        try:
+            access = access_of(settings.security)
+        except SecurityUnusable as error:
+            return _failed(error, settings)
         journal = journal_of(settings, counters) if not shadow else None
         daemon = Daemon(
             settings,
@@ -67,6 +73,7 @@ async def run(
             journal=journal,
             counters=counters,
             secret=None if shadow else secret_of(settings),
+            access=access,
         )
         guard.on_lag = daemon.counters.loop_lag.record
         view = View(daemon, lines_dropped=lambda: lines.dropped)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial
 from typing import Final, Protocol, TypeVar
 
 from brokers.client import BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.security.access import access_of
+from brokers.security.users import SecurityUnusable
 from configs.settings import Settings
 from state_machines.types import Broker, Endpoint
 
@@ -46,6 +49,7 @@ Ask = Callable[[Broker], AbstractAsyncContextManager[Asked]]
 
 def asker(settings: Settings) -> Ask:
     """Asks on the listener on which the controller would speak to the broker."""
+    access = cache(partial(access_of, settings.security))
     timeout_s = min(settings.brokers.request_timeout_ms / 1000, ANSWER_S_MAX)
 
     @asynccontextmanager
@@ -55,7 +59,11 @@ def asker(settings: Settings) -> Ask:
             raise BrokerCallFailed(
                 f"broker {broker.id} registered no listener {settings.brokers.inter_broker_listener}"
             )
-        async with await BrokerClient.connect(endpoint.host, endpoint.port, timeout_s) as client:
+        try:
+            transport = access().transport
+        except SecurityUnusable as error:
+            raise BrokerCallFailed(str(error)) from error
+        async with await BrokerClient.connect(endpoint.host, endpoint.port, timeout_s, transport) as client:
             yield client
 
     return ask

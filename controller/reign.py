@@ -18,6 +18,7 @@ from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.answers import Answers
+from controller.authorizer import authorizer_of
 from controller.balance import Balance
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
@@ -89,6 +90,7 @@ class Reign:
             transport=transport,
             on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
         )
+        self.authorizer = authorizer_of(settings.controller)
         self.controller = Controller(
             zk=zk,
             store=KafkaStore(zk),
@@ -110,6 +112,7 @@ class Reign:
                 settings.controller.num_partitions, settings.controller.default_replication_factor
             ),
             me=settings.controller.id,
+            authorizer=self.authorizer,
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -118,6 +121,11 @@ class Reign:
         self._unread_since: int | None = None
         self._suspensions = 0
         self._counters = counters
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic with an id, None where none is known."""
+        topic = self.cluster.topic_by_id(topic_id)
+        return topic.name if topic is not None else None
 
     def _connected(self) -> bool:
         return self._claim_watch.connected()
@@ -158,6 +166,7 @@ class Reign:
     async def _close(self) -> None:
         """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
         self.queue.close()
+        self.authorizer.close()
         self._claim_watch.close()
         await self.controller.close()
         await self.channels.close()
@@ -181,6 +190,8 @@ class Reign:
             if not await self._claim_watch.arm():
                 raise TermEnded("another controller was elected right after the claim")
             await self._elected()
+            if self.authorizer.lists:
+                self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
             await take_office(self.controller)
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):

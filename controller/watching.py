@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from metadata_store import paths
+from metadata_store.acl_nodes import CHANGES as ACL_CHANGES
 from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
@@ -29,6 +30,7 @@ REREAD: Final = (
     "preferred_election",
     "config_change",
     "endpoint_change",
+    "acl_change",
 )
 """Events that read what changed while there was no connection, and watch it again."""
 _SIGNALS: Final[Mapping[str, str]] = {
@@ -51,6 +53,8 @@ def signals_of(event: WatchEvent, me: int, *, mended: bool) -> Iterator[tuple[st
         yield found, None
     elif path == endpoint_path(me):
         yield "endpoint_change", None
+    elif path in ACL_CHANGES:
+        yield "acl_change", path
     elif path.startswith(paths.CONFIG):
         yield "config_change", None
     elif path.startswith(paths.BROKER_IDS):

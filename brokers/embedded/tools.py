@@ -16,6 +16,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-acls": "kafka.admin.AclCommand",
 }
 LOG4J: Final = (
     "log4j.rootLogger=WARN, stderr\n"

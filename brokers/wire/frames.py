@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, cast
@@ -18,7 +19,8 @@ class FrameBuffer:
     """Cuts a byte stream into frames. Holds at most one incomplete frame and what came with the last chunk."""
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._max = frame_bytes_max
+        self.limit = frame_bytes_max
+        """Longest frame that is taken from now on, in bytes."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -39,8 +41,8 @@ class FrameBuffer:
 
     def _length(self, start: int) -> int:
         length: int = _LENGTH.unpack_from(self._buffer, start)[0]
-        if not 0 <= length <= self._max:
-            raise Malformed(f"a frame of {length} bytes where at most {self._max} are allowed")
+        if not 0 <= length <= self.limit:
+            raise Malformed(f"a frame of {length} bytes where at most {self.limit} are allowed")
         return length
 
     @property
@@ -58,6 +60,10 @@ def reason(error: OSError) -> str:
     """What went wrong, in the system's words where there are some."""
     if isinstance(error, TimeoutError) and error.errno is None:
         return "no answer in time"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the other side's certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
@@ -76,6 +82,7 @@ class FrameConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
         self._lost: str | None = None
+        self._retired = False
 
     @property
     def closed(self) -> bool:
@@ -96,6 +103,14 @@ class FrameConnection(asyncio.Protocol):
             raise
         finally:
             self._answer = None
+            if self._retired:
+                self.close()
+
+    def retire(self) -> None:
+        """Ends the connection once no request is in flight."""
+        self._retired = True
+        if self._answer is None:
+            self.close()
 
     def close(self) -> None:
         """Ends the connection at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct as Layout
 from typing import Final
 
@@ -98,22 +98,23 @@ def encode_reply(call: Call, correlation: int, reply: Reply) -> bytes:
     return _framed(correlation, NO_TAGS + body + NO_TAGS)
 
 
-def encode_api_versions(correlation: int, version: int) -> bytes:
+def encode_api_versions(correlation: int, version: int, offered: Mapping[Api, tuple[int, int]] = SERVED) -> bytes:
     """ApiVersions v0 to v4; any other version gets UNSUPPORTED_VERSION with a v0 body. Always response header v0."""
     known = SERVED[Api.API_VERSIONS]
     if not known[0] <= version <= known[1]:
-        return _framed(correlation, _I16(Error.UNSUPPORTED_VERSION) + _api_ranges(flexible=False))
+        return _framed(correlation, _I16(Error.UNSUPPORTED_VERSION) + _api_ranges(offered, flexible=False))
     flexible = version >= 3
     throttle = _NO_THROTTLE if version >= 1 else b""
     return _framed(
-        correlation, _I16(Error.NONE) + _api_ranges(flexible=flexible) + throttle + (NO_TAGS if flexible else b"")
+        correlation,
+        _I16(Error.NONE) + _api_ranges(offered, flexible=flexible) + throttle + (NO_TAGS if flexible else b""),
     )
 
 
-def _api_ranges(*, flexible: bool) -> bytes:
-    count = varint(len(SERVED) + 1) if flexible else _I32(len(SERVED))
+def _api_ranges(offered: Mapping[Api, tuple[int, int]], *, flexible: bool) -> bytes:
+    count = varint(len(offered) + 1) if flexible else _I32(len(offered))
     end = NO_TAGS if flexible else b""
-    return count + b"".join(_API_RANGE(api, *versions) + end for api, versions in SERVED.items())
+    return count + b"".join(_API_RANGE(api, *versions) + end for api, versions in offered.items())
 
 
 def _legacy_controlled_shutdown(reply: ControlledShutdownReply) -> bytes:

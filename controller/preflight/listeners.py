@@ -58,22 +58,22 @@ async def separate_listener(ctx: Context) -> Finding:
     return ok(name, f"clients have one besides {ours.inter_broker_listener}")
 
 
-async def plaintext(ctx: Context) -> Finding:
-    """Only PLAINTEXT is spoken to brokers in this release."""
-    name = "listener protocol"
-    secured = [
+async def listener_protocol(ctx: Context) -> Finding:
+    """Every broker's listener speaks the security protocol of the settings."""
+    name, ours = "listener protocol", ctx.settings.security.protocol
+    others = [
         f"{b} ({PROTOCOL_NAMES[endpoint.security_protocol]})"
         for b, broker in ctx.brokers.items()
-        if (endpoint := control_endpoint(ctx.settings, broker)) is not None and endpoint.security_protocol
+        if (endpoint := control_endpoint(ctx.settings, broker)) is not None
+        and endpoint.security_protocol != PROTOCOLS[ours]
     ]
-    if secured:
+    if others:
         return refuse(
             name,
-            f"the inter-broker listener of broker {named(secured)} is not PLAINTEXT",
-            "TLS and SASL between brokers come with a later release; until then give brokers a PLAINTEXT inter-broker "
-            "listener on a closed network",
+            f"security.protocol is {ours}; different is the inter-broker listener of broker {named(others)}",
+            "set security.protocol, and what it needs of [security], as the brokers have it",
         )
-    return ok(name, "PLAINTEXT")
+    return ok(name, ours)
 
 
 async def own_address(ctx: Context) -> Finding:

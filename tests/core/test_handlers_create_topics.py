@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.controller_listener import NotController
+from controller.authorizer import Authorizer
 from controller.calls import Calls
 from controller.principals import principals
 from metadata_store import paths
@@ -262,7 +263,7 @@ async def test_a_fenced_term_creates_nothing() -> None:
 async def test_who_is_not_named_may_change_nothing() -> None:
     async with world() as w:
         await w.take_office()
-        calls = Calls(w.reign.queue, principals("User:root; User:ops"))
+        calls = Calls(w.reign.queue, Authorizer(principals("User:root; User:ops")))
         asked: Any = call(create(topic("t", 1, 1)))
         for principal, code in (("User:alice", 29), ("User:ops", 0)):
             named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})

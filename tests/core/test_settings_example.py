@@ -18,6 +18,9 @@ def test_it_is_what_the_settings_generate() -> None:
     assert FILE.read_text() == example.render(), "run: python -m configs.example > configs/example.toml"
 
 
+CERTIFICATES = ("ca_file", "certificate_file", "key_file")
+
+
 def test_it_loads_as_it_stands() -> None:
     settings = load(FILE, {}).settings
     assert settings.listener.advertised_host == "regent1.example.com"
@@ -34,7 +37,11 @@ def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
     (tmp_path / "digest").write_text("user:password")
     settings = load(path, {}).settings
     plain = load(FILE, {}).settings
-    files: Any = {"zookeeper": True, "admin": {"secret_file"}}
+    files: Any = {
+        "zookeeper": True,
+        "admin": {"secret_file", *CERTIFICATES[1:]},
+        "security": {"sasl_file", "sasl_brokers_file", *CERTIFICATES},
+    }
     assert settings.model_dump(exclude=files) == plain.model_dump(exclude=files)
 
 

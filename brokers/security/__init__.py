@@ -1,0 +1,1 @@
+"""TLS and SASL between brokers and daemons, in both directions."""

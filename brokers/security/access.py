@@ -1,0 +1,80 @@
+"""What the settings of ``[security]`` make of both directions between daemon and brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.security.gate import Gate
+from brokers.security.login import Login
+from brokers.security.tls import Tls
+from brokers.security.users import read_user, read_users
+from brokers.transport import ANSWER_BYTES_MAX, Connection, Transport
+from brokers.wire.frames import FrameConnection
+from configs.security_section import SecuritySettings
+
+SESSION_PART: Final = 0.85
+"""Of the time for which an authentication holds: then an idle connection is made anew (KIP-368)."""
+
+
+class SecureTransport:
+    """TCP with TLS, SASL, or both. A connection is there once the broker has accepted who the daemon is."""
+
+    def __init__(self, tls: Tls | None, login: Login | None, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        self._tls = tls
+        self._login = login
+        self._max = answer_bytes_max
+
+    async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
+        """See :class:`brokers.transport.Transport`."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(
+                lambda: FrameConnection(self._max, on_lost),
+                host,
+                port,
+                ssl=self._tls.client() if self._tls is not None else None,
+            )
+        except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
+            raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
+        if self._login is None:
+            return connection
+        try:
+            holds_s = await self._login.authenticate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if holds_s > 0:
+            loop.call_later(SESSION_PART * holds_s, connection.retire)
+        return connection
+
+
+class Access(Struct, frozen=True):
+    """``transport`` to brokers and to daemons (None: plain TCP); ``tls`` and ``gate`` of the controller listener."""
+
+    transport: Transport | None = None
+    tls: Tls | None = None
+    gate: Gate | None = None
+
+
+def access_of(security: SecuritySettings) -> Access:
+    """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`."""
+    tls = login = gate = None
+    if security.protocol.endswith("SSL"):
+        tls = Tls(
+            security.certificate_file,
+            security.key_file,
+            security.ca_file,
+            check_host=security.check_host,
+            ask_clients=security.client_certificates == "required",
+        )
+    if security.protocol.startswith("SASL"):
+        assert security.sasl_file is not None, "configs.rules"
+        login = Login(security.sasl_mechanism, *read_user(security.sasl_file))
+        gate = Gate(security.sasl_mechanism, read_users(security.sasl_brokers_file or security.sasl_file))
+    plain = tls is None and login is None
+    return Access(None if plain else SecureTransport(tls, login), tls, gate)

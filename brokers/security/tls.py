@@ -1,0 +1,120 @@
+"""TLS contexts for both directions, made anew when a file has changed: certificates are renewed without a restart."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from brokers.inbound import Quiet
+from brokers.security.users import SecurityUnusable
+
+log = logging.getLogger("regent.brokers")
+
+_Stamp = tuple[tuple[int, int, int], ...]
+OLDEST: Final = ssl.TLSVersion.TLSv1_2
+"""As Kafka 3.9's default of ``ssl.enabled.protocols``."""
+
+
+class Tls:
+    """``certificate`` and ``key`` are PEM files of this side, ``authority`` of those whom it trusts (None: the system).
+
+    ``check_host``: a broker's certificate must name the host that was connected to. ``ask_clients``: who connects must
+    show a certificate that ``authority`` has signed.
+    """
+
+    def __init__(
+        self,
+        certificate: Path | None,
+        key: Path | None,
+        authority: Path | None,
+        *,
+        check_host: bool = True,
+        ask_clients: bool = False,
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._authority = authority
+        self._check_host = check_host
+        self._ask_clients = ask_clients
+        self._quiet = Quiet()
+        self._stamp = self._stamped()
+        self._client = self._made(self._new_client)
+        self._server = self._made(self._new_server) if certificate is not None else None
+
+    def client(self) -> ssl.SSLContext:
+        """To connect with."""
+        self._renew()
+        return self._client
+
+    def server(self) -> ssl.SSLContext:
+        """To listen with: one context for good, which takes renewed files for each new connection."""
+        self._renew()
+        if self._server is None:
+            raise SecurityUnusable("a listener with TLS needs a certificate: set security.certificate_file")
+        return self._server
+
+    def _renew(self) -> None:
+        """Files that cannot be used leave everything as it is: they may be half written."""
+        if (stamp := self._stamped()) == self._stamp:
+            return
+        try:
+            client = self._made(self._new_client)
+            server = self._made(self._new_server) if self._server is not None else None
+        except SecurityUnusable as error:
+            self._quiet.warn("", "tls", f"the certificates that were read before stay in use: {error}")
+            return
+        self._client, self._server, self._stamp = client, server, stamp
+        log.info("certificates were read again: %s", ", ".join(map(str, self._files())))
+
+    def _made(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        try:
+            return make()
+        except OSError as error:
+            names = ", ".join(map(str, self._files()))
+            why = error.strerror or str(error)
+            raise SecurityUnusable(
+                f"TLS files cannot be used ({names}): {why}; they must be PEM, the key without a password and of "
+                "this certificate, all readable by the daemon's user"
+            ) from error
+
+    def _new_client(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self._authority)
+        context.minimum_version = OLDEST
+        context.check_hostname = self._check_host
+        self._load(context)
+        return context
+
+    def _new_server(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._authority)
+        context.minimum_version = OLDEST
+        if self._ask_clients:
+            context.verify_mode = ssl.CERT_REQUIRED
+        self._load(context)
+        context.sni_callback = self._begins
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self._certificate is not None:
+            context.load_cert_chain(self._certificate, self._key)
+
+    def _begins(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
+        """Called by OpenSSL when a handshake begins."""
+        if (fresh := self.server()) is not context:
+            connection.context = fresh
+
+    def _files(self) -> list[Path]:
+        return [path for path in (self._certificate, self._key, self._authority) if path is not None]
+
+    def _stamped(self) -> _Stamp:
+        return tuple(_stamp(path) for path in self._files())
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,130 @@
+"""Who may do what through the admin endpoint: super users, and who Kafka's access control lists in ZooKeeper allow.
+
+The lists are read beside the queue, from the first moment of a term on; calls wait for that. Afterwards only those
+are read again that a notification names. Until changes are noticed the old ones hold, as at every broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from brokers.envelopes import NotController
+from configs.sections import ControllerSettings
+from controller.principals import ANONYMOUS, Principals, principals
+from metadata_store.acl_nodes import CHANGES, read_acl_changes, read_acls, read_lists
+from metadata_store.codecs.base import Malformed
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.port import ZooKeeper
+from state_machines.acls import CLUSTER_NAME, Acls, Operation, Resource, allowed, canonical_host
+
+log = logging.getLogger("regent.controller")
+
+MALFORMED_NAMED_MAX: Final = 100
+"""Paths of lists that cannot be understood and that were complained of; further ones are not named."""
+
+
+class Authorizer:
+    """Of one term. ``lists``: whether access control lists are read at all; ``open_``: what holds where there is none.
+
+    Without authentication, and where no authorizer was ever used, everybody may do everything.
+    """
+
+    def __init__(self, super_users: Principals, *, lists: bool = False, open_: bool = False) -> None:
+        self._super_users = super_users
+        self._open = open_
+        self.lists = lists
+        self._acls = Acls()
+        self._known = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._all = True
+        self._seen: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._over = False
+        if not lists:
+            self._known.set()
+
+    # -- asked by calls
+
+    async def ready(self) -> None:
+        """Waits until the lists are known; raises NotController where the term ends first."""
+        await self._known.wait()
+        if self._over:
+            raise NotController
+
+    def unrestricted(self, principal: str) -> bool:
+        """Whether ``principal`` may do everything."""
+        if principal == ANONYMOUS and self._acls.found:
+            return ANONYMOUS in self._super_users.super_users
+        return self._super_users.may(principal)
+
+    def may(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether ``principal`` may do one thing."""
+        if self.unrestricted(principal):
+            return True
+        from_ = canonical_host(host)
+        return self.lists and allowed(self._acls, principal, from_, operation, resource, name, open_=self._open)
+
+    def may_cluster(self, principal: str, host: str, operation: Operation) -> bool:
+        """The same for the cluster itself."""
+        return self.may(principal, host, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    # -- the lists
+
+    def look_again(self, *, everything: bool = False) -> None:
+        """Something changed; ``everything``: nobody knows what, because watches were gone."""
+        self._all = self._all or everything
+        self._changed.set()
+
+    def close(self) -> None:
+        """The term is over."""
+        self._over = True
+        self._known.set()
+
+    async def follow(self, zk: ZooKeeper) -> None:
+        """Keeps the lists up to date until cancelled. A lost connection is waited for: :meth:`look_again` ends it."""
+        self._changed.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._read(zk)
+            except (NotConnected, OutcomeUnknown):
+                self._all = True
+                continue
+            except ZkError as error:
+                log.error("access control lists cannot be read, nobody but super users is allowed anything: %s", error)
+                self._acls, self._all = Acls(found=True), True
+            self._known.set()
+
+    async def _read(self, zk: ZooKeeper) -> None:
+        since = zk.last_zxid
+        everything, self._all = self._all, False
+        there = [parent for parent in CHANGES if await zk.exists(parent) is not None]
+        absent = [parent for parent in CHANGES if parent not in there]
+        await zk.watch(children=there, exists=absent, since_zxid=since)
+        await zk.sync()
+        places, malformed = await read_acl_changes(zk, self._seen)
+        if everything or malformed or (there and not self._acls.found):
+            found = await read_acls(zk)
+            self._acls = found.acls
+            malformed = found.malformed
+        else:
+            await read_lists(zk, self._acls, places, malformed.append)
+        for bad in malformed:
+            self._complain(bad)
+
+    def _complain(self, bad: Malformed) -> None:
+        if str(bad) not in self._told and len(self._told) < MALFORMED_NAMED_MAX:
+            self._told.add(str(bad))
+            log.error("%s: nobody but super users is allowed anything by it; mend it with kafka-acls", bad)
+
+
+def authorizer_of(settings: ControllerSettings) -> Authorizer:
+    """As the settings say."""
+    return Authorizer(
+        principals(settings.super_users),
+        lists=settings.acls == "zookeeper",
+        open_=settings.allow_everyone_if_no_acl_found,
+    )

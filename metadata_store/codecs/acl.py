@@ -1,0 +1,80 @@
+"""``/kafka-acl`` and its like: access control lists, and notifications of changes (Kafka ``ZkAclStore``)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from metadata_store.codecs.base import Malformed, guarded, require_version, strict
+from state_machines.acls import Entry, Key, Pattern, Resource, canonical_host
+
+
+class _Entry(Struct):
+    principal: str
+    permissionType: Literal["Allow", "Deny"]  # noqa: N815
+    operation: str
+    host: str
+
+
+class _Acls(Struct):
+    version: int
+    acls: list[_Entry]
+
+
+class _Change(Struct):
+    version: int
+    resourceType: str  # noqa: N815
+    name: str
+    patternType: str  # noqa: N815
+
+
+_decode_acls = strict(_Acls)
+_decode_change = strict(_Change)
+
+
+def decode_acls(path: str, data: bytes | None) -> tuple[Entry, ...] | Malformed:
+    """The lines of one resource's list."""
+    return guarded(path, lambda: _acls(data))
+
+
+def _acls(data: bytes | None) -> tuple[Entry, ...]:
+    found = _decode_acls(data)
+    require_version(found.version, (1,))
+    return tuple(
+        Entry(one.principal, canonical_host(one.host), _operation(one.operation), one.permissionType == "Allow")
+        for one in found.acls
+    )
+
+
+def _operation(name: str) -> str:
+    if not name.isalpha():
+        raise ValueError(f"operation {name!r} is none")
+    return name
+
+
+def decode_literal_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
+    """``Topic:name``; None for a resource that a controller is not asked about."""
+    return guarded(path, lambda: _literal(data))
+
+
+def _literal(data: bytes | None) -> tuple[Pattern, Key] | None:
+    kind, colon, name = (data or b"").decode().partition(":")
+    if not colon:
+        raise ValueError(f"{kind!r} is not Type:name")
+    return _named(Pattern.LITERAL, kind, name)
+
+
+def decode_extended_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
+    """The same as JSON, for prefixes."""
+    return guarded(path, lambda: _extended(data))
+
+
+def _extended(data: bytes | None) -> tuple[Pattern, Key] | None:
+    found = _decode_change(data)
+    require_version(found.version, (1,))
+    return _named(Pattern(found.patternType.lower()), found.resourceType, found.name)
+
+
+def _named(pattern: Pattern, kind: str, name: str) -> tuple[Pattern, Key] | None:
+    return (pattern, (Resource(kind), name)) if kind in set(Resource) else None

@@ -1,0 +1,123 @@
+"""Kafka's access control lists: what they are, and whether they allow something (``AclAuthorizer.authorize``)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, field
+
+ANYTHING: Final = "*"
+"""A wildcard: every name of a literal resource, or every host."""
+EVERYBODY: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The only name that a resource of type Cluster has."""
+
+
+class Operation(StrEnum):
+    """What is done, as znodes name it."""
+
+    ALL = "All"
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+    CLUSTER_ACTION = "ClusterAction"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_CONFIGS = "AlterConfigs"
+
+
+class Resource(StrEnum):
+    """What it is done to: the types that a controller is asked about."""
+
+    TOPIC = "Topic"
+    CLUSTER = "Cluster"
+
+
+class Pattern(StrEnum):
+    """How a resource's name is meant."""
+
+    LITERAL = "literal"
+    PREFIXED = "prefixed"
+
+
+_IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Who is allowed one of these is allowed the other, too. A denial implies nothing."""
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One line of a list. ``operation`` is one of :class:`Operation` or another that Kafka has; ``host`` canonical."""
+
+    principal: str
+    host: str
+    operation: str
+    allows: bool
+
+
+NOBODY: Final = (Entry(EVERYBODY, ANYTHING, Operation.ALL, False),)
+"""Stands for a list that cannot be understood: it may have denied anything to anybody."""
+
+Key = tuple[Resource, str]
+
+
+class Acls(Struct):
+    """All lists of a cluster. ``found``: whether there is a place for them at all, so that an authorizer was used."""
+
+    literal: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
+    prefixed: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
+    found: bool = False
+
+    def put(self, pattern: Pattern, key: Key, entries: tuple[Entry, ...]) -> None:
+        """Replaces a list; one without entries goes."""
+        lists = self.literal if pattern is Pattern.LITERAL else self.prefixed
+        if entries:
+            lists[key] = entries
+        else:
+            lists.pop(key, None)
+
+
+def canonical_host(host: str) -> str:
+    """One spelling of each address, as IPv6 has many; what is no address stays as it is."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).compressed
+
+
+def allowed(
+    acls: Acls, principal: str, host: str, operation: Operation, resource: Resource, name: str, *, open_: bool = False
+) -> bool:
+    """Whether ``principal`` may do it from ``host`` (canonical).
+
+    What matches the resource is taken together: the lists of its literal name, of ``*``, and of each prefix. One denial
+    outweighs every permission. ``open_``: the answer where nothing matches the resource
+    (``allow.everyone.if.no.acl.found``).
+    """
+    entries = list(_matching(acls, resource, name))
+    if not entries:
+        return open_
+    concern = [one for one in entries if one.principal in (principal, EVERYBODY) and one.host in (host, ANYTHING)]
+    if _any(concern, {operation}, allows=False):
+        return False
+    return _any(concern, {operation, *_IMPLIED_BY.get(operation, ())}, allows=True)
+
+
+def _any(entries: Iterable[Entry], operations: set[str], *, allows: bool) -> bool:
+    return any(one.allows is allows and (one.operation in operations or one.operation == "All") for one in entries)
+
+
+def _matching(acls: Acls, resource: Resource, name: str) -> Iterator[Entry]:
+    for literal in {name, ANYTHING}:
+        yield from acls.literal.get((resource, literal), ())
+    if acls.prefixed:
+        for size in range(1, len(name) + 1):
+            yield from acls.prefixed.get((resource, name[:size]), ())

@@ -1,0 +1,129 @@
+"""Kafka's own controller and the daemon judge the same calls of the same users, all through TLS and SASL."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+
+from brokers.embedded.tools import Tools
+from tests.certificates import Authority
+from tests.cluster.endpoint import endpoint
+from tests.cluster.world import world
+from tests.polling import eventually
+
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USERS = ("root", "alice", "bob", "carol", "dora")
+DENIED = 29
+GRANTS = (
+    ("--allow-principal", "User:alice", "--operation", "Create", "--operation", "Alter", "--operation", "Delete",
+     "--topic", "mine-", "--resource-pattern-type", "prefixed"),
+    ("--deny-principal", "User:alice", "--operation", "All", "--topic", "mine-not"),
+    ("--allow-principal", "User:bob", "--operation", "Create", "--cluster"),
+    ("--allow-principal", "User:carol", "--operation", "All", "--topic", "*", "--allow-host", "127.0.0.1"),
+    ("--allow-principal", "User:dora", "--operation", "All", "--topic", "*", "--allow-host", "10.9.9.9"),
+)  # fmt: skip
+
+
+def properties(authority: Authority) -> dict[str, object]:
+    users = " ".join(f'user_{name}="secret-{name}"' for name in USERS)
+    return {
+        "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": f"{LOGIN_MODULE} required {users};",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.signed("broker")),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS;User:root",
+    }
+
+
+def command_config(authority: Authority, folder: Path) -> str:
+    """Who the tools are: root."""
+    lines = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{LOGIN_MODULE} required username="root" password="secret-root";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.file),
+    }
+    path = folder / "root.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()), encoding="utf-8")
+    return str(path)
+
+
+@asynccontextmanager
+async def admin(address: str, name: str, authority: Authority) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(
+        bootstrap_servers=address,
+        security_protocol="SASL_SSL",
+        ssl_context=ssl.create_default_context(cafile=authority.file),
+        sasl_mechanism="PLAIN",
+        sasl_plain_username=name,
+        sasl_plain_password=f"secret-{name}",
+    )
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def judged(address: str, authority: Authority) -> dict[str, list[tuple[str, int]]]:
+    """Error by topic of what each user asks for; nothing of it changes anything."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name in USERS:
+        async with admin(address, name, authority) as client:
+            new = [NewTopic(topic, 1, 1) for topic in ("mine-1", "mine-not", "other")]
+            created: Any = await client.create_topics(new, validate_only=True)
+            grown: Any = await client.create_partitions(
+                {topic: NewPartitions(total_count=3) for topic in ("mine-0", "orders")}, validate_only=True
+            )
+            deleted: Any = await client.delete_topics(["mine-gone", "mine-not", "gone"])
+            found[f"{name} creates"] = sorted((each[0], each[1]) for each in created.topic_errors)
+            found[f"{name} grows"] = sorted((each[0], each[1]) for each in grown.topic_errors)
+            found[f"{name} deletes"] = sorted((each[0], each[1]) for each in deleted.topic_error_codes)
+    return found
+
+
+async def test_both_controllers_allow_and_refuse_the_same(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with world(1, replication=1, properties=properties(authority)) as w:
+        for topic in ("mine-0", "orders"):
+            await w.store.create_topic(topic, {0: [1]})
+        await w.healed()
+        at = w.cluster.brokers[1].address
+        tools, config = Tools(at, tmp_path), command_config(authority, tmp_path)
+        for grant in GRANTS:
+            done = await tools.run("kafka-acls", "--command-config", config, "--add", *grant)
+            assert done.code == 0, done
+        settings = {
+            "controller.super_users": "User:ANONYMOUS;User:root",
+            "security.ca_file": str(authority.file),
+            "admin.tls": True,
+            "admin.certificate_file": str(authority.signed("endpoint")),
+        }
+        kafka = await judged(at, authority)
+        assert {code for outcomes in kafka.values() for _, code in outcomes} >= {0, 3, DENIED}
+
+        daemon = w.daemon(flags=["--takeover"], settings=settings)
+        await daemon.boot()
+        await w.healed()
+        async with endpoint(daemon) as carried:
+            ours = await judged(carried.address, authority)
+            assert ours == kafka
+
+            late = ("--add", "--allow-principal", "User:dora", "--operation", "Create", "--topic", "other")
+            done = await Tools(carried.address, tmp_path).run("kafka-acls", "--command-config", config, *late)
+            assert done.code == 0, done
+
+            async def noticed() -> bool:
+                async with admin(carried.address, "dora", authority) as client:
+                    answered: Any = await client.create_topics([NewTopic("other", 1, 1)], validate_only=True)
+                return bool(answered.topic_errors[0][1] == 0)
+
+            await eventually(noticed, 30.0)

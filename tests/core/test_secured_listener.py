@@ -1,0 +1,230 @@
+"""TLS and SASL at the controller listener, from the sides of a daemon's own connections and of strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from brokers.client import BrokerCallFailed, BrokerClient
+from brokers.controller_listener import ControllerListener
+from brokers.inbound import ListenerLimits
+from brokers.security.access import SecureTransport, access_of
+from brokers.security.gate import FRAME_BYTES_MAX, Gate
+from brokers.security.login import AuthenticationFailed, Login
+from brokers.security.tls import Tls
+from brokers.security.users import SecurityUnusable, read_user, read_users
+from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticated, read_handshaken
+from configs.security_section import SecuritySettings
+from tests.certificates import Authority
+from tests.polling import eventually
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@asynccontextmanager
+async def listening(tls: Tls | None = None, gate: Gate | None = None, **limits: int) -> AsyncIterator[int]:
+    """Port of a listener."""
+    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, gate=gate)
+    await listener.start()
+    try:
+        yield listener.port
+    finally:
+        await listener.stop()
+
+
+async def refused(transport: SecureTransport, port: int) -> str:
+    """Why no call gets through."""
+    with pytest.raises(BrokerCallFailed) as why:
+        await BrokerClient.connect("127.0.0.1", port, 5.0, transport)
+    return str(why.value)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_who_knows_the_password_is_served(mechanism: str) -> None:
+    gate = Gate(mechanism, {"kafka": "secret", "other": "word"})
+    async with listening(gate=gate) as port:
+        for name, word in (("kafka", "secret"), ("other", "word")):
+            client = await BrokerClient.connect(
+                "127.0.0.1", port, 5.0, SecureTransport(None, Login(mechanism, name, word))
+            )
+            assert {HANDSHAKE, AUTHENTICATE} < client.api_versions.keys()
+            client.close()
+        for name, word in (("kafka", "word"), ("nobody", "secret"), ("", "")):
+            assert "is refused" in await refused(SecureTransport(None, Login(mechanism, name, word)), port)
+
+
+async def test_another_mechanism_is_told_which_is_offered() -> None:
+    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+        why = await refused(SecureTransport(None, Login("SCRAM-SHA-512", "a", "b")), port)
+        assert "SASL SCRAM-SHA-512 is not offered, but PLAIN" in why
+
+
+class Stranger:
+    """Bytes to the listener and what comes back."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def says(self, data: bytes) -> bytes:
+        """The next frame, nothing where the connection ends instead."""
+        self.writer.write(data)
+        try:
+            async with asyncio.timeout(5):
+                size = int.from_bytes(await self.reader.readexactly(4), "big")
+                return await self.reader.readexactly(size)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return b""
+
+
+@asynccontextmanager
+async def stranger(port: int) -> AsyncIterator[Stranger]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Stranger(reader, writer)
+    finally:
+        writer.close()
+
+
+SHUTDOWN = bytes.fromhex("00000019 0007 0003 00000001 0001 61 00 00000001 0000000000000001 00".replace(" ", ""))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SHUTDOWN,
+        encode_authenticate(1, b"\0a\0b"),
+        (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+        encode_handshake(1, "PLAIN")[:4] + b"\0\x11\0\0" + encode_handshake(1, "PLAIN")[8:],
+        b"\0\0\0\x0a" + bytes(10),
+    ],
+    ids=["a call", "a step without a handshake", "a large frame", "a handshake of version 0", "Produce"],
+)
+async def test_before_it_has_authenticated_nobody_is_answered(said: bytes) -> None:
+    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port, stranger(port) as one:
+        assert await one.says(said) == b""
+
+
+async def test_a_failed_step_ends_the_connection_and_a_right_one_opens_it() -> None:
+    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+        async with stranger(port) as one:
+            assert read_handshaken(await one.says(encode_handshake(1, "PLAIN")), 1).mechanisms == ("PLAIN",)
+            assert read_authenticated(await one.says(encode_authenticate(2, b"\0a\0c")), 2).error == 58
+            assert await one.says(encode_authenticate(3, b"\0a\0b")) == b""
+        async with stranger(port) as one:
+            await one.says(encode_handshake(1, "PLAIN"))
+            assert read_authenticated(await one.says(encode_authenticate(2, b"\0a\0b")), 2).error == 0
+            assert await one.says(bytes.fromhex("0000000b00120000000000070001 61".replace(" ", "")))
+
+
+async def test_who_does_not_authenticate_in_time_is_cut_off() -> None:
+    async with listening(gate=Gate("PLAIN", {"a": "b"}), frame_timeout_ms=200) as port, stranger(port) as one:
+        assert await one.says(encode_handshake(1, "PLAIN"))
+        assert await one.says(b"") == b""
+
+
+@pytest.mark.parametrize("ask_clients", [False, True])
+async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, ask_clients: bool) -> None:
+    authority, strangers = Authority(tmp_path), Authority(tmp_path / "strangers")
+    own = Tls(authority.signed("own"), None, authority.file, ask_clients=ask_clients)
+    async with listening(tls=own) as port:
+        good = Tls(authority.signed("good"), None, authority.file)
+        (await BrokerClient.connect("127.0.0.1", port, 5.0, SecureTransport(good, None))).close()
+        assert "certificate is not accepted" in await refused(
+            SecureTransport(Tls(None, None, strangers.file), None), port
+        )
+        bare = SecureTransport(Tls(None, None, authority.file), None)
+        if ask_clients:
+            assert await refused(bare, port)
+        else:
+            (await BrokerClient.connect("127.0.0.1", port, 5.0, bare)).close()
+
+
+async def test_the_host_must_be_the_certificate_s(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with listening(tls=Tls(authority.signed("own", "DNS:elsewhere"), None, authority.file)) as port:
+        assert "certificate is not accepted" in await refused(
+            SecureTransport(Tls(None, None, authority.file), None), port
+        )
+        (
+            await BrokerClient.connect(
+                "127.0.0.1", port, 5.0, SecureTransport(Tls(None, None, authority.file, check_host=False), None)
+            )
+        ).close()
+
+
+async def test_files_that_change_are_read_again_and_half_written_ones_are_not(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    file = authority.signed("own")
+
+    async def serial(port: int) -> bytes | None:
+        context = ssl.create_default_context(cafile=authority.file)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.close()
+        found: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return found
+
+    async with listening(tls=Tls(file, None, authority.file)) as port:
+        before = await serial(port)
+        authority.signed("renewed", into=file)
+        after = await serial(port)
+        assert after != before
+        whole = file.read_text()
+        file.write_text(whole[:100])
+        assert await serial(port) == after
+        file.write_text(whole)
+        assert await serial(port) == after
+
+
+async def test_an_authentication_that_runs_out_ends_its_connection() -> None:
+    """As with ``connections.max.reauth.ms`` of brokers: idle at once, in use once the answer is there."""
+    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+        transport = SecureTransport(None, _Short("PLAIN", "a", "b"))
+        lost = asyncio.Event()
+        connection = await transport.connect("127.0.0.1", port, lost.set)
+        assert not connection.closed
+        await eventually(lost.is_set)
+        assert connection.closed
+
+
+class _Short(Login, frozen=True):
+    async def authenticate(self, connection: object) -> float:
+        await super().authenticate(connection)  # type: ignore[arg-type]
+        return 0.1
+
+
+def test_files_of_users(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text("# of brokers\n\na:b\n  c:d:e  \n")
+    assert read_users(file) == {"a": "b", "c": "d:e"}
+    for text in ("", "a\n", "a:\n", ":b\n", "a:b\nc:d\n"):
+        file.write_text(text)
+        with pytest.raises(SecurityUnusable):
+            read_user(file)
+    with pytest.raises(SecurityUnusable, match="cannot be read"):
+        read_users(tmp_path / "none")
+
+
+def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
+    authority, users = Authority(tmp_path), tmp_path / "users"
+    users.write_text("a:b\n")
+    files = {"ca_file": authority.file, "certificate_file": authority.signed("own"), "sasl_file": users}
+    table = {
+        "PLAINTEXT": (False, False),
+        "SSL": (True, False),
+        "SASL_PLAINTEXT": (False, True),
+        "SASL_SSL": (True, True),
+    }
+    for protocol, (tls, sasl) in table.items():
+        found = access_of(SecuritySettings.model_validate({"protocol": protocol, **files}))
+        assert (found.tls is not None, found.gate is not None) == (tls, sasl)
+        assert (found.transport is not None) == (tls or sasl)
+    with pytest.raises(SecurityUnusable, match="TLS files cannot be used"):
+        access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "ca_file": tmp_path / "none"}))
+    assert "b" not in repr(Login("PLAIN", "a", "b")).removeprefix("Login")
+    assert issubclass(AuthenticationFailed, OSError)
