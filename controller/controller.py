@@ -20,6 +20,7 @@ from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.journal.term import TermJournal, reason_of
+from controller.mutation_quotas import MutationQuotas
 from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
@@ -70,6 +71,7 @@ class Controller:
         journal: TermJournal | None = None,
         new_topics: TopicDefaults = DEFAULTS,
         me: int = 0,
+        quotas: MutationQuotas | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -85,6 +87,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.new_topics = new_topics
         self.me = me
+        self.quotas = quotas or MutationQuotas()
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()
