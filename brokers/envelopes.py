@@ -37,8 +37,8 @@ class NotController(Exception):
 class CarriedCall(Struct, frozen=True):
     """What a client of an admin endpoint asked for.
 
-    ``body`` is a struct of :mod:`brokers.wire.messages`. ``call_id``: 16 bytes, the same in every ``attempt``; an
-    attempt above 0 may find what an earlier one did.
+    ``body`` is a struct of :mod:`brokers.wire.messages`. ``client_id`` is empty where there is none. ``call_id``: 16
+    bytes, the same in every ``attempt``; an attempt above 0 may find what an earlier one did.
     """
 
     api: Api
@@ -46,6 +46,7 @@ class CarriedCall(Struct, frozen=True):
     body: Struct
     principal: str
     client_host: str
+    client_id: str
     call_id: bytes
     attempt: int
 
@@ -148,5 +149,12 @@ def opened(envelope: Envelope) -> CarriedCall:
     request = read_request(envelope.request, ITEMS_MAX)
     seal = envelope.seal
     return CarriedCall(
-        Api(key), version, request.body, envelope.principal, envelope.client_host, seal.call_id, seal.attempt
+        Api(key),
+        version,
+        request.body,
+        envelope.principal,
+        envelope.client_host,
+        request.client_id or "",
+        seal.call_id,
+        seal.attempt,
     )

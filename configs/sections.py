@@ -173,6 +173,19 @@ class ControllerSettings(Section):
         ge=1,
         le=1_000,
     )
+    quota_window_num: int = key(
+        11,
+        "controller.quota.window.num of the brokers. Who has a quota (controller_mutation_rate) may create or delete "
+        "so many partitions at once: rate x quota_window_num x quota_window_size_seconds.",
+        ge=1,
+        le=100_000,
+    )
+    quota_window_size_seconds: int = key(
+        1,
+        "controller.quota.window.size.seconds of the brokers, in seconds.",
+        ge=1,
+        le=86_400,
+    )
     super_users: str = key(
         "",
         "Who may change everything through the admin endpoint where clients authenticate, as in super.users of the "

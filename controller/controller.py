@@ -21,6 +21,7 @@ from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.journal.term import TermJournal, reason_of
+from controller.mutation_quotas import MutationQuotas
 from controller.principals import Principals
 from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
@@ -73,6 +74,7 @@ class Controller:
         new_topics: TopicDefaults = DEFAULTS,
         me: int = 0,
         authorizer: Authorizer | None = None,
+        quotas: MutationQuotas | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -89,6 +91,7 @@ class Controller:
         self.new_topics = new_topics
         self.me = me
         self.authorizer = authorizer or Authorizer(Principals())
+        self.quotas = quotas or MutationQuotas()
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()

@@ -10,23 +10,25 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from brokers.wire.errors import Error
+from controller.mutation_quotas import Payer
 
 
 class DeleteTopicsCall(Struct, frozen=True):
     """Topics by name, or by id (16 bytes). ``timeout_ms``: how long the caller waits; 0 or less: not at all.
 
-    What is marked is deleted, whether anybody waits for it or not.
+    What is marked is deleted, whether anybody waits for it or not. ``payer``: whose quota it counts against.
     """
 
     topics: Sequence[str | bytes]
     timeout_ms: int
+    payer: Payer | None = None
 
 
 class DeletedTopic(Struct, frozen=True):
     """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
 
-    Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT (it is not gone
-    yet), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
+    Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, THROTTLING_QUOTA_EXCEEDED,
+    REQUEST_TIMED_OUT (it is not gone yet), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
     """
 
     name: str | None
@@ -35,6 +37,7 @@ class DeletedTopic(Struct, frozen=True):
 
 
 class DeleteTopicsReply(Struct, frozen=True):
-    """In the order of the call."""
+    """In the order of the call; how long the caller is to wait before it asks again."""
 
     topics: Sequence[DeletedTopic]
+    throttle_time_ms: int = 0

@@ -31,6 +31,7 @@ from controller.handlers.failover import arm_parents, take_office
 from controller.ibp_check import compare_ibp
 from controller.journal.term import TermJournal
 from controller.lease import Lease
+from controller.mutation_quotas import MutationQuotas
 from controller.office import Claim, Office
 from controller.questions import Ask
 from controller.term import Term, TermEnded, weakly
@@ -113,6 +114,7 @@ class Reign:
             ),
             me=settings.controller.id,
             authorizer=self.authorizer,
+            quotas=MutationQuotas(settings.controller.quota_window_num * settings.controller.quota_window_size_seconds),
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()

@@ -15,6 +15,7 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.election_call import Elected, ElectLeadersCall, ElectLeadersReply
+from controller.mutation_quotas import payer
 from controller.reassignment_call import (
     AlterReassignments,
     AlterReassignmentsReply,
@@ -48,7 +49,7 @@ def _deletion(call: CarriedCall) -> DeleteTopicsCall:
     if any(topic.name is not None and topic.topic_id != ZERO_ID for topic in body.topics):
         raise Unacceptable(NAME_OR_ID)
     named = [topic.topic_id if topic.name is None else topic.name for topic in body.topics]
-    return DeleteTopicsCall(tuple(dict.fromkeys([*body.topic_names, *named])), body.timeout_ms)
+    return DeleteTopicsCall(tuple(dict.fromkeys([*body.topic_names, *named])), body.timeout_ms, payer(call))
 
 
 def _deleted(call: CarriedCall, reply: DeleteTopicsReply) -> t.DeleteTopicsResponse:
@@ -57,7 +58,10 @@ def _deleted(call: CarriedCall, reply: DeleteTopicsReply) -> t.DeleteTopicsRespo
         return Error.INVALID_REQUEST if unknown else found
 
     return t.DeleteTopicsResponse(
-        tuple(t.DeletedTopic(topic.name, error(topic.error), None, topic.topic_id or ZERO_ID) for topic in reply.topics)
+        tuple(
+            t.DeletedTopic(topic.name, error(topic.error), None, topic.topic_id or ZERO_ID) for topic in reply.topics
+        ),
+        reply.throttle_time_ms,
     )
 
 

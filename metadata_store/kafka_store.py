@@ -21,6 +21,7 @@ from metadata_store.errors import Code
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.port import ZooKeeper
+from metadata_store.quota_nodes import read_rates
 from metadata_store.reads import Brokers
 from metadata_store.reassignment_node import Request
 from metadata_store.state_commit import Names, StateOutcome, commit_states
@@ -29,6 +30,7 @@ from metadata_store.topic_creation import CreationOutcome, TopicSite, create_top
 from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
 from state_machines.create_topics import NewTopic
 from state_machines.decision import Change, TopicChange
+from state_machines.mutation_quotas import Level
 from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
@@ -99,6 +101,10 @@ class KafkaStore:
     async def load_broker_default(self) -> Config | Malformed:
         """The dynamic configuration that all brokers share."""
         return await reads.read_broker_default(self.zk)
+
+    async def load_mutation_rates(self, levels: Iterable[Level]) -> tuple[dict[Level, float], list[Malformed]]:
+        """Quotas on controller mutations, where they are set."""
+        return await read_rates(self.zk, levels)
 
     async def load_log_dir_events(self, names: Iterable[str]) -> list[int | Malformed]:
         """Brokers that children of ``/log_dir_event_notification`` name."""

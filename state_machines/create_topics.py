@@ -37,6 +37,7 @@ class TopicError(IntEnum):
     INVALID_REQUEST = 42
     POLICY_VIOLATION = 44
     REASSIGNMENT_IN_PROGRESS = 60
+    THROTTLING_QUOTA_EXCEEDED = 89
 
 
 class TopicRefusal(Struct, frozen=True, gc=False):

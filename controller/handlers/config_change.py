@@ -1,7 +1,8 @@
-"""A configuration changed (S4-82): what waits for a leader may be elected uncleanly from now on.
+"""A configuration changed (S4-82): what waits for a leader may be elected uncleanly, and quotas are read again.
 
-Which one changed does not matter: the decision asks ZooKeeper what holds now, and only where somebody waits. So
-nothing is lost that changed while nobody looked, and no notification needs to be read.
+Which one changed does not matter: the decision asks ZooKeeper what holds now, and only where somebody waits; so does
+the next call that a quota is for. So nothing is lost that changed while nobody looked, and no notification needs to be
+read.
 """
 
 from __future__ import annotations
@@ -17,5 +18,6 @@ async def config_change(c: Controller) -> None:
     """Armed first, as of a read, so that what changes later is another event."""
     await c.zk.exists(paths.CONFIG_CHANGES)
     await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
+    c.quotas.forget()
     if c.cluster.leaderless:
         await c.carry_out(partial(allow_unclean, unclean=c.unclean), "a configuration changed")

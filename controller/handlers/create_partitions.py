@@ -19,7 +19,9 @@ from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.led import answer_when_led
+from controller.handlers.paying import THROTTLED, accounts
 from controller.handlers.topic_change import modified
+from controller.mutation_quotas import Account, payer
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed, TopicSite
 from state_machines.create_partitions import WantedGrowth, judge_growth
@@ -35,10 +37,15 @@ log = logging.getLogger("regent.controller")
 
 
 class _Asked:
-    """The call, what is refused of it, and which topics have grown (or had already, at an earlier attempt)."""
+    """The call, what is refused of it, and which topics have grown (or had already, at an earlier attempt).
 
-    def __init__(self, pending: PendingCall) -> None:
+    ``paid``: topics whose new partitions are paid; judged again they are not charged again.
+    """
+
+    def __init__(self, pending: PendingCall, account: Account) -> None:
         self.pending = pending
+        self.account = account
+        self.paid: set[str] = set()
         self.call: CarriedCall = pending.call
         self.body: CreatePartitionsRequest = pending.call.body
         self.refused: dict[str, TopicRefusal] = {}
@@ -47,7 +54,15 @@ class _Asked:
     def answer(self, late: frozenset[str]) -> CreatePartitionsResponse:
         """``late``: topics that have no leaders in time."""
         names = dict.fromkeys(topic.name for topic in self.body.topics)
-        return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names))
+        return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names), self.account.throttle_ms)
+
+    def pays(self, name: str, partitions: int) -> bool:
+        """Whether the quota allows so many new partitions of a topic."""
+        if name not in self.paid and partitions and not self.body.validate_only:
+            if not self.account.charge(partitions):
+                return False
+            self.paid.add(name)
+        return True
 
     def _outcome(self, name: str, late: frozenset[str]) -> CreatedPartitions:
         if (refused := self.refused.get(name)) is not None:
@@ -57,8 +72,10 @@ class _Asked:
 
 async def create_partitions(c: Controller, pending: PendingCall) -> None:
     """Judges and writes what the topics' znodes say now; a foreign write in between makes it judge again."""
-    asked, waits = _Asked(pending), False
+    waits = False
     try:
+        [account] = await accounts(c, [payer(pending.call)])
+        asked = _Asked(pending, account)
         await _grow(c, asked)
         if asked.grown and asked.body.timeout_ms > 0:
             answer_when_led(c, pending, asked.grown, asked.body.timeout_ms, asked.answer)
@@ -123,6 +140,8 @@ def _judge(
             if isinstance(topic, Malformed)
             else judge_growth(_growth(wanted), topic, brokers=brokers, marked=site.marked, spare=spare, again=again)
         )
+        if not isinstance(added, TopicRefusal) and not asked.pays(name, len(added)):
+            added = THROTTLED
         if isinstance(added, TopicRefusal):
             asked.refused[name] = added
             continue

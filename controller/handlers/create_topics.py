@@ -30,7 +30,9 @@ from brokers.wire.messages.topics import (
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.led import answer_when_led
+from controller.handlers.paying import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
+from controller.mutation_quotas import Account, payer
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import TopicSite
@@ -63,8 +65,9 @@ log = logging.getLogger("regent.controller")
 class _Asked:
     """One call and what became of each topic that it names."""
 
-    def __init__(self, pending: PendingCall) -> None:
+    def __init__(self, pending: PendingCall, account: Account) -> None:
         self.pending = pending
+        self.account = account
         self.call: CarriedCall = pending.call
         self.body: CreateTopicsRequest = pending.call.body
         self.outcomes: dict[str, Outcome] = {}
@@ -82,20 +85,22 @@ class _Asked:
 
 async def create_topics(c: Controller, first: PendingCall) -> None:
     """Handles a call and those that directly follow it."""
-    asked = [_Asked(pending) for pending in (first, *_following(c, len(first.call.body.topics)))]
+    calls = [first, *_following(c, len(first.call.body.topics))]
     waits: set[int] = set()
     try:
+        paid = await accounts(c, [payer(pending.call) for pending in calls])
+        asked = [_Asked(pending, account) for pending, account in zip(calls, paid, strict=True)]
         await _create(c, asked)
         for one in asked:
             if one.created and one.body.timeout_ms > 0:
-                waits.add(id(one))
+                waits.add(id(one.pending))
                 answer_when_led(c, one.pending, one.created, one.body.timeout_ms, partial(_answer, one))
             else:
                 one.pending.answer(_answer(one, frozenset()))
     finally:
-        for one in asked:
-            if id(one) not in waits:
-                one.pending.refuse()
+        for pending in calls:
+            if id(pending) not in waits:
+                pending.refuse()
 
 
 def _following(c: Controller, topics: int) -> list[PendingCall]:
@@ -177,8 +182,12 @@ def _judge(
             marked={name} if there is not None and there.marked else frozenset(),
         )
         new = judge_topic(seen, _wanted(topic), random.getrandbits(31), random.getrandbits(31))
-        site.spare = seen.spare
-        one.outcomes[name] = outcome = TWICE if counts[name] > 1 else new
+        outcome = TWICE if counts[name] > 1 else new
+        if isinstance(outcome, NewTopic) and not (one.validates_only or one.account.charge(len(outcome.partitions))):
+            outcome = THROTTLED
+        else:
+            site.spare = seen.spare
+        one.outcomes[name] = outcome
         if isinstance(outcome, NewTopic) and not one.validates_only:
             planned[name] = one, structs.replace(outcome, topic_id=topic_id)
             site.taken.add(name)
@@ -271,7 +280,8 @@ async def _start(c: Controller, names: list[str]) -> None:
 def _answer(one: _Asked, late: frozenset[str]) -> CreateTopicsResponse:
     """``late``: topics that have no leaders in time."""
     late = late if one.body.timeout_ms > 0 else frozenset(one.created)
-    return CreateTopicsResponse(tuple(_created(topic.name, one, late) for topic in one.body.topics))
+    topics = tuple(_created(topic.name, one, late) for topic in one.body.topics)
+    return CreateTopicsResponse(topics, one.account.throttle_ms)
 
 
 def _created(name: str, one: _Asked, late: frozenset[str]) -> CreatedTopic:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
 
 from brokers.wire.errors import Error
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.deletion_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from controller.handlers.paying import accounts
+from controller.mutation_quotas import Account
 from controller.names import shortly
 from state_machines.types import Topic
 
@@ -23,8 +27,10 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
     """Marks what exists; a topic that is marked already is waited for all the same."""
     call: DeleteTopicsCall = pending.call
     try:
+        account = await _account(c, call)
         found = [_found(c, wanted) for wanted in call.topics]
         judged = [_judged(c, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
+        judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
         refused = {name for name, _ in await c.store.mark_topics([t.name for t in marked.values()], c.fence)}
         c.term.check()
@@ -34,7 +40,29 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
     except BaseException:
         pending.refuse()
         raise
-    c.spawn(_answer_when_gone(c, pending, found, judged, refused))
+    c.spawn(_answer_when_gone(c, pending, found, judged, refused, account))
+
+
+async def _account(c: Controller, call: DeleteTopicsCall) -> Account:
+    if call.payer is None:
+        return Account(c.quotas)
+    [account] = await accounts(c, [call.payer])
+    return account
+
+
+def _paid(
+    c: Controller, account: Account, found: Sequence[Topic | None], judged: Sequence[DeletedTopic]
+) -> Iterator[DeletedTopic]:
+    """Throttled where the quota does not allow it. What is being deleted already, or named twice, is not charged."""
+    paid = set(c.cluster.deletions)
+    for topic, one in zip(found, judged, strict=True):
+        if one.error or topic is None or topic.index in paid:
+            yield one
+        elif account.charge(len(topic.rows)):
+            paid.add(topic.index)
+            yield one
+        else:
+            yield structs.replace(one, error=Error.THROTTLING_QUOTA_EXCEEDED)
 
 
 def _found(c: Controller, wanted: str | bytes) -> Topic | None:
@@ -60,12 +88,13 @@ async def _answer_when_gone(
     found: Sequence[Topic | None],
     judged: Sequence[DeletedTopic],
     refused: set[str],
+    account: Account,
 ) -> None:
     """Beside the queue: the topics leave the model when their znodes are gone."""
     waiting = [t for t, j in zip(found, judged, strict=True) if t is not None and not j.error and t.name not in refused]
     try:
         left = await _wait(c, waiting, pending.call.timeout_ms / 1000)
-        pending.answer(DeleteTopicsReply([_outcome(topic, left, refused) for topic in judged]))
+        pending.answer(DeleteTopicsReply([_outcome(topic, left, refused) for topic in judged], account.throttle_ms))
     finally:
         pending.refuse()
 

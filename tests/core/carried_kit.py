@@ -18,6 +18,7 @@ from brokers.wire.messages.topics import (
     TopicConfig,
 )
 from controller.calls import Calls
+from controller.principals import EVERYBODY, Principals
 from tests.core.controller_world import World
 
 CALL = b"one call of many"
@@ -42,15 +43,24 @@ def grow(
     return CreatePartitionsRequest((GrownTopic(name, count, assignments),), timeout_ms, validate_only)
 
 
-def call(body: Struct, *, attempt: int = 0, call_id: bytes = CALL) -> CarriedCall:
-    """The call with its newest version."""
+def call(
+    body: Struct,
+    *,
+    attempt: int = 0,
+    call_id: bytes = CALL,
+    version: int | None = None,
+    principal: str = "User:ANONYMOUS",
+    client_id: str = "",
+) -> CarriedCall:
+    """The call, with its newest version unless another is given."""
     [api] = [api for api, message in MESSAGES.items() if message.request is type(body)]
-    return CarriedCall(api, MESSAGES[api].last, body, "User:ANONYMOUS", "10.0.0.7", call_id, attempt)
+    spoken = MESSAGES[api].last if version is None else version
+    return CarriedCall(api, spoken, body, principal, "10.0.0.7", client_id, call_id, attempt)
 
 
-async def carried(w: World, body: Struct, *, attempt: int = 0, call_id: bytes = CALL) -> Any:
-    """What the controller answers."""
-    return await Calls(w.reign.queue).carried(call(body, attempt=attempt, call_id=call_id))
+async def carried(w: World, body: Struct, **options: Any) -> Any:
+    """What the controller answers; ``options`` of :func:`call`. Whoever has authenticated may ask."""
+    return await Calls(w.reign.queue, Principals(frozenset({EVERYBODY}))).carried(call(body, **options))
 
 
 async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:

@@ -25,7 +25,7 @@ async def asked(w: World, api: Api, body: Struct, version: int | None = None) ->
     """What a client of the newest version, or of ``version``, is answered: through the codec, as on the wire."""
     spoken = MESSAGES[api].last if version is None else version
     answer = await Calls(w.reign.queue).carried(
-        CarriedCall(api, spoken, body, "User:ANONYMOUS", "10.0.0.7", b"one call of many", 0)
+        CarriedCall(api, spoken, body, "User:ANONYMOUS", "10.0.0.7", "", b"one call of many", 0)
     )
     assert response_codec(api, spoken).write(answer)
     return answer
@@ -159,7 +159,7 @@ async def test_who_is_not_named_may_not_ask() -> None:
                 Api.ALTER_PARTITION_REASSIGNMENTS: p.AlterPartitionReassignmentsRequest(1_000, ()),
                 Api.LIST_PARTITION_REASSIGNMENTS: p.ListPartitionReassignmentsRequest(1_000, None),
             }[api]
-            call = CarriedCall(api, MESSAGES[api].last, body, "User:eve", "10.0.0.7", b"one call of many", 0)
+            call = CarriedCall(api, MESSAGES[api].last, body, "User:eve", "10.0.0.7", "", b"one call of many", 0)
             answer: Any = await Calls(w.reign.queue).carried(call)
             codes = {answer.error_code} if hasattr(answer, "error_code") else {d.error_code for d in answer.responses}
             assert codes <= {Error.TOPIC_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED}
