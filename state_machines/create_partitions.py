@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from msgspec import Struct
 
@@ -10,6 +12,8 @@ from state_machines.create_topics import Refused, TopicError, TopicRefusal, chec
 from state_machines.types import Assignment, TopicAssignment
 
 Replicas = tuple[int, ...]
+LISTED_MAX: Final = 10
+"""Numbers that a text lists."""
 
 
 class WantedGrowth(Struct, frozen=True, gc=False):
@@ -48,14 +52,16 @@ def _judged(
     wanted: WantedGrowth, topic: TopicAssignment, brokers: Mapping[int, str | None], spare: int, *, again: bool
 ) -> dict[int, Assignment]:
     if any(assignment.adding or assignment.removing for assignment in topic.partitions.values()):
-        why = f"replicas of '{wanted.name}' are being reassigned: try again when that is done"
+        why = f"A partition reassignment is in progress for the topic '{wanted.name}'."
         raise Refused(TopicError.REASSIGNMENT_IN_PROGRESS, why)
     present = len(topic.partitions)
     if wanted.count == present and again and _as_wanted(wanted, topic):
         return {}
-    if wanted.count <= present:
-        why = f"it has {present} partitions: give more, a topic cannot shrink"
+    if wanted.count < present:
+        why = f"Topic currently has {present} partitions, which is higher than the requested {wanted.count}."
         raise Refused(TopicError.INVALID_PARTITIONS, why)
+    if wanted.count == present:
+        raise Refused(TopicError.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
     first = topic.partitions.get(0)
     if first is None:
         raise Refused(TopicError.UNKNOWN_SERVER_ERROR, "partition 0 is missing: mend the topic's znode")
@@ -86,17 +92,33 @@ def _given(
     assignments: tuple[Replicas, ...], present: int, added: int, factor: int, brokers: Collection[int]
 ) -> dict[int, Replicas]:
     unknown = sorted({broker for replicas in assignments for broker in replicas} - set(brokers))
-    wrong = None
     if unknown:
-        wrong = f"brokers {unknown[:10]} are not registered"
+        wrong: str | None = f"Unknown broker(s) in replica assignment: {_listed(unknown)}."
     elif len(assignments) != added:
-        wrong = f"{len(assignments)} assignments for {added} new partitions"
-    elif not all(assignments):
-        wrong = "a partition without a replica"
-    elif any(len(set(replicas)) != len(replicas) for replicas in assignments):
-        wrong = "a broker is named twice for one partition"
-    elif any(len(replicas) != factor for replicas in assignments):
-        wrong = f"every partition of the topic has {factor} replicas"
+        wrong = f"Increasing the number of partitions by {added} but {len(assignments)} assignments provided."
+    else:
+        wrong = _unlike(dict(enumerate(assignments, present)), factor)
     if wrong is not None:
         raise Refused(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)
     return dict(enumerate(assignments, present))
+
+
+def _unlike(partitions: Mapping[int, Replicas], factor: int) -> str | None:
+    """What is wrong with replicas that are given: empty, or a broker twice, or not as many as partition 0 has."""
+    for partition, replicas in partitions.items():
+        if not replicas:
+            return f"Cannot have replication factor of 0 for partition id {partition}."
+        if len(set(replicas)) != len(replicas):
+            named = _listed(replicas)
+            return f"Duplicate brokers not allowed in replica assignment: {named} for partition id {partition}."
+    others = {partition: len(replicas) for partition, replicas in partitions.items() if len(replicas) != factor}
+    if not others:
+        return None
+    return (
+        f"Inconsistent replication factor between partitions, partition 0 has {factor} while partitions "
+        f"[{_listed(others)}] have replication factors [{_listed(others.values())}], respectively."
+    )
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, islice(numbers, LISTED_MAX)))

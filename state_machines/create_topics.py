@@ -116,7 +116,7 @@ def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewT
 
 def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
     if wanted.name == METADATA_TOPIC:
-        raise Refused(TopicError.INVALID_REQUEST, f"{METADATA_TOPIC} is Kafka's own: give another name")
+        raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if wanted.name in site.existing:
         raise _exists(wanted.name)
     unset = [name for name, value in wanted.configs if value is None]
@@ -155,10 +155,12 @@ def _placed(site: Site, wanted: WantedTopic, start: int, shift: int) -> dict[int
 def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
     """Whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers."""
     if count <= 0:
-        raise Refused(TopicError.INVALID_PARTITIONS, f"{count} partitions: give 1 or more")
-    if not 0 < factor <= brokers:
-        why = f"replication factor {factor}: give 1 to {brokers}, the number of registered brokers"
-        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why if brokers else "no broker is registered")
+        raise Refused(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if factor <= 0:
+        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if factor > brokers:
+        why = f"Replication factor: {factor} larger than available brokers: {brokers}."
+        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
     if count > spare:
         why = f"{count} partitions: a request may create {PARTITIONS_MAX} together"
         raise Refused(TopicError.POLICY_VIOLATION, why)
@@ -182,7 +184,7 @@ def _check_name(site: Site, name: str) -> None:
     if name in site.found:
         raise _exists(name)
     if (other := site.taken.colliding(name)) is not None:
-        why = f"Topic '{name}' collides with {other}: '.' and '_' are the same in names of metrics"
+        why = f"Topic '{name}' collides with existing topics: {other}"
         raise Refused(TopicError.INVALID_TOPIC, why)
 
 

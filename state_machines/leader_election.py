@@ -20,8 +20,8 @@ from state_machines.partition import PartitionStateMachine, Unclean
 from state_machines.selectors import Election, NoLeader
 from state_machines.types import PartitionState
 
-UNKNOWN: Final = "the partition does not exist"
-TO_BE_DELETED: Final = "its topic is queued for deletion"
+UNKNOWN: Final = "The partition does not exist."
+TO_BE_DELETED: Final = "The topic is being deleted"
 LEADS_ALREADY: Final = "the preferred replica leads already"
 LEADER_LIVES: Final = "its leader is live"
 GIVEN_UP: Final = "somebody else writes its state all the time: ask again"

@@ -14,15 +14,15 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def wrong_name(name: str) -> str | None:
-    """Why a topic cannot have this name; None if it can."""
+    """Why a topic cannot have this name, in Kafka's words; None if it can."""
     if not name:
-        return "it is empty"
+        return "the empty string is not allowed"
     if name in (".", ".."):
-        return f"{name!r} means a folder"
+        return f"'{name}' is not allowed"
     if len(name) > NAME_CHARS_MAX:
-        return f"it has {len(name)} characters where {NAME_CHARS_MAX} are allowed"
+        return f"the length of '{name}' is longer than the max allowed length {NAME_CHARS_MAX}"
     if not _LEGAL.fullmatch(name):
-        return f"{name[:NAME_CHARS_MAX]!r} has characters other than letters, digits, '.', '_' and '-'"
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 
 
