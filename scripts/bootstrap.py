@@ -81,7 +81,7 @@ def install_locked(requirements: str) -> bool:
         if not built:
             return True
         say(f"building {', '.join(SOURCES)} from source, which takes a minute")
-        from_source = ("--no-deps", "--no-build-isolation", "--use-pep517", "--no-binary", ":all:")
+        from_source = ("--no-deps", "--no-build-isolation", "--use-pep517")
         return install_file("sources.txt", built, *from_source)
 
 
