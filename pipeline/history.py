@@ -64,10 +64,14 @@ def hole() -> Broken:
 
 
 def removed_early() -> Broken:
-    """A12: replicas that a reassignment removes go only once those that stay are in sync."""
+    """A12: replicas that a reassignment removes go only once those that stay are in sync.
+
+    Those that stay are of the row that removes: an override may have changed the target in the same write.
+    """
     had, going, replicas, isr = fn.col("since.replicas"), fn.col("since.removing"), fn.col("replicas"), fn.col("isr0")
     gone = fn.size(fn.array_except(going, replicas)) > 0
-    late = fn.size(fn.array_except(fn.array_except(had, going), isr)) > 0
+    stay = fn.array_except(replicas, brokers("removing"))
+    late = fn.size(fn.array_except(stay, isr)) > 0
     return Broken(
         going.isNotNull() & gone & late, say("of", had, "there are", replicas, "left while in sync were", isr)
     )
