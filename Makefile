@@ -7,7 +7,7 @@ LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/ver
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
+.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 	@$(PYTHON) scripts/bootstrap.py demo
 	@$(BIN)/regent demo $(if $(KEEP),--keep)
 
-test: test-core test-simulation test-pipeline test-zookeeper test-cluster ## all tests but the long ones, cheapest first
+test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all tests but the long ones, cheapest first
 
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER))
@@ -27,14 +27,14 @@ test-simulation: venv ## whole clusters in virtual time, 300 seeds
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
 
-test-pipeline: venv ## jobs on one local Spark; skipped where PySpark or Java 17 is not there
-	$(PYTEST) tests/pipeline --timeout=300
-
 test-zookeeper: venv jars ## tests on a real ZooKeeper
 	$(PYTEST) tests/zookeeper
 
 test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300
+
+test-pipeline: venv-pipeline ## jobs on one local Spark, also over the journals that tests left; skipped without Java 17
+	$(PYTEST) tests/pipeline --timeout=300
 
 verify: verify-simulation verify-tests ## the long tests; with -j2 both parts at once
 
@@ -70,6 +70,9 @@ docs: venv ## the generated pages: state machines from their tables, conformance
 
 venv: ## the virtual environment .venv with every pinned package
 	@$(PYTHON) scripts/bootstrap.py test
+
+venv-pipeline: ## PySpark besides, which is large, where a Java 17 or newer is
+	@$(PYTHON) scripts/bootstrap.py pipeline
 
 jars: venv ## Kafka and ZooKeeper in the cache folder, verified
 	@$(BIN)/python -m brokers.embedded.jars

@@ -18,6 +18,19 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
+def children(pid: int) -> list[int]:
+    """Processes that it started and that are still there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(path.parent.name))
+    return found
+
+
 def busy_s() -> float:
     """CPU seconds that all processes, interrupts and other guests of the host have taken since boot."""
     user, nice, system, _, _, irq, softirq, steal, *_ = map(

@@ -7,10 +7,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipeline.history import history
+from pipeline.history import excusable, history
 from pipeline.membership import elected_live, racks_kept
 from pipeline.office import one_writer
 from pipeline.row_local import row_local
+from pipeline.violations import unexcused, violations
 
 UNJUDGED: Final = {
     "A14": "the journal has no rows of procedures",
@@ -27,9 +28,9 @@ def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = F
     ``rows`` are those of :func:`pipeline.bronze.rows`, ``terms`` and ``gaps`` those of :mod:`pipeline.gaps`.
     ``racks``: replicas are promised to be spread over racks (A13).
     """
+    shown = violations(rows, [*row_local(), history()])
     found = [
-        row_local(rows),
-        history(rows, gaps),
+        unexcused(shown.withColumn("excusable", excusable()), gaps),
         elected_live(rows, gaps),
         one_writer(terms),
     ]

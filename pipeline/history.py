@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from pipeline.violations import Broken, say, unexcused, violations
+from pipeline.violations import Broken, Group, brokers, say
 from state_machines.events import Kind
 
 EXPLAINED_BY_GAPS = ("A8", "A12")
@@ -13,18 +13,21 @@ EXPLAINED_BY_GAPS = ("A8", "A12")
 another one of the same name."""
 
 
-def history(rows: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Violations of A1, A2, A7, A8 and A12 that two rows of one partition show.
+def history() -> Group:
+    """A1, A2, A7, A8 and A12, as far as two rows of one partition show them.
 
     A row without a partition epoch before begins a new history: the topic was created, or is seen for the first time.
     """
     same_topic = fn.col("since.topic_id").eqNullSafe(fn.col("topic_id"))
-    follows = rows.filter(fn.col("since").isNotNull() & fn.col("pepoch0").isNotNull() & same_topic)
-    beside = follows.withColumns({"since_epoch": fn.col("since.ctl_epoch"), "since_seq": fn.col("since.seq")})
+    follows = fn.col("since").isNotNull() & fn.col("pepoch0").isNotNull() & same_topic
     invariants = {"A1": falling(), "A2": two_leaders(), "A7": overtaken(), "A8": hole(), "A12": removed_early()}
-    found = violations(beside, invariants, "since_epoch", "since_seq", "topic_id")
-    excusable = fn.col("topic_id").isNull() | fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
-    return unexcused(found.withColumn("excusable", excusable), gaps)
+    return Group(follows, invariants, compares=True)
+
+
+def excusable() -> Column:
+    """Of :func:`pipeline.violations.violations`: a gap between the two rows may be the reason."""
+    explained = fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
+    return fn.col("compares") & (fn.col("topic_id").isNull() | explained)
 
 
 def falling() -> Broken:
@@ -49,8 +52,8 @@ def overtaken() -> Broken:
     written = fn.col("kind") != Kind.PARTITION_STATE.value
     late = (now < before) | (written & (now == before))
     return Broken(
-        (fn.col("since_epoch") < fn.col("ctl_epoch")) & late,
-        say("term", fn.col("since_epoch"), "wrote partition epoch", before, "after this one's", now),
+        (fn.col("since.ctl_epoch") < fn.col("ctl_epoch")) & late,
+        say("term", fn.col("since.ctl_epoch"), "wrote partition epoch", before, "after this one's", now),
     )
 
 
@@ -58,16 +61,20 @@ def hole() -> Broken:
     """A8: within a term each row begins with the partition epoch that the one before left."""
     before, now = fn.col("since.pepoch"), fn.col("pepoch0")
     return Broken(
-        (fn.col("since_epoch") == fn.col("ctl_epoch")) & (before != now),
+        (fn.col("since.ctl_epoch") == fn.col("ctl_epoch")) & (before != now),
         say("the row before left partition epoch", before, "and this one begins with", now),
     )
 
 
 def removed_early() -> Broken:
-    """A12: replicas that a reassignment removes go only once those that stay are in sync."""
+    """A12: replicas that a reassignment removes go only once those that stay are in sync.
+
+    Those that stay are of the row that removes: an override may have changed the target in the same write.
+    """
     had, going, replicas, isr = fn.col("since.replicas"), fn.col("since.removing"), fn.col("replicas"), fn.col("isr0")
     gone = fn.size(fn.array_except(going, replicas)) > 0
-    late = fn.size(fn.array_except(fn.array_except(had, going), isr)) > 0
+    stay = fn.array_except(replicas, brokers("removing"))
+    late = fn.size(fn.array_except(stay, isr)) > 0
     return Broken(
         going.isNotNull() & gone & late, say("of", had, "there are", replicas, "left while in sync were", isr)
     )

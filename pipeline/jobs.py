@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
@@ -42,9 +42,11 @@ def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
 
     Raises :class:`NothingToRead`.
     """
-    read = bronze.parsed(lines_of(spark, journals))
-    _write(bronze.rows(read), f"{into}/rows", PARTED_BY)
-    _write(bronze.quarantine(read), f"{into}/quarantine")
+    read, seen = bronze.parsed(lines_of(spark, journals)), Observation()
+    _write(bronze.rows(read.observe(seen, fn.count("bad").alias("bad"))), f"{into}/rows", PARTED_BY)
+    put_aside = bronze.quarantine(read)
+    # Most journals have no bad line: they need not be parsed again to find that out.
+    _write(put_aside if seen.get["bad"] else put_aside.limit(0), f"{into}/quarantine")
     rows = rows_in(spark, into)
     _write(terms(rows).coalesce(1), f"{into}/terms")
     found = spark.read.parquet(f"{into}/terms")

@@ -47,7 +47,10 @@ def lifetimes(rows: DataFrame) -> DataFrame:
 
     One that began to shut down comes back only with a new registration.
     """
-    events = rows.filter(fn.col("kind").isin(*_KINDS)).select("cluster", "ctl_epoch", "broker", "seq", "kind")
+    # Rows of brokers name no topic and come first in their files, so that the rest of those is not read.
+    events = rows.filter(fn.col("topic").isNull() & fn.col("kind").isin(*_KINDS)).select(
+        "cluster", "ctl_epoch", "broker", "seq", "kind"
+    )
     order = Window.partitionBy("cluster", "ctl_epoch", "broker").orderBy("seq")
     return (
         events.withColumn("until", fn.lead("seq").over(order))

@@ -5,15 +5,15 @@ No window and no shuffle: what a row says about before and after is enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
-from pipeline.violations import Broken, say, violations
+from pipeline.violations import Broken, Group, brokers, say
 from state_machines.audit import BY_LEADER, REPLICA_STEPS
 from state_machines.events import OBSERVED, Kind
 from state_machines.partition import PartitionStateMachine
@@ -22,12 +22,15 @@ from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_
 IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which the first of the replicas leads that stays in the ISR and may lead."""
 
+USUAL_STATES: Final = 3
+"""Rows that tell more states are looked at closely."""
 
-def row_local(rows: DataFrame) -> DataFrame:
-    """Violations of A1, A3 to A6 and A8 to A12 that single rows show."""
-    partitions, replicas = fn.col("kind").isin(*OF_PARTITION), fn.col("kind") == Kind.REPLICA_STATE.value
-    return violations(rows.filter(partitions), of_partitions()).unionByName(
-        violations(rows.filter(replicas), {"A6": transitions(REPLICA_STEPS)})
+
+def row_local() -> tuple[Group, Group]:
+    """A1, A3 to A6 and A8 to A12, as far as single rows show them."""
+    return (
+        Group(fn.col("kind").isin(*OF_PARTITION), of_partitions()),
+        Group(fn.col("kind") == Kind.REPLICA_STATE.value, {"A6": transitions(REPLICA_STEPS)}),
     )
 
 
@@ -60,13 +63,13 @@ def leader_epochs() -> Broken:
 
 def leader_in_isr() -> Broken:
     """A3: the leader is in the ISR, or there is none."""
-    leader, isr = fn.col("leader1"), _brokers("isr1")
+    leader, isr = fn.col("leader1"), brokers("isr1")
     return Broken(_led() & ~fn.array_contains(isr, leader), say("leader", leader, "is not in the ISR", isr))
 
 
 def isr_assigned() -> Broken:
     """A4: members of the ISR are assigned replicas, each once."""
-    isr, replicas = _brokers("isr1"), _brokers("replicas")
+    isr, replicas = brokers("isr1"), brokers("replicas")
     strange = fn.size(fn.array_except(isr, replicas)) > 0
     twice = fn.size(fn.array_distinct(isr)) < fn.size(isr)
     return Broken(strange | twice, say("the ISR", isr, "is not within the replicas", replicas, "or names one twice"))
@@ -74,23 +77,37 @@ def isr_assigned() -> Broken:
 
 def isr_not_empty() -> Broken:
     """A5: the last member of the ISR stays, dead or alive."""
-    empty = fn.col("leader_epoch1").isNotNull() & (fn.size(_brokers("isr1")) == 0)
+    empty = fn.col("leader_epoch1").isNotNull() & (fn.size(brokers("isr1")) == 0)
     return Broken(empty, say("the ISR is empty"))
 
 
 def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
     """A6: each step from state to state is in the machine's table. Facts are no transitions."""
-    legal = [f"{before.name} {after.name}" for after, froms in table.items() for before in froms]
+    legal = [(before.name, after.name) for after, froms in table.items() for before in froms]
     start, states, end = fn.coalesce("from_state", fn.lit("NON_EXISTENT")), fn.col("states"), fn.col("to_state")
+    path = fn.concat_ws(" ", start, states, end)
     pairs = fn.zip_with(
         fn.concat(fn.array(start), states), states, lambda one, following: fn.concat_ws(" ", one, following)
     )
-    several = fn.exists(fn.slice(pairs, 1, fn.size(states)), lambda pair: ~pair.isin(*legal))
-    illegal = fn.when(_size("states") == 0, ~fn.concat_ws(" ", start, end).isin(*legal)).otherwise(
+    steps = [" ".join(pair) for pair in legal]
+    several = fn.exists(fn.slice(pairs, 1, fn.size(states)), lambda pair: ~pair.isin(*steps))
+    illegal = fn.when(_size("states") == 0, ~path.isin(*steps)).otherwise(
         several | ~fn.try_element_at(states, fn.lit(-1)).eqNullSafe(end)
     )
-    path = fn.concat_ws(" -> ", start, states, end)
-    return Broken(~_observed() & end.isNotNull() & illegal, say("illegal or unfinished transitions", path))
+    told = ~_observed() & end.isNotNull()
+    stays = [before for before, after in legal if before == after]
+    unusual = ~(states.isNull() & (start == end) & end.isin(*stays)) & ~path.isin(*usual_paths(legal))
+    return Broken(told & illegal, say("illegal or unfinished transitions", path), told & unusual)
+
+
+def usual_paths(legal: Sequence[tuple[str, str]]) -> list[str]:
+    """Legal paths of few states as text: from, all that were entered if they were told, and the last one again."""
+    paths = [" ".join(pair) for pair in legal]
+    chains: list[tuple[str, ...]] = [*legal]
+    for _ in range(USUAL_STATES):
+        paths += [" ".join((*chain, chain[-1])) for chain in chains]
+        chains = [(*chain, after) for chain in chains for before, after in legal if before == chain[-1]]
+    return paths
 
 
 def next_version() -> Broken:
@@ -104,7 +121,7 @@ def next_version() -> Broken:
 
 def elected_while_absent() -> Broken:
     """A9 within a row: who is elected is registered."""
-    leader, absent = fn.col("leader1"), _brokers("absent")
+    leader, absent = fn.col("leader1"), brokers("absent")
     elected = fn.col("strategy").isNotNull() & _led()
     return Broken(
         elected & fn.array_contains(absent, leader), say("leader", leader, "is among the absent brokers", absent)
@@ -121,8 +138,8 @@ def clean_election() -> Broken:
 
 def elected_in_order() -> Broken:
     """A11: who is elected is the first of the replicas, by the rule of the strategy."""
-    leader, replicas, strategy = fn.col("leader1"), _brokers("replicas"), fn.col("strategy")
-    able = fn.array_intersect(replicas, fn.array_except(_brokers("isr1"), _brokers("absent")))
+    leader, replicas, strategy = fn.col("leader1"), brokers("replicas"), fn.col("strategy")
+    able = fn.array_intersect(replicas, fn.array_except(brokers("isr1"), brokers("absent")))
     first = fn.when(strategy == "preferred", fn.get(replicas, fn.lit(0))).otherwise(fn.get(able, fn.lit(0)))
     return Broken(
         _led() & strategy.isin("preferred", *IN_ORDER) & ~first.eqNullSafe(leader),
@@ -132,7 +149,7 @@ def elected_in_order() -> Broken:
 
 def reassignment_adds_up() -> Broken:
     """A12 within a row: what is added and removed are replicas, not both, and those that go come last."""
-    replicas, adding, removing = _brokers("replicas"), _brokers("adding"), _brokers("removing")
+    replicas, adding, removing = brokers("replicas"), brokers("adding"), brokers("removing")
     strange = fn.size(fn.array_except(fn.concat(adding, removing), replicas)) > 0
     stay = fn.greatest(fn.size(replicas) - fn.size(removing), fn.lit(0))
     early = fn.arrays_overlap(fn.slice(replicas, fn.lit(1), stay), removing)
@@ -150,10 +167,6 @@ def _led() -> Column:
 
 def _observed() -> Column:
     return fn.col("reason").eqNullSafe(OBSERVED)
-
-
-def _brokers(name: str) -> Column:
-    return fn.coalesce(name, fn.array().cast("array<int>"))
 
 
 def _size(name: str) -> Column:

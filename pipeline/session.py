@@ -17,11 +17,15 @@ JAVA_MIN: Final = 17
 PROBE_S_MAX: Final = 20.0
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Of a local master: nothing listens for others."""
+HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
+"""The audit looks at a row in one generated method, which the JVM would otherwise interpret for ever, being so long."""
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.driver.extraJavaOptions": HUGE_METHODS,
+    "spark.executor.extraJavaOptions": HUGE_METHODS,
 }
 
 

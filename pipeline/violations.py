@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 
@@ -33,10 +33,22 @@ _ROW: Final = VIOLATIONS.names[2:]
 
 
 class Broken(NamedTuple):
-    """When a row breaks an invariant, and what it then says; a condition that is null is not met."""
+    """When a row breaks an invariant, and what it then says; a condition that is null is not met.
+
+    ``suspect`` is met by all such rows and few others: a condition that is cheaper to look at in every row.
+    """
 
     when: Column
     what: Column
+    suspect: Column | None = None
+
+
+class Group(NamedTuple):
+    """Invariants by number, of the rows that ``of`` holds for. ``compares``: with the row before (``since``)."""
+
+    of: Column
+    invariants: Mapping[str, Broken]
+    compares: bool = False
 
 
 def say(*parts: str | Column) -> Column:
@@ -45,15 +57,38 @@ def say(*parts: str | Column) -> Column:
     return fn.concat_ws(" ", *texts)
 
 
-def violations(rows: DataFrame, invariants: Mapping[str, Broken], *more: str) -> DataFrame:
-    """Each of ``invariants`` that a row breaks, as :data:`VIOLATIONS` and the columns ``more``."""
-    broken = rows.filter(reduce(lambda one, other: one | other, (each.when for each in invariants.values())))
+def brokers(name: str) -> Column:
+    """A list of brokers, empty where there is none."""
+    return fn.coalesce(name, fn.array().cast("array<int>"))
+
+
+def violations(rows: DataFrame, groups: Sequence[Group]) -> DataFrame:
+    """Each invariant that a row breaks, in one pass: :data:`VIOLATIONS`, ``topic_id``, and what it was compared with.
+
+    That is ``compares``, ``since_epoch`` and ``since_seq``.
+    """
+    broken = rows.filter(_any(group.of & _any(map(_suspect, group.invariants.values())) for group in groups))
     found = [
-        fn.when(each.when, fn.struct(fn.lit(name).alias("invariant"), each.what.alias("what")))
-        for name, each in invariants.items()
+        fn.when(
+            group.of & each.when,
+            fn.struct(
+                fn.lit(name).alias("invariant"), each.what.alias("what"), fn.lit(group.compares).alias("compares")
+            ),
+        )
+        for group in groups
+        for name, each in group.invariants.items()
     ]
     each = broken.withColumn("found", fn.explode(fn.array(*found))).filter(fn.col("found").isNotNull())
-    return each.select("found.invariant", "found.what", *_ROW, *more)
+    before = (fn.col("since.ctl_epoch").alias("since_epoch"), fn.col("since.seq").alias("since_seq"))
+    return each.select("found.*", *_ROW, "topic_id", *before)
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(Column.__or__, conditions)
+
+
+def _suspect(each: Broken) -> Column:
+    return each.when if each.suspect is None else each.suspect
 
 
 def unexcused(found: DataFrame, gaps: DataFrame) -> DataFrame:

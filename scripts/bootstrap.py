@@ -1,6 +1,7 @@
-"""Makes .venv from the lock: `python3 scripts/bootstrap.py demo` or `... test`. Standard library only; safe to repeat.
+"""Makes .venv from the lock: `python3 scripts/bootstrap.py demo|test|pipeline`. Standard library only; safe to repeat.
 
-A stamp in the environment holds the lock's hash and the sections installed, so a second run costs a moment.
+A stamp in the environment holds the lock's hash and the sections installed, so a second run costs a moment. PySpark is
+large: only `pipeline` installs it, and only where a Java is that it runs on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "regent-stamp.json"
-TASKS = {"demo": ["runtime", "embedded"], "test": ["runtime", "embedded", "tests"]}
+TASKS = {
+    "demo": ["runtime", "embedded"],
+    "test": ["runtime", "embedded", "tests"],
+    "pipeline": ["runtime", "embedded", "tests", "pipeline"],
+}
+SOURCES = ("pyspark",)
+"""Packages that there are no wheels of: they are built here, with what the lock pins and nothing else."""
 PYTHON_MIN = (3, 11)
 
 sys.path.insert(0, str(ROOT))
@@ -27,35 +34,55 @@ sys.path.insert(0, str(ROOT))
 def main() -> int:
     task = sys.argv[1] if len(sys.argv) == 2 else ""
     if task not in TASKS:
-        return fail(f"say for what: {' or '.join(TASKS)}, not {task!r}")
+        return fail(f"say for what: {', '.join(TASKS)}, not {task!r}")
     if sys.version_info < PYTHON_MIN:
         found = ".".join(map(str, sys.version_info[:3]))
         return fail(f"Python 3.11 or newer is needed, this is {found}. Name another one: make PYTHON=python3.11 ...")
     wanted = TASKS[task] + ([] if java_is_there() else ["java"])
+    if "pipeline" in wanted and (unfit := spark_is_unfit()):
+        wanted.remove("pipeline")
+        say(f"PySpark is left out: {unfit}")
     made_from, sections = read_stamp()
-    if made_from == inputs() and sections.issuperset(wanted) and PYTHON.exists():
-        return 0
-    return install(wanted)
+    there = sections if made_from == inputs() and PYTHON.exists() else set[str]()
+    return 0 if there.issuperset(wanted) else install(wanted, there)
 
 
-def install(wanted: list[str]) -> int:
+def install(wanted: list[str], there: set[str]) -> int:
+    """Installs the sections ``wanted``, beside those that are ``there`` and still up to date."""
     sections = read_lock()
-    sizes = {name: int(sections[name][0]) for name in wanted}
+    sizes = {name: int(sections[name][0]) for name in wanted if name not in there}
     parts = ", ".join(f"{name} {size} MB" for name, size in sizes.items())
     say(f"Python packages into {VENV.name}: at most {sum(sizes.values())} MB to download ({parts})")
     if not PYTHON.exists() and not make_venv():
         return 1
     STAMP.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        part = Path(folder, "requirements.txt")
-        part.write_text("".join(sections[name][1] for name in wanted))
-        if not pip("--require-hashes", "--only-binary", ":all:", "-r", str(part)):
-            return fail("pip could not install the locked packages; its message stands above")
+    if not install_locked("".join(sections[name][1] for name in wanted)):
+        return fail("pip could not install the locked packages; its message stands above")
     if not pip("--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)):
         return fail("regent itself could not be installed into the environment; pip's message stands above")
-    STAMP.write_text(json.dumps({"inputs": inputs(), "sections": wanted}))
+    STAMP.write_text(json.dumps({"inputs": inputs(), "sections": sorted(there.union(wanted))}))
     say(f"{VENV.name} is ready")
     return 0
+
+
+def install_locked(requirements: str) -> bool:
+    """Wheels, then what is built with some of them."""
+    blocks = re.split(r"\n(?=[a-z])", requirements.strip())
+    built = [block for block in blocks if block.partition("==")[0] in SOURCES]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def install_file(name: str, packages: list[str], *options: str) -> bool:
+            part = Path(folder, name)
+            part.write_text("\n".join(packages) + "\n")
+            return pip("--require-hashes", *options, "-r", str(part))
+
+        if not install_file("wheels.txt", [block for block in blocks if block not in built], "--only-binary", ":all:"):
+            return False
+        if not built:
+            return True
+        say(f"building {', '.join(SOURCES)} from source, which takes a minute")
+        from_source = ("--no-deps", "--no-build-isolation", "--use-pep517")
+        return install_file("sources.txt", built, *from_source)
 
 
 def make_venv() -> bool:
@@ -112,6 +139,17 @@ def java_is_there() -> bool:
     from brokers.embedded.java import system_java
 
     return system_java() is not None
+
+
+def spark_is_unfit() -> str:
+    """Why Spark cannot run on this machine's Java; empty where it can."""
+    from pipeline.session import CannotStart, need_java
+
+    try:
+        need_java()
+    except CannotStart as error:
+        return str(error)
+    return ""
 
 
 def say(text: str) -> None:

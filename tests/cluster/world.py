@@ -21,6 +21,7 @@ from metadata_store.port import ANY_VERSION, ConnectionState
 from state_machines.audit import judge
 from state_machines.events import Row
 from state_machines.types import Leadership, TopicAssignment
+from tests.left_journals import leave
 from tests.polling import eventually
 
 OBSERVER = 1_999_999
@@ -167,5 +168,6 @@ async def world(
         finally:
             for daemon in made.daemons:
                 await daemon.kill()
+                leave(daemon.journal, f"{cluster.folder.name}-{daemon.id}")
             await zk.close()
         assert not made.violations()

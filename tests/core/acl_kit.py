@@ -51,6 +51,6 @@ async def put_raw(zk: ZooKeeper, name: str, data: bytes | None, kind: str = "Top
 
 async def asked(w: World, principal: str, api: Api, body: Struct, version: int = 0) -> Any:
     """What the controller answers to ``principal``."""
-    call = CarriedCall(api, version, body, principal, "10.0.0.7", b"one call of many", 0)
+    call = CarriedCall(api, version, body, principal, "10.0.0.7", "", b"one call of many", 0)
     reign = w.reign
     return await Calls(reign.queue, reign.authorizer, reign.topic_name).carried(call)

@@ -17,6 +17,7 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
+from controller.authorizer import Authorizer
 from controller.calls import Calls
 from controller.principals import EVERYBODY, Principals
 from tests.core.controller_world import World
@@ -60,7 +61,7 @@ def call(
 
 async def carried(w: World, body: Struct, **options: Any) -> Any:
     """What the controller answers; ``options`` of :func:`call`. Whoever has authenticated may ask."""
-    return await Calls(w.reign.queue, Principals(frozenset({EVERYBODY}))).carried(call(body, **options))
+    return await Calls(w.reign.queue, Authorizer(Principals(frozenset({EVERYBODY})))).carried(call(body, **options))
 
 
 async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:

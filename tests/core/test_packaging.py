@@ -116,3 +116,15 @@ def test_what_people_install_is_in_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "configs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert {"example.toml", "regent.service"} <= {path.name for path in (ROOT / "configs").iterdir()}
+
+
+def test_extras_that_people_are_told_of_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [
+        ROOT / "README.md",
+        ROOT / "docs/operations.md",
+        ROOT / "pipeline/session.py",
+        ROOT / "brokers/embedded/java.py",
+    ]
+    named = {extra for text in texts for extra in re.findall(r"(?:\.|regent-controller)\[(\w+)\]", text.read_text())}
+    assert {"java", "pipeline"} <= named <= project["optional-dependencies"].keys()

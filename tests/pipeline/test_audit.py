@@ -170,13 +170,14 @@ def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> 
     """The judge without Spark and this one, on each row that the other's tests know."""
     from pipeline.jobs import ingest, rows_in
     from pipeline.row_local import row_local
+    from pipeline.violations import violations
 
     cases = [*SOUND.values(), *(row for _, row in MUTATIONS.values())]
     numbered = [msgspec.structs.replace(row, seq=seq) for seq, row in enumerate(cases, 1)]
     file = tmp_path / "0000000007-000000000001.jsonl"
     file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in numbered))
     assert ingest(spark, [str(file)], str(tmp_path / "bronze"))["rows"] == len(cases)
-    rows = row_local(rows_in(spark, str(tmp_path / "bronze"))).collect()
+    rows = violations(rows_in(spark, str(tmp_path / "bronze")), row_local()).collect()
     found = {(row.seq, row.invariant) for row in rows if row.invariant in OF_PARTITIONS}
     assert found == {(violation.row.seq, violation.invariant) for violation in judge(numbered)}
     assert len(found) == len(MUTATIONS)

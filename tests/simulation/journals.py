@@ -35,5 +35,7 @@ class JudgedJournal:
             self._world.violated(Violation("journal", f"rows {seq} to {seq + len(entry) - 1} of epoch {epoch}"))
         self._next[epoch] = seq + len(entry)
         self.rows += len(rows)
+        if self._world.recorded is not None:
+            self._world.recorded += rows
         for found in judge(rows):
             self._world.violated(Violation(found.invariant, str(found)))

@@ -22,6 +22,7 @@ from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.errors import ZooKeeperError
 from metadata_store.memory.tree import Touched
 from metadata_store.port import Check, OpResult, WatchKind, Write
+from state_machines.events import Row
 from state_machines.types import Broker
 from tests.simulation import sizes
 from tests.simulation.actions import Actions
@@ -78,9 +79,14 @@ class Outcome:
 
 
 class World:
-    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are told without merging."""
+    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are told without merging.
 
-    def __init__(self, plan: Plan, *, keep: bool = False, compare: bool = False) -> None:
+    ``recorded`` takes the rows of all daemons' journals, in the order in which they are made.
+    """
+
+    def __init__(
+        self, plan: Plan, *, keep: bool = False, compare: bool = False, recorded: list[Row] | None = None
+    ) -> None:
         self.plan = plan
         self.loop = SimLoop()
         self.chance = random.Random(f"{plan.seed} world")
@@ -97,6 +103,7 @@ class World:
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
         self.lines: list[str] | None = [] if keep else None
+        self.recorded = recorded
         self._hash = hashlib.blake2b(digest_size=16)
         racks = dict(zip(plan.brokers, plan.racks, strict=False))
         self.brokers = {b: BrokerNode(self, b, racks.get(b)) for b in plan.brokers}
@@ -265,9 +272,9 @@ _PLAYED: Final[list[World]] = []
 """Kept for ever, some MB each: collecting the tasks of dead processes would run their ``finally`` blocks."""
 
 
-def play(plan: Plan, *, keep: bool = False, compare: bool = False) -> Outcome:
+def play(plan: Plan, *, keep: bool = False, compare: bool = False, recorded: list[Row] | None = None) -> Outcome:
     """Runs a plan."""
-    world = World(plan, keep=keep, compare=compare)
+    world = World(plan, keep=keep, compare=compare, recorded=recorded)
     _PLAYED.append(world)
     return world.run()
 

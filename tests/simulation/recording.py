@@ -1,0 +1,50 @@
+"""``python -m tests.simulation.recording FOLDER --seeds N``: plays seeds and leaves the journals of their daemons.
+
+Files are as a daemon writes them, in a folder per seed and daemon; each seed is a cluster of its own name.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from state_machines.events import Row
+from tests.simulation.generate import generate
+from tests.simulation.runner import in_child
+from tests.simulation.world import play
+
+
+def main() -> None:
+    """Ends badly where a seed violates an invariant."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.recording", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=10)
+    chosen = parser.parse_args()
+    for seed in range(chosen.seeds):
+        in_child(record, seed, chosen.folder)
+
+
+def record(seed: int, folder: Path) -> None:
+    """One seed; call it in a child."""
+    rows: list[Row] = []
+    violation = play(generate(seed), recorded=rows).violation
+    if violation is not None:
+        raise RuntimeError(f"seed {seed}: {violation}")
+    cluster = f"seed-{seed}"
+    for daemon in {row.ctl_id for row in rows}:
+        written = [msgspec.structs.replace(row, cluster=cluster) for row in rows if row.ctl_id == daemon]
+        write(folder / f"{cluster}-{daemon}", written)
+
+
+def write(folder: Path, rows: Sequence[Row]) -> None:
+    """One file."""
+    folder.mkdir(parents=True)
+    file = folder / f"{rows[0].ctl_epoch:010d}-{rows[0].seq:012d}.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
