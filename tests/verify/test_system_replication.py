@@ -11,7 +11,7 @@ from tests.verify.system import System, system
 
 TOPIC = "test_topic"
 PARTITIONS = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
-BOUNCES = 5
+BOUNCES = 3
 
 
 async def leader_goes(s: System, how: str) -> int:
