@@ -24,7 +24,7 @@ FILLED_MB = 1.0
 SLOW_BYTES_PER_S = 100_000
 """At this pace a move lasts for as long as the brokers take to bounce."""
 
-MOVED_MB = 20.0
+MOVED_MB = 30.0
 THROTTLE_BYTES_PER_S = 4_000_000
 
 
