@@ -146,11 +146,12 @@ class System:
             reader = await stack.enter_async_context(Reader(bootstrap, load))
             made = Scene(self.w, await self.active(), load, reader)
             await made.flows()
-            load.take_stall()
+            load.take_stall()  # what it took to begin
             yield made
             await made.flows()
             await load.stop()
             verdict = await reader.verdict()
+            self.times.note("longest wait of a record", round(load.take_stall().seconds, 2))
             self.times.note("records", str(verdict))
             assert (verdict.lost, verdict.duplicated) == ([], []), verdict
             assert verdict.failed == 0, load.ledger.errors
@@ -159,7 +160,6 @@ class System:
         """Records flow, every replica is in sync, all that was acknowledged was read, and everybody agrees."""
         stage.daemon = await self.active()
         await stage.proven()
-        self.times.note("longest wait of a record", round(stage.load.take_stall().seconds, 2))
 
 
 @asynccontextmanager
