@@ -11,11 +11,11 @@ from metadata_store import paths
 from tests.polling import eventually
 from tests.verify.system import System, system
 
-BROKERS = 4
+BROKERS = 3
 TOPICS = [f"replicas-{number:02}" for number in range(50)]
 PARTITIONS = 34
 REPLICAS = 3
-RATE_PER_S = 600
+RATE_PER_S = 300
 HEAP_MB = 512
 
 
