@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ class LossyProxy(Proxy):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
         self.lost = 0
-        self._wanted: bytes | None = None
+        self._wanted: re.Pattern[bytes] | None = None
         self._before = False
         self._awaited: int | None = None
         self._act = self.cut
@@ -35,8 +36,10 @@ class LossyProxy(Proxy):
         self.strike(names, self.cut, before=False)
 
     def strike(self, names: str, act: Callable[[], None], *, before: bool) -> None:
-        """Calls ``act`` instead of forwarding the next multi that names the text (``before``), or its reply."""
-        self._wanted, self._act, self._before = names.encode(), act, before
+        """Calls ``act`` instead of forwarding the next multi in which the regular expression ``names`` is found
+        (``before``), or its reply.
+        """
+        self._wanted, self._act, self._before = re.compile(names.encode(), re.DOTALL), act, before
 
     @property
     def armed(self) -> bool:
@@ -68,7 +71,7 @@ class LossyProxy(Proxy):
 
     def _sent(self, body: bytes) -> bool:
         xid, kind = _XID_AND_TYPE.unpack_from(body)
-        if self._wanted is None or kind != MULTI or self._wanted not in body:
+        if self._wanted is None or kind != MULTI or not self._wanted.search(body):
             return True
         self._wanted = None
         if not self._before:
