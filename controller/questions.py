@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Protocol, TypeVar
 
-from brokers.client import BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.client import QUESTIONS, BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.wire import cold
 from configs.settings import Settings
 from state_machines.types import Broker, Endpoint
 
@@ -47,9 +48,13 @@ Ask = Callable[[Broker], AbstractAsyncContextManager[Asked]]
 def asker(settings: Settings) -> Ask:
     """Asks on the listener on which the controller would speak to the broker."""
     timeout_s = min(settings.brokers.request_timeout_ms / 1000, ANSWER_S_MAX)
+    ready = asyncio.Event()
 
     @asynccontextmanager
     async def ask(broker: Broker) -> AsyncIterator[Asked]:
+        if not ready.is_set():  # the loop must not wait for imports, least of all for those of another thread
+            await asyncio.to_thread(cold.prepare, QUESTIONS)
+            ready.set()
         endpoint = control_endpoint(settings, broker)
         if endpoint is None:
             raise BrokerCallFailed(
