@@ -27,7 +27,20 @@ from benchmarks.contestants import OURS, PEER
 from benchmarks.controller_death import deaths
 from benchmarks.datasets import shape
 from benchmarks.machine import machine
-from benchmarks.plan import BOTH_DIE, DEATH, FULL, PREFERRED, REASSIGNMENTS, SHUTDOWN, SMALL, TOPICS, Run, goal
+from benchmarks.plan import (
+    ADDED,
+    BOTH_DIE,
+    DEATH,
+    FULL,
+    MOVED,
+    PREFERRED,
+    REASSIGNMENTS,
+    SHUTDOWN,
+    SMALL,
+    TOPICS,
+    Run,
+    goal,
+)
 from benchmarks.real_split import split
 from benchmarks.results import RESULTS, Row, Sample, save, show
 from benchmarks.turns import Wrong
@@ -132,8 +145,13 @@ def runs(chosen: argparse.Namespace) -> list[Run]:
 
 
 def planned(size: str) -> Run:
-    """What the plan has for a size; every event for others."""
-    return next((each for each in (*FULL, *SMALL) if each.size == size), Run(size, (DEATH, SHUTDOWN)))
+    """What the plan has for a size; for others the deaths, and work that fits to it."""
+    found = next((each for each in (*FULL, *SMALL) if each.size == size), None)
+    if found is not None:
+        return found
+    wanted = shape(size)
+    moved, added = min(MOVED, wanted.partitions // 2), min(ADDED, wanted.topics)
+    return Run(size, (DEATH, SHUTDOWN), moved=moved, added=added)
 
 
 async def cpu(size: str) -> Row:

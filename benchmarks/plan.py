@@ -16,6 +16,9 @@ REASSIGNMENTS: Final = "reassignments"
 PREFERRED: Final = "preferred leaders"
 TOPICS: Final = "topics"
 
+MOVED: Final = 5_000
+ADDED: Final = 1_000
+
 NO_GOAL: Final = Goal()
 
 GOALS: Final[dict[tuple[str, str], Goal]] = {
@@ -61,8 +64,8 @@ class Run:
     events: tuple[str, ...] = ()
     rounds: int = 5
     peer_rounds: int = 5
-    moved: int = 5_000
-    added: int = 1_000
+    moved: int = MOVED
+    added: int = ADDED
 
 
 ASKED: Final = (REASSIGNMENTS, PREFERRED, TOPICS)
