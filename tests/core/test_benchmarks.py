@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from benchmarks import request_znodes, znodes
 from benchmarks.__main__ import parsed
 from benchmarks.asked import moved
 from benchmarks.canned import NullBrokers
+from benchmarks.contestants import Regent
 from benchmarks.datasets import DataSet, Shape, data_set, shape
 from benchmarks.in_process import Bench
 from benchmarks.oracle import Oracle, initial
@@ -32,6 +34,8 @@ from state_machines.reassignment import Asked, due, judge, reassign, rewrites
 from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
 
 SIZE = "1kx7"
+ROOT = Path(__file__).parents[2]
+METRICS = ("regent_loop_lag_longest_seconds", "regent_loop_lag_seconds")
 EPOCH = 5
 
 
@@ -255,6 +259,17 @@ def test_every_seam_that_is_timed_is_there_and_is_put_back() -> None:
         assert Draft.finish is not before
         assert stages.spent() == dict.fromkeys(STAGES, 0.0)
     assert Draft.finish is before
+
+
+@pytest.mark.parametrize("handlers", ["reassignment", "alter_partition", "elections", "topic_change", "deletion"])
+def test_what_is_asked_for_has_seams_where_it_is_decided(handlers: str) -> None:
+    """Without one its decisions would be part of *rest*, and be looked for in the wrong place."""
+    assert any(seam.startswith(f"controller.handlers.{handlers}.") for seam in STAGES["decide"])
+
+
+@pytest.mark.parametrize("said", [Regent.ready_pattern, "claimed epoch", "read in %.2f s", *METRICS])
+def test_what_is_looked_for_in_the_log_and_the_metrics_is_said_by_the_product(said: str) -> None:
+    assert any(said in file.read_text(encoding="utf-8") for file in (ROOT / "controller").rglob("*.py"))
 
 
 def test_goals_are_met_or_not() -> None:
