@@ -27,14 +27,35 @@ from benchmarks.contestants import OURS, PEER
 from benchmarks.controller_death import deaths
 from benchmarks.datasets import shape
 from benchmarks.machine import machine
-from benchmarks.plan import DEATH, FULL, SHUTDOWN, SMALL, Run, goal
+from benchmarks.plan import (
+    ADDED,
+    BOTH_DIE,
+    DEATH,
+    FULL,
+    MOVED,
+    PREFERRED,
+    REASSIGNMENTS,
+    SHUTDOWN,
+    SMALL,
+    TOPICS,
+    Run,
+    goal,
+)
 from benchmarks.real_split import split
 from benchmarks.results import RESULTS, Row, Sample, save, show
 from benchmarks.turns import Wrong
 from benchmarks.zookeeper_speed import speeds
 from brokers.embedded.process import ProcessFailed
 
-EVENTS: Final = {"F1": (), "F2": (), "M1": (), "L1": (), "D1": (SHUTDOWN,), "D2": (DEATH,), "D3": (DEATH,)}
+EVENTS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("F1", "F2", "M1", "L1"), ()),
+    "D1": (SHUTDOWN,),
+    **dict.fromkeys(("D2", "D3"), (DEATH,)),
+    "F3": (BOTH_DIE,),
+    **dict.fromkeys(("R1", "R2"), (REASSIGNMENTS,)),
+    "P1": (PREFERRED,),
+    **dict.fromkeys(("T1", "T2"), (TOPICS,)),
+}
 CPU_SIZE: Final = {False: "100kx20", True: "400kx50"}
 ZOOKEEPER_SIZE: Final = {False: "20kx10", True: "100kx20"}
 CPU_ROUNDS: Final = 5
@@ -113,7 +134,8 @@ def runs(chosen: argparse.Namespace) -> list[Run]:
     cases = [case for case in chosen.case or () if case in EVENTS]
     if cases:
         events = tuple(dict.fromkeys(event for case in cases for event in EVENTS[case]))
-        found = [replace(each, events=events) for each in found]
+        planned_for = [each for each in found if chosen.size or not events or set(events) & set(each.events)]
+        found = [replace(each, events=events) for each in planned_for]
     if chosen.rounds is not None:
         wanted = chosen.rounds
         found = [replace(each, rounds=wanted, peer_rounds=min(each.peer_rounds, wanted)) for each in found]
@@ -123,8 +145,13 @@ def runs(chosen: argparse.Namespace) -> list[Run]:
 
 
 def planned(size: str) -> Run:
-    """What the plan has for a size; every event for others."""
-    return next((each for each in (*FULL, *SMALL) if each.size == size), Run(size, (DEATH, SHUTDOWN)))
+    """What the plan has for a size; for others the deaths, and work that fits to it."""
+    found = next((each for each in (*FULL, *SMALL) if each.size == size), None)
+    if found is not None:
+        return found
+    wanted = shape(size)
+    moved, added = min(MOVED, wanted.partitions // 2), min(ADDED, wanted.topics)
+    return Run(size, (DEATH, SHUTDOWN), moved=moved, added=added)
 
 
 async def cpu(size: str) -> Row:

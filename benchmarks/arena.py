@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks import role, znodes
+from benchmarks import request_znodes, role, znodes
 from benchmarks.contestants import OURS, PEER, Contestant, Kafka, Regent
 from benchmarks.datasets import DataSet, Shape, data_set
 from benchmarks.fleet import Fleet
@@ -77,13 +77,16 @@ class Arena:
         say(f"{name} waits for the role ({time.monotonic() - began_s:.1f} s to start)")
         return made
 
-    async def calm(self) -> None:
-        """Nobody holds the role, everything is as it was at first, every broker is registered and knows nothing."""
+    async def calm(self, displaced: int = 0) -> None:
+        """Nobody holds the role, everything is as it was at first, every broker is registered and knows nothing.
+
+        ``displaced``: so many partitions are led by their second replica.
+        """
         await role.set_aside(self.zk)
         for contestant in self.contestants.values():
             if not await poll(contestant.idle, IDLE_S_MAX):
                 raise ProcessFailed(f"{contestant.name} did not give the role up\n{contestant.process.log_tail()}")
-        self.oracle = await znodes.put_back(self.zk, self.oracle)
+        self.oracle = await znodes.put_back(self.zk, self.oracle, displaced)
         gone = [b for b, epoch in (await self.fleet.epochs()).items() if not epoch]
         if gone:
             await self.fleet.register(gone)
@@ -92,7 +95,8 @@ class Arena:
 
     async def verify(self, epoch: int) -> list[str]:
         """How ZooKeeper and the brokers' views differ from what must be; empty where they do not."""
-        return await znodes.differences(self.zk, self.oracle, epoch) + await self.wrong_views()
+        states = await znodes.differences(self.zk, self.oracle, epoch)
+        return states + await request_znodes.left_over(self.zk, self.oracle) + await self.wrong_views()
 
     async def wrong_views(self) -> list[str]:
         """Brokers that do not know what they must."""

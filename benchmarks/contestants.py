@@ -47,11 +47,15 @@ class Lag:
 
 
 class Contestant(ABC):
-    """One controller process. ``give`` is the write that gives it the role; ``id`` is its controller id."""
+    """One controller process. ``give`` is the write that gives it the role; ``id`` is its controller id.
+
+    ``writes``: how often it writes a partition's state where a change has two steps: once for both, or for each.
+    """
 
     name: str
     id: int
     ready_pattern: str
+    writes: int
 
     def __init__(self, process: ChildProcess, give: Callable[[ZooKeeper], Awaitable[None]]) -> None:
         self.process = process
@@ -94,6 +98,7 @@ class Regent(Contestant):
     name = OURS
     id = DAEMON_ID
     ready_pattern = "took office at epoch"
+    writes = 1
 
     def __init__(self, folder: Path, connect: str, *, journal: bool = True) -> None:
         defaults = Settings.model_validate(
@@ -158,6 +163,7 @@ class Kafka(Contestant):
     name = PEER
     id = PEER_ID
     ready_pattern = "Ready to serve as the new controller"
+    writes = 2
 
     def __init__(self, folder: Path, connect: str, heap_mb: int) -> None:
         self.server = PeerProcess(folder, connect, heap_mb)

@@ -22,13 +22,17 @@ SINGLE_TOPICS: Final = "25ktopics"
 
 @dataclass(frozen=True)
 class Shape:
-    """``topics`` of ``per_topic`` partitions with ``replication`` replicas on ``brokers`` brokers, ids from 1."""
+    """``topics`` of ``per_topic`` partitions with ``replication`` replicas on ``brokers`` brokers, ids from 1.
+
+    ``prefix``: how the names of topics begin.
+    """
 
     name: str
     topics: int
     per_topic: int
     replication: int
     brokers: int
+    prefix: str = "topic"
 
     @property
     def partitions(self) -> int:
@@ -75,6 +79,10 @@ class DataSet:
         topic, partition = divmod(row, self.shape.per_topic)
         return self.topics[topic], partition
 
+    def rows_of(self, number: int) -> slice:
+        """Rows of a topic by its number."""
+        return slice(number * self.shape.per_topic, (number + 1) * self.shape.per_topic)
+
 
 def topic_id(name: str) -> bytes:
     """The 16 bytes of a topic's id, the same in every run."""
@@ -91,4 +99,4 @@ def data_set(wanted: Shape, seed: int = SEED) -> DataSet:
         start, shift = random.randrange(wanted.brokers), random.randrange(wanted.brokers)
         placed = place(brokers, wanted.per_topic, wanted.replication, start=start, shift=shift)
         replicas += (shared.setdefault(found, found) for found in placed.values())
-    return DataSet(wanted, [f"topic-{number:05d}" for number in range(wanted.topics)], replicas)
+    return DataSet(wanted, [f"{wanted.prefix}-{number:05d}" for number in range(wanted.topics)], replicas)

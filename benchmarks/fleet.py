@@ -14,6 +14,7 @@ from benchmarks.oracle import Digest
 from brokers.embedded.process import ChildProcess
 
 ANSWER_S_MAX: Final = 300.0
+CATCH_UP_S_MAX: Final = 900.0
 ANSWER_BYTES_MAX: Final = 16 << 20
 NS: Final = 1e-9
 SESSION_MS: Final = 120_000
@@ -72,14 +73,14 @@ class Fleet(ChildProcess):
         except OSError:
             return False
 
-    async def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """One request on the control channel and its answer."""
+    async def ask(self, what: str, s_max: float = ANSWER_S_MAX, **details: Any) -> dict[str, Any]:
+        """One request on the control channel and its answer, which may take ``s_max`` seconds."""
         if self._writer is None or self._writer.is_closing():
             opened = await asyncio.open_unix_connection(str(self.control), limit=ANSWER_BYTES_MAX)
             self._reader, self._writer = opened
         assert self._reader is not None
         self._writer.write(json.dumps({"do": what, **details}).encode() + b"\n")
-        line = await asyncio.wait_for(self._reader.readline(), ANSWER_S_MAX)
+        line = await asyncio.wait_for(self._reader.readline(), s_max)
         if not line:
             self._writer.close()
             raise ConnectionError(f"the simulated brokers ended during {what!r}\n{self.log_tail()}")
@@ -119,6 +120,21 @@ class Fleet(ChildProcess):
     async def register(self, brokers: Iterable[int]) -> float:
         """They are back with new epochs; the moment right before the creation was sent."""
         return float((await self.ask("register", brokers=list(brokers)))["at_ns"]) * NS
+
+    async def prepare_catch_up(self, port: int) -> None:
+        """Leaders look at what they know and connect to the controller at ``port``. Takes seconds."""
+        await self.ask("prepare", port=port)
+
+    async def catch_up(self) -> float:
+        """All that was prepared: replicas on live brokers join the ISRs; the moment right before leaders asked for it.
+
+        Returns when all of them are answered.
+        """
+        return float((await self.ask("catch_up", CATCH_UP_S_MAX))["at_ns"]) * NS
+
+    async def list_stopped(self, on: bool) -> None:
+        """Whether StopReplica is answered with a code for each partition: deletions are counted by it."""
+        await self.ask("full", brokers=[], api="STOP_REPLICA", on=on)
 
     async def epochs(self) -> dict[int, int]:
         """Broker epochs."""

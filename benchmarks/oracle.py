@@ -1,15 +1,16 @@
 """What must be true after an event, in plain Python on lists: neither regent's core nor Kafka's code takes part.
 
-The rules are those of Kafka 3.9 for a cluster without reassignments, deletions and unclean elections: a leader is the
-first replica that is live and in sync; a broker that dies or shuts down leaves the ISRs; each change of a partition
-raises its leader epoch and its partition epoch by one.
+The rules are those of Kafka 3.9 for a cluster without unclean elections: a leader is the first replica that is live and
+in sync; a broker that dies or shuts down leaves the ISRs; each step of a partition's change raises its leader epoch by
+one. The two controllers write the steps of one change together or apart, so partition epochs, which count writes,
+are the one thing in which they may differ: ``writes`` says how many there are.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from benchmarks.datasets import DataSet
@@ -29,13 +30,23 @@ class State(NamedTuple):
 
 @dataclass
 class Oracle:
-    """The expected state of every partition of ``data``; ``changed`` has the rows that the present term rewrote."""
+    """The expected state of every partition of ``data``; ``changed`` has the rows that the present term rewrote.
+
+    ``assigned`` are the replicas of each row, while it is reassigned those of the target and then those that go;
+    ``targets`` what is under way; ``rewritten`` rows of which the topic znode was written by the controller.
+    """
 
     data: DataSet
     states: list[State] = field(repr=False)
     live: set[int]
     leaving: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
+    assigned: list[tuple[int, ...]] = field(default_factory=list, repr=False)
+    targets: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    rewritten: set[int] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        self.assigned = self.assigned or list(self.data.replicas)
 
     def dies(self, broker: int) -> None:
         """The registration of a broker is gone."""
@@ -52,13 +63,68 @@ class Oracle:
         """A broker is registered again, and has not caught up with anything yet."""
         self.live.add(broker)
 
+    def was_dead(self, broker: int, writes: int) -> None:
+        """A term began without this broker: its replicas leave the ISRs first, then what it led gets a leader."""
+        led = [row for row, state in enumerate(self.states) if state.leader == broker and len(state.isr) > 1]
+        self.dies(broker)
+        for row in led:
+            state = self.states[row]
+            self.states[row] = state._replace(epoch=state.epoch + 1, version=state.version + writes - 1)
+
     def _leaves_isrs(self, broker: int) -> None:
-        for row, (replicas, state) in enumerate(zip(self.data.replicas, self.states, strict=True)):
+        for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
             if broker in state.isr and len(state.isr) > 1:
                 isr = tuple(b for b in state.isr if b != broker)
                 leader = state.leader if state.leader != broker else self._first(replicas, isr)
-                self.states[row] = State(leader, state.epoch + 1, isr, state.version + 1)
-                self.changed.add(row)
+                self._becomes(row, State(leader, state.epoch + 1, isr, state.version + 1))
+
+    def _becomes(self, row: int, state: State) -> None:
+        self.states[row] = state
+        self.changed.add(row)
+
+    # -- what is asked for
+
+    def reassigns(self, targets: dict[int, tuple[int, ...]]) -> None:
+        """Reassignments began: replicas of origin and target, one step, ISR and leader as they were."""
+        for row, target in targets.items():
+            state = self.states[row]
+            self.assigned[row] = (*target, *(b for b in self.assigned[row] if b not in target))
+            self._becomes(row, state._replace(epoch=state.epoch + 1, version=state.version + 1))
+        self.targets |= targets
+        self.rewritten |= targets.keys()
+
+    def completes(self, writes: int) -> None:
+        """Leaders wrote the added replicas into the ISRs (one write), then each reassignment ended in two steps."""
+        for row, target in self.targets.items():
+            state = self.states[row]
+            isr = tuple(dict.fromkeys((*state.isr, *target)))
+            leader = state.leader if state.leader in target else self._first(target, isr)
+            left = tuple(b for b in isr if b in target)
+            self._becomes(row, State(leader, state.epoch + 2, left, state.version + 1 + writes))
+            self.assigned[row] = target
+        self.targets = {}
+
+    def prefers(self) -> None:
+        """Every partition is led by its preferred replica."""
+        for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
+            if state.leader != replicas[0]:
+                self._becomes(row, state._replace(leader=replicas[0], epoch=state.epoch + 1, version=state.version + 1))
+
+    def creates(self, added: DataSet) -> None:
+        """Topics were created and their partitions started."""
+        first = len(self.states)
+        topics, replicas = [*self.data.topics, *added.topics], [*self.data.replicas, *added.replicas]
+        self.data = replace(self.data, topics=topics, replicas=replicas)
+        self.states += initial(added).states
+        self.assigned += added.replicas
+        self.changed.update(range(first, len(self.states)))
+
+    def deletes(self, added: DataSet) -> None:
+        """The topics that were created last are gone."""
+        topics, rows = len(self.data.topics) - len(added.topics), len(self.states) - len(added.replicas)
+        self.data = replace(self.data, topics=self.data.topics[:topics], replicas=self.data.replicas[:rows])
+        del self.states[rows:], self.assigned[rows:]
+        self.changed = {row for row in self.changed if row < rows}
 
     def _first(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> int:
         eligible = self.live - self.leaving
@@ -80,7 +146,7 @@ class Oracle:
         """Digest of the metadata cache that every live broker must have."""
         offline = {b: True for b in self.data.brokers if b not in self.reachable}
         sums = _Sums()
-        for row, (replicas, state) in enumerate(zip(self.data.replicas, self.states, strict=True)):
+        for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
             away = sorted(b for b in replicas if b in offline) if offline else ()
             sums.add(f"{self._entry(row, replicas, state)}|{_csv(away)}")
         return sums.digest
@@ -88,7 +154,7 @@ class Oracle:
     def replicas(self) -> dict[int, Digest]:
         """For each live broker the digest of what it must have been told of its own replicas."""
         sums = {broker: _Sums() for broker in self.live}
-        for row, (replicas, state) in enumerate(zip(self.data.replicas, self.states, strict=True)):
+        for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
             entry = _hash(self._entry(row, replicas, state))
             for broker in replicas:
                 if broker in sums:
@@ -100,10 +166,14 @@ class Oracle:
         return f"{topic}|{partition}|{state.leader}|{state.epoch}|{_csv(state.isr)}|{state.version}|{_csv(replicas)}"
 
 
-def initial(data: DataSet, versions: Iterable[int] | None = None) -> Oracle:
-    """Everything in sync and led by its preferred replica; ``versions`` are those of the state znodes."""
+def initial(data: DataSet, versions: Iterable[int] | None = None, *, displaced: int = 0) -> Oracle:
+    """Everything in sync and led by its preferred replica, but for the first ``displaced`` rows: by their second one.
+
+    ``versions`` are those of the state znodes.
+    """
     numbers = versions if versions is not None else (0 for _ in data.replicas)
-    states = [State(r[0], 0, r, version) for r, version in zip(data.replicas, numbers, strict=True)]
+    rows = enumerate(zip(data.replicas, numbers, strict=True))
+    states = [State(r[row < displaced], 0, r, version) for row, (r, version) in rows]
     return Oracle(data, states, set(data.brokers))
 
 

@@ -11,6 +11,13 @@ from benchmarks.results import Goal
 FAILOVER: Final = "failover"
 DEATH: Final = "death"
 SHUTDOWN: Final = "shutdown"
+BOTH_DIE: Final = "controller and broker death"
+REASSIGNMENTS: Final = "reassignments"
+PREFERRED: Final = "preferred leaders"
+TOPICS: Final = "topics"
+
+MOVED: Final = 5_000
+ADDED: Final = 1_000
 
 NO_GOAL: Final = Goal()
 
@@ -22,6 +29,13 @@ GOALS: Final[dict[tuple[str, str], Goal]] = {
     ("D1", SINGLE_TOPICS): Goal(ratio=8),
     ("D2", "100kx20"): Goal(ratio=12),
     ("D3", "100kx20"): Goal(ratio=4),
+    ("F3", "100kx20"): Goal(ratio=15),
+    ("R1", "10kx100"): Goal(ratio=100),
+    ("R1q", "10kx100"): Goal(ratio=4_000),
+    ("R2", "10kx100"): Goal(ratio=20),
+    ("P1", "50kx20"): Goal(ratio=12),
+    ("T1", "50kx20"): Goal(ratio=3),
+    ("T2", "50kx20"): Goal(ratio=10),
     ("J", "100kx20"): Goal(ratio=0.95),
     ("M1", "400kx50"): Goal(most=450),
     ("F2", "1mx100"): Goal(most=12),
@@ -43,17 +57,27 @@ class Run:
     """One data set: ``events`` besides the failover that every round begins with; warm rounds of ours and the peer.
 
     The first round of each process is the cold one and does not count among them; a peer with -1 does not take part.
+    ``moved`` partitions are reassigned, ``added`` topics are created and deleted.
     """
 
     size: str
     events: tuple[str, ...] = ()
     rounds: int = 5
     peer_rounds: int = 5
+    moved: int = MOVED
+    added: int = ADDED
 
 
-SMALL: Final = (Run("20kx10", (DEATH, SHUTDOWN)),)
+ASKED: Final = (REASSIGNMENTS, PREFERRED, TOPICS)
+
+SMALL: Final = (
+    Run("20kx10", (DEATH, SHUTDOWN)),
+    Run("5kx10", (*ASKED, BOTH_DIE), rounds=2, peer_rounds=2, moved=500, added=50),
+)
 FULL: Final = (
-    Run("100kx20", (DEATH, SHUTDOWN)),
+    Run("100kx20", (DEATH, SHUTDOWN, BOTH_DIE)),
+    Run("10kx100", (REASSIGNMENTS,), rounds=2, peer_rounds=1),
+    Run("50kx20", (PREFERRED, TOPICS), rounds=3, peer_rounds=2),
     Run("100kx100"),
     Run(SINGLE_TOPICS, (SHUTDOWN,)),
     Run("400kx50"),

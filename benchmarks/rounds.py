@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks import asked
 from benchmarks.arena import Arena, arena, say
 from benchmarks.contestants import OURS, PEER, Contestant
 from benchmarks.datasets import shape
-from benchmarks.plan import DEATH, SHUTDOWN, Run, goal
+from benchmarks.plan import BOTH_DIE, DEATH, PREFERRED, REASSIGNMENTS, SHUTDOWN, TOPICS, Run, goal
 from benchmarks.results import Row, Sample
 from benchmarks.turns import Turn, comes_back, death, failover, shutdown
 
@@ -69,13 +70,8 @@ async def play(
 
 async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, number: int) -> None:
     cold = number == 0
-    told = [await _begin(found, contestant)]
-    if DEATH in run.events:
-        told += [await death(found, contestant, VICTIM), await comes_back(found, contestant, VICTIM)]
-    if SHUTDOWN in run.events:
-        if DEATH in run.events:
-            told.append(await _begin(found, contestant))
-        told.append(await shutdown(found, contestant, VICTIM))
+    scenes = [scene for event, scene in SCENES.items() if event in run.events] or [_failover]
+    told = [turn for scene in scenes for turn in await scene(found, contestant, run)]
     for turn in told:
         taken.add(contestant.name, turn, cold=cold)
     shown = ", ".join(f"{turn.event} {_best(turn):.3f}" for turn in told)
@@ -84,9 +80,49 @@ async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, n
     say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}{noise}")
 
 
-async def _begin(found: Arena, contestant: Contestant) -> Turn:
+# -- scenes: each begins with a term of its own
+
+
+async def _failover(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
     await found.calm()
-    return await failover(found, contestant)
+    return [await failover(found, contestant)]
+
+
+async def _death(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    began = await _failover(found, contestant, run)
+    return [*began, await death(found, contestant, VICTIM), await comes_back(found, contestant, VICTIM)]
+
+
+async def _shutdown(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    return [*await _failover(found, contestant, run), await shutdown(found, contestant, VICTIM)]
+
+
+async def _both_die(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    await found.calm()
+    return [await failover(found, contestant, dying=VICTIM)]
+
+
+async def _reassignments(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    return [*await _failover(found, contestant, run), *await asked.reassignments(found, contestant, run.moved)]
+
+
+async def _preferred(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    await found.calm(displaced=found.data.shape.partitions)
+    return [await failover(found, contestant), await asked.preferred(found, contestant)]
+
+
+async def _topics(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
+    return [*await _failover(found, contestant, run), *await asked.topics(found, contestant, run.added)]
+
+
+SCENES: Final[dict[str, Callable[[Arena, Contestant, Run], Awaitable[list[Turn]]]]] = {
+    DEATH: _death,
+    SHUTDOWN: _shutdown,
+    BOTH_DIE: _both_die,
+    REASSIGNMENTS: _reassignments,
+    PREFERRED: _preferred,
+    TOPICS: _topics,
+}
 
 
 def _best(turn: Turn) -> float:
@@ -102,6 +138,13 @@ def rows(taken: Taken) -> list[Row]:
         _timed(taken, "D1t", "controlled shutdown until all were told", "controlled shutdown", _told),
         _timed(taken, "D2", "broker death until all were told", "broker death", _told),
         _timed(taken, "D3", "broker return until all were told", "broker return", _told),
+        _timed(taken, "F3", "controller and broker die until all were told", "failover and broker death", _told),
+        _timed(taken, "R1", "reassignments asked for until all were told", asked.START, _told),
+        _requests(taken, "R1q", "requests to brokers from reassignments asked for until all were told", asked.START),
+        _timed(taken, "R2", "reassigned replicas caught up until done and all told", asked.COMPLETION, _ended),
+        _timed(taken, "P1", "preferred leaders asked for until done and all told", asked.PREFERRED, _ended),
+        _timed(taken, "T1", "topics created until all were told", asked.CREATION, _told),
+        _timed(taken, "T2", "topics marked for deletion until gone and all told", asked.DELETION, _ended),
         _memory(taken),
         _lag(taken),
     ]
@@ -115,6 +158,22 @@ def _ready(turn: Turn) -> float:
 
 def _told(turn: Turn) -> float:
     return turn.told_s
+
+
+def _ended(turn: Turn) -> float:
+    return max(turn.told_s, _ready(turn))
+
+
+def _requests(taken: Taken, case: str, what: str, event: str) -> Row | None:
+    """How many requests brokers received, beside how long it took."""
+    ours, peers = taken.of(OURS, event), taken.of(PEER, event)
+    if not ours:
+        return None
+    counts = Sample.of([turn.broker_requests for turn in ours])
+    row = Row(case, taken.size, what, "requests", counts, goal=goal(case, taken.size))
+    if peers:
+        row.peer = Sample.of([turn.broker_requests for turn in peers])
+    return row
 
 
 def _timed(taken: Taken, case: str, what: str, event: str, value: Callable[[Turn], float]) -> Row | None:

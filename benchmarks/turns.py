@@ -35,9 +35,10 @@ class Wrong(AssertionError):
 class Turn:
     """One event under one controller. Times are seconds from the event; ``None`` where there is no such moment.
 
-    ``ready_s``: failover: everything is known and elected; controlled shutdown: the answer came. ``told_s``: the last
-    LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU is of the controller's process and, beside it, of
-    the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of regent's event loop.
+    ``ready_s``: failover: everything is known and elected; controlled shutdown: the answer came; what was asked for by
+    a znode: it was seen to be gone. ``told_s``: the last LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU
+    is of the controller's process and, beside it, of the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of
+    regent's event loop.
     ``foreign_cpus``: how many processors others used meanwhile, who have nothing to do with it.
     """
 
@@ -113,17 +114,20 @@ def _others(arena: Arena) -> _Others:
     return _Others(procfs.busy_s() - mine, time.monotonic())
 
 
-async def failover(arena: Arena, contestant: Contestant) -> Turn:
-    """The role is given to a warm standby; nobody else contends."""
-    turn, log = Turn("failover"), contestant.follow()
+async def failover(arena: Arena, contestant: Contestant, dying: int = 0) -> Turn:
+    """The role is given to a warm standby; nobody else contends. ``dying``: a broker that vanishes with it."""
+    turn, log = Turn("failover and broker death" if dying else "failover"), contestant.follow()
     async with metered(arena, contestant, turn):
         clock = Clock.now()
+        if dying:
+            await arena.fleet.die([dying])
+            arena.oracle.was_dead(dying, contestant.writes)
         await contestant.give(arena.zk)
         ready_s = await _until_ready(contestant, log.find, clock)
         turn.ready_s = ready_s
-        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+        turn.told_s = (await quiet(arena)).last_s - clock.began_s
         turn.phases = contestant.phases(log, clock.day_s)
-    await _check(arena, turn, clock)
+    await check(arena, turn, clock)
     return turn
 
 
@@ -151,8 +155,8 @@ async def _registration(
         clock = Clock.now()
         clock = clock.moved(await change([broker]))
         foretell(broker)
-        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
-    await _check(arena, turn, clock)
+        turn.told_s = (await quiet(arena)).last_s - clock.began_s
+    await check(arena, turn, clock)
     return turn
 
 
@@ -169,10 +173,10 @@ async def shutdown(arena: Arena, contestant: Contestant, broker: int) -> Turn:
                 break
             answer = await controlled_shutdown(contestant.port, broker, epoch)
         turn.ready_s = answer.began_s + answer.took_s - clock.began_s
-        turn.told_s = (await _quiet(arena)).last_s - clock.began_s
+        turn.told_s = (await quiet(arena)).last_s - clock.began_s
     if answer.error or answer.remaining:
         raise Wrong(f"{contestant.name}: controlled shutdown: error {answer.error}, {answer.remaining} remain")
-    await _check(arena, turn, clock)
+    await check(arena, turn, clock)
     return turn
 
 
@@ -189,7 +193,7 @@ async def _until_ready(contestant: Contestant, find: object, clock: Clock) -> fl
         await asyncio.sleep(READY_POLL_S)
 
 
-async def _quiet(arena: Arena) -> Received:
+async def quiet(arena: Arena) -> Received:
     """Waits until something was received, a sample of the states is as it must be, and nothing more came since.
 
     Kafka's controller is silent for seconds between two of its batches, so silence alone is not the end.
@@ -216,13 +220,13 @@ async def _written(arena: Arena, random: Random) -> bool:
     return not await znodes.differences(arena.zk, arena.oracle, await role.epoch(arena.zk), rows)
 
 
-async def _check(arena: Arena, turn: Turn, clock: Clock) -> None:
+async def check(arena: Arena, turn: Turn, clock: Clock) -> None:
     """Everything is compared; what came after all, or is still under way, moves the end."""
     epoch = await role.epoch(arena.zk)
     wrong: list[str] = []
     for look in range(LOOKS_MAX):
         wrong = await arena.verify(epoch)
-        later = await (_quiet(arena) if wrong and look + 1 < LOOKS_MAX else arena.fleet.received())
+        later = await (quiet(arena) if wrong and look + 1 < LOOKS_MAX else arena.fleet.received())
         turn.told_s = later.last_s - clock.began_s
         turn.broker_requests, turn.broker_bytes, turn.by_api = later.requests, later.bytes, later.by_api
         if not wrong:

@@ -42,22 +42,22 @@ async def lay_out(zk: ZooKeeper) -> None:
 
 async def write(zk: ZooKeeper, data: DataSet) -> None:
     """All topics and state znodes of an empty cluster."""
-    await _in_multis(zk, creates(data))
+    await in_multis(zk, creates(data))
 
 
 def creates(data: DataSet) -> Iterator[Op]:
     """Every topic and state znode, parents first."""
-    per_topic = data.shape.per_topic
     for number, name in enumerate(data.topics):
-        placed = data.replicas[number * per_topic : (number + 1) * per_topic]
-        yield Create(paths.topic(name), _topic(name, placed))
+        placed = data.replicas[data.rows_of(number)]
+        yield Create(paths.topic(name), topic_text(name, placed))
         yield Create(paths.partitions(name), None)
         for partition, replicas in enumerate(placed):
             yield Create(paths.partition(name, partition), None)
             yield Create(paths.state(name, partition), state_text(replicas[0], 0, replicas))
 
 
-def _topic(name: str, placed: Sequence[tuple[int, ...]]) -> bytes:
+def topic_text(name: str, placed: Sequence[tuple[int, ...]]) -> bytes:
+    """A topic znode as brokers write it."""
     fields = {
         "version": 3,
         "topic_id": topic_id_text(topic_id(name)),
@@ -76,20 +76,27 @@ def state_text(leader: int, epoch: int, isr: Iterable[int], controller_epoch: in
     ).encode()
 
 
-async def put_back(zk: ZooKeeper, oracle: Oracle) -> Oracle:
-    """Writes the changed rows as they were at first; returns the expectation of the next round."""
+async def put_back(zk: ZooKeeper, oracle: Oracle, displaced: int = 0) -> Oracle:
+    """Writes the changed rows as they were at first; returns the expectation of the next round.
+
+    ``displaced``: so many rows are led by their second replica. Topics that were created since must be gone.
+    """
     data, versions = oracle.data, [state.version for state in oracle.states]
-    rows = sorted(oracle.changed)
     ops: list[Op] = []
-    for row in rows:
+    for row in sorted(oracle.changed | set(range(displaced))):
         replicas = data.replicas[row]
-        ops.append(SetData(paths.state(*data.name(row)), state_text(replicas[0], 0, replicas), ANY_VERSION))
+        text = state_text(replicas[row < displaced], 0, replicas)
+        ops.append(SetData(paths.state(*data.name(row)), text, ANY_VERSION))
         versions[row] += 1
-    await _in_multis(zk, iter(ops))
-    return initial(data, versions)
+    for number in sorted({row // data.shape.per_topic for row in oracle.rewritten}):
+        name, placed = data.topics[number], data.replicas[data.rows_of(number)]
+        ops.append(SetData(paths.topic(name), topic_text(name, placed), ANY_VERSION))
+    await in_multis(zk, iter(ops))
+    return initial(data, versions, displaced=displaced)
 
 
-async def _in_multis(zk: ZooKeeper, ops: Iterator[Op]) -> None:
+async def in_multis(zk: ZooKeeper, ops: Iterator[Op]) -> None:
+    """Writes everything, some multis at a time; what is needed for something else comes before it."""
     under_way: set[asyncio.Task[int]] = set()
     while batch := list(islice(ops, OPS_PER_MULTI)):
         if len(under_way) == MULTIS_IN_FLIGHT:

@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from typing import Final, Protocol, TypeVar
 
-from brokers.client import BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.client import QUESTIONS, BrokerCallFailed, BrokerClient, ClusterMetadata
 from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
+from brokers.wire import cold
 from configs.settings import Settings
 from state_machines.types import Broker, Endpoint
 
@@ -51,9 +52,13 @@ def asker(settings: Settings) -> Ask:
     """Asks on the listener on which the controller would speak to the broker."""
     access = cache(partial(access_of, settings.security))
     timeout_s = min(settings.brokers.request_timeout_ms / 1000, ANSWER_S_MAX)
+    ready = asyncio.Event()
 
     @asynccontextmanager
     async def ask(broker: Broker) -> AsyncIterator[Asked]:
+        if not ready.is_set():  # the loop must not wait for imports, least of all for those of another thread
+            await asyncio.to_thread(cold.prepare, QUESTIONS)
+            ready.set()
         endpoint = control_endpoint(settings, broker)
         if endpoint is None:
             raise BrokerCallFailed(

@@ -27,6 +27,8 @@ LOOKED_AT_MAX: Final = 16
 _TOP: Final = b"\0\0\0"
 """No tags in the header, top-level error 0."""
 _CODE: Final = Struct(">h?").pack
+_STOP_BYTES: Final = 10
+"""A partition of StopReplica without tags: number, leader epoch, whether to delete, no tags."""
 _SHORT: Final = 0x80
 """From here on a length takes more than one byte."""
 _LENGTHS: Final = tuple(map(varint, range(_SHORT)))
@@ -64,9 +66,9 @@ class Body:
         return found
 
     def _listed(self, code: int) -> bytes:
-        if self.head.api is Api.LEADER_AND_ISR:
-            with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded, what is malformed fails there
-                return _TOP + _scanned(self.data, self.head.version, code) + NO_TAGS
+        scan = {Api.LEADER_AND_ISR: _scanned, Api.STOP_REPLICA: _stopped}[self.head.api]
+        with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded, what is malformed fails there
+            return _TOP + scan(self.data, self.head.version, code) + NO_TAGS
         request = self.request(self.head)
         return encode_answer(request, Error.NONE, {(e.topic, e.partition): code for e in request.entries})[4:]
 
@@ -132,6 +134,26 @@ def _scanned(data: bytes, version: int, code: int) -> bytes:
     reader.skip_tags()
     reader.end()
     return varint((count if by_id else listed) + 1) + b"".join(topics)
+
+
+def _stopped(data: bytes, version: int, code: int) -> bytes:
+    """The same of a StopReplica: one flat array of partitions, each with the name of its topic."""
+    reader = Reader(data, items_max=len(data))
+    end = _CODE(code, False)
+    listed: list[bytes] = []
+    for _ in range(count_items(reader, TOPIC_BYTES_MIN)):
+        size, start = data[reader.position], reader.position
+        name, pos = data[start : start + size], start + size
+        count = data[pos] - 1
+        after = pos + 1 + _STOP_BYTES * count
+        tags = data[pos + _STOP_BYTES : after : _STOP_BYTES]
+        if not 0 < size < _SHORT or not 0 <= count < _SHORT - 1 or any(tags) or data[after]:
+            raise Malformed("not in the plain form")
+        listed += [name + data[at : at + 4] + end for at in range(pos + 1, after, _STOP_BYTES)]
+        reader.position = after + 1
+    reader.skip_tags()
+    reader.end()
+    return varint(len(listed) + 1) + b"".join(listed)
 
 
 def _walk(data: bytes, pos: int, flags: int) -> tuple[list[bytes], int]:

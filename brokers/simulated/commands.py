@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from brokers.simulated.digest import Truth, differences, expected_view, view
 from brokers.simulated.entries import digest, metadata_lines, replica_lines
 from brokers.simulated.fleet import Fleet, Impossible
-from brokers.simulated.isr_round import catch_up
-from brokers.simulated.station import UNREGISTERED, Count
+from brokers.simulated.isr_round import Leader, catch_up, prepare
+from brokers.simulated.station import HOST, UNREGISTERED, Count
 from brokers.simulated.values import Key
 from brokers.wire.versions import Api
 from metadata_store.kafka_store import KafkaStore
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.types import Endpoint, Leadership, TopicAssignment
 
 DIFFERENCES_MAX = 20
 
@@ -38,6 +38,7 @@ class Commands:
     def __init__(self, fleet: Fleet, stop: Callable[[], None]) -> None:
         self._fleet = fleet
         self._stop = stop
+        self._prepared: list[Leader] | None = None
 
     async def answer(self, line: bytes) -> bytes:
         """The answer to one line; never raises."""
@@ -145,6 +146,13 @@ class Commands:
             manners.each = {k: v for k, v in {**manners.each, Api[api]: each}.items() if v is not None}
         return {}
 
+    def do_full(self, brokers: Sequence[int], api: str, on: bool = True) -> Fields:
+        """Lean brokers give every partition of such requests its code, as real ones do."""
+        for station in self._fleet.chosen(brokers or self._all()):
+            full = station.manners.full
+            station.manners.full = full | {Api[api]} if on else full - {Api[api]}
+        return {}
+
     async def do_fail(self, broker: int, topic: str, partition: int) -> Fields:
         """The log directory of a replica fails, and ZooKeeper hears of it (exact brokers only)."""
         [station] = self._fleet.chosen([broker])
@@ -205,9 +213,22 @@ class Commands:
                 wrong[str(station.id)] = found
         return {"partitions": len(truth), "wrong": wrong}
 
+    async def do_prepare(self, brokers: Sequence[int] = (), port: int = 0) -> Fields:
+        """Does what the next ``catch_up`` needs beforehand; ``port``: of the controller, if brokers do not know it."""
+        listener = self._fleet.chosen(self._all()[:1])[0].options.listeners[0]
+        controller = Endpoint(listener, HOST, port) if port else None
+        self._prepared = await prepare(self._fleet, list(brokers) or self._all(), controller)
+        return {}
+
     async def do_catch_up(self, brokers: Sequence[int] = ()) -> Fields:
-        """All replicas on live brokers are in sync: leaders ask for it until nothing is left to ask for."""
-        return await catch_up(self._fleet, list(brokers) or self._all())
+        """All replicas on live brokers are in sync: leaders ask for it until nothing is left to ask for.
+
+        After ``prepare`` it is the brokers that were named there.
+        """
+        leaders, self._prepared = self._prepared, None
+        if leaders is None:
+            leaders = await prepare(self._fleet, list(brokers) or self._all())
+        return await catch_up(self._fleet, leaders)
 
 
 def _count(count: Count) -> Fields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from brokers.simulated.broker import SimulatedBroker
@@ -14,16 +14,45 @@ from brokers.simulated.values import Key
 from brokers.transport import Connection, TcpTransport
 from metadata_store.codecs.state import decode_state
 from metadata_store.errors import Code, ZkError
-from state_machines.types import Leadership
+from state_machines.types import Endpoint, Leadership
 
 ROUNDS_MAX: Final = 100
 
 
-async def catch_up(fleet: Fleet, brokers: Collection[int]) -> dict[str, Any]:
-    """Every replica on a live broker counts as caught up. Returns times, and what was asked for and how often."""
+class Leader:
+    """A broker that may want ISR changes, and its connection to the controller, if it asks for them."""
+
+    def __init__(self, broker: SimulatedBroker, connection: Connection | None) -> None:
+        self.broker = broker
+        self.connection = connection
+
+
+async def prepare(fleet: Fleet, brokers: Collection[int], controller: Endpoint | None = None) -> list[Leader]:
+    """Finds out what each broker knows and connects those that lead something to the controller.
+
+    ``controller``: where that is, if not where the brokers themselves find it.
+    """
     known = [broker for _, broker in fleet.known(brokers)]
+    return list(await asyncio.gather(*(_leader(fleet, broker, controller) for broker in known)))
+
+
+async def _leader(fleet: Fleet, broker: SimulatedBroker, controller: Endpoint | None) -> Leader:
+    leads = any(replica.leader == broker.id for replica in broker.replicas.values())
+    if not leads or not broker.ibp.alter_partition:
+        return Leader(broker, None)
+    endpoint = controller or await fleet.controller(broker.id)
+    return Leader(broker, await TcpTransport().connect(endpoint.host, endpoint.port, lambda: None))
+
+
+async def catch_up(fleet: Fleet, leaders: Sequence[Leader]) -> dict[str, Any]:
+    """Every replica on a live broker counts as caught up. Returns times, and what was asked for and how often."""
     began_ns = time.monotonic_ns()
-    counts = await asyncio.gather(*(_leader(fleet, broker) for broker in known))
+    try:
+        counts = await asyncio.gather(*(_ask_all(fleet, leader) for leader in leaders))
+    finally:
+        for leader in leaders:
+            if leader.connection is not None:
+                leader.connection.close()
     return {
         "at_ns": began_ns,
         "done_ns": time.monotonic_ns(),
@@ -32,35 +61,25 @@ async def catch_up(fleet: Fleet, brokers: Collection[int]) -> dict[str, Any]:
     }
 
 
-async def _leader(fleet: Fleet, broker: SimulatedBroker) -> tuple[int, int]:
+async def _ask_all(fleet: Fleet, leader: Leader) -> tuple[int, int]:
     """One leader; returns how many changes it asked for, and in how many requests (or writes)."""
+    broker = leader.broker
     live = frozenset(broker.live)
 
     def in_sync(key: Key) -> frozenset[int]:
         return live
 
     changes = requests = 0
-    connection: Connection | None = None
-    try:
-        for _ in range(ROUNDS_MAX):
-            changes += len(broker.isr.wish(in_sync))
-            if not broker.isr.waiting:
-                return changes, requests
-            if broker.ibp.alter_partition:
-                connection = connection or await _connect(fleet, broker)
-                requests += 1
-                await _ask(broker, connection, requests)
-            else:
-                requests += await _write(fleet, broker)
-    finally:
-        if connection is not None:
-            connection.close()
+    for _ in range(ROUNDS_MAX):
+        changes += len(broker.isr.wish(in_sync))
+        if not broker.isr.waiting:
+            return changes, requests
+        if leader.connection is not None:
+            requests += 1
+            await _ask(broker, leader.connection, requests)
+        else:
+            requests += await _write(fleet, broker)
     raise Impossible(f"broker {broker.id} still waits for {broker.isr.waiting} ISR changes after {ROUNDS_MAX} rounds")
-
-
-async def _connect(fleet: Fleet, broker: SimulatedBroker) -> Connection:
-    endpoint = await fleet.controller(broker.id)
-    return await TcpTransport().connect(endpoint.host, endpoint.port, lambda: None)
 
 
 async def _ask(broker: SimulatedBroker, connection: Connection, correlation: int) -> None:

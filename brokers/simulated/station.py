@@ -44,12 +44,16 @@ class Count(Struct):
 
 
 class Manners(Struct):
-    """How a broker misbehaves. ``top`` and ``each`` are error codes by kind of request, all partitions alike."""
+    """How a broker misbehaves. ``top`` and ``each`` are error codes by kind of request, all partitions alike.
+
+    ``full``: kinds of request of which a lean broker's answers list every partition.
+    """
 
     delay_s: float = 0.0
     mute: bool = False
     top: dict[Api, int] = {}
     each: dict[Api, int] = {}
+    full: frozenset[Api] = frozenset()
 
 
 class Options(Struct, frozen=True):
@@ -173,7 +177,8 @@ class Station:
             return head.correlation.to_bytes(4, "big") + body.answer(error)
         self.broker.controller_epoch = head.controller_epoch
         self.log.append((head, body))
-        if head.api is Api.UPDATE_METADATA or not self.options.full_answers:
+        full = self.options.full_answers or head.api in self.manners.full
+        if head.api is Api.UPDATE_METADATA or not full:
             return bare_answer(head, Error.NONE)
         known = head.api is Api.LEADER_AND_ISR and body in self._taken
         self._taken.add(body)

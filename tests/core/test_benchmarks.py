@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from benchmarks import znodes
+from benchmarks import request_znodes, znodes
 from benchmarks.__main__ import parsed
+from benchmarks.asked import moved
 from benchmarks.canned import NullBrokers
-from benchmarks.datasets import DataSet, data_set, shape
+from benchmarks.contestants import Regent
+from benchmarks.datasets import DataSet, Shape, data_set, shape
 from benchmarks.in_process import Bench
 from benchmarks.oracle import Oracle, initial
 from benchmarks.plan import FULL, GOALS, SMALL
@@ -20,13 +23,19 @@ from benchmarks.stages import STAGES, Stages
 from controller.handlers.failover import take_office
 from metadata_store import paths
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from state_machines.alter_partition import IsrRequest, alter_partitions
 from state_machines.broker_change import broker_death
 from state_machines.cluster import Cluster
 from state_machines.controlled_shutdown import controlled_shutdown
 from state_machines.draft import Decide, Draft
+from state_machines.failover import failover
+from state_machines.leader_election import ElectionType, elect
+from state_machines.reassignment import Asked, due, judge, reassign, rewrites
 from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
 
 SIZE = "1kx7"
+ROOT = Path(__file__).parents[2]
+METRICS = ("regent_loop_lag_longest_seconds", "regent_loop_lag_seconds")
 EPOCH = 5
 
 
@@ -72,6 +81,95 @@ def test_the_oracle_expects_what_the_core_decides() -> None:
     assert agrees(oracle, cluster)
     assert oracle.reachable == frozenset(data.brokers) - {1, 2}
     assert oracle.live_list == frozenset(data.brokers) - {1}
+
+
+def reassign_all(cluster: Cluster, targets: dict[int, tuple[int, ...]]) -> None:
+    """Steps 1 to 3 as the handler goes through them."""
+    wanted = {i: judge(cluster, Asked(i, target)) for i, target in targets.items()}
+    assignments = {i: found for i, found in wanted.items() if isinstance(found, Assignment)}
+    assert assignments.keys() == wanted.keys()
+    for change in rewrites(cluster, assignments):
+        cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
+    carry_out(cluster, partial(reassign, rows=list(targets)))
+
+
+def test_the_oracle_expects_what_the_core_decides_of_what_is_asked_for() -> None:
+    data = data_set(shape(SIZE))
+    oracle, cluster = initial(data), model(data)
+    targets = moved(data, 300)
+    assert {len(set(data.replicas[row]) - set(target)) for row, target in targets.items()} == {1}
+
+    reassign_all(cluster, targets)
+    oracle.reassigns(targets)
+    assert agrees(oracle, cluster)
+    assert [row.assignment.replicas for row in cluster.rows] == oracle.assigned
+
+    caught_up = {i: (*cluster.rows[i].isr, *(b for b in t if b not in cluster.rows[i].isr)) for i, t in targets.items()}
+    asked = [
+        IsrRequest(i, cluster.rows[i].leader_epoch, cluster.rows[i].version, isr, None, by_id=True)
+        for i, isr in caught_up.items()
+    ]
+    carry_out(cluster, partial(alter_partitions, asked=asked))
+    carry_out(cluster, partial(reassign, rows=due(cluster, range(len(cluster.rows)))))
+    oracle.completes(writes=1)
+    assert agrees(oracle, cluster)
+    assert [row.assignment.replicas for row in cluster.rows] == oracle.assigned
+
+
+def test_the_oracle_expects_what_the_core_decides_where_leaders_are_displaced_or_gone() -> None:
+    data = data_set(shape(SIZE))
+    oracle, cluster = initial(data, displaced=600), model(data)
+    states = [Leadership(s.leader, s.epoch, s.isr, 1, s.version) for s in oracle.states]
+    cluster.load_leadership(range(len(states)), states)
+    assert agrees(oracle, cluster)
+    carry_out(cluster, partial(elect, rows=range(600), kind=ElectionType.PREFERRED))
+    oracle.prefers()
+    assert (agrees(oracle, cluster), len(oracle.changed)) == (True, 600)
+
+    cluster = model(data)
+    cluster.observe_brokers({b: Broker(b, 1, ()) for b in data.brokers if b != 3})
+    cluster.load_leadership(range(len(data.replicas)), [Leadership(r[0], 0, r, 1, 0) for r in data.replicas])
+    carry_out(cluster, failover)
+    oracle = initial(data)
+    oracle.was_dead(3, writes=1)
+    assert agrees(oracle, cluster)
+
+
+def test_topics_that_came_and_went_leave_the_expectation_as_it_was() -> None:
+    data = data_set(shape(SIZE))
+    oracle, added = initial(data), data_set(Shape("added", 4, 50, 3, 7, prefix="added"))
+    before = oracle.metadata(), oracle.replicas()
+    oracle.creates(added)
+    assert (len(oracle.changed), oracle.data.name(1_050)) == (200, ("added-00001", 0))
+    assert oracle.metadata() != before[0]
+    oracle.deletes(added)
+    assert (oracle.metadata(), oracle.replicas(), oracle.changed) == (*before, set())
+
+
+async def test_requests_that_are_left_and_topic_znodes_that_are_wrong_are_seen() -> None:
+    data = data_set(shape("500x5"))
+    zk = MemoryZooKeeper(MemoryServer())
+    await zk.connect(1.0)
+    await znodes.lay_out(zk)
+    await znodes.write(zk, data)
+    oracle, targets = initial(data), moved(data, 20)
+    await request_znodes.ask_for_reassignments(zk, oracle, targets)
+    assert await request_znodes.left_over(zk, oracle) == [f"{paths.REASSIGN_PARTITIONS} is there"]
+
+    oracle.reassigns(targets)
+    unwritten = await request_znodes.left_over(zk, oracle)
+    assert "partitions" in unwritten[0]
+    await zk.delete(paths.REASSIGN_PARTITIONS, 0)
+    oracle.completes(writes=2)
+    back = await znodes.put_back(zk, oracle)
+    assert await request_znodes.left_over(zk, back) == []
+
+    added = data_set(Shape("added", 2, 50, 3, 5, prefix="added"))
+    await request_znodes.create_topics(zk, added)
+    assert len(await request_znodes.left_over(zk, back)) == 4
+    await request_znodes.delete_topics(zk, added)
+    with pytest.raises(TimeoutError, match="still there"):
+        await request_znodes.until_empty(zk, paths.DELETE_TOPICS, 0.0)
 
 
 def test_one_wrong_partition_changes_the_digests() -> None:
@@ -161,6 +259,17 @@ def test_every_seam_that_is_timed_is_there_and_is_put_back() -> None:
         assert Draft.finish is not before
         assert stages.spent() == dict.fromkeys(STAGES, 0.0)
     assert Draft.finish is before
+
+
+@pytest.mark.parametrize("handlers", ["reassignment", "alter_partition", "elections", "topic_change", "deletion"])
+def test_what_is_asked_for_has_seams_where_it_is_decided(handlers: str) -> None:
+    """Without one its decisions would be part of *rest*, and be looked for in the wrong place."""
+    assert any(seam.startswith(f"controller.handlers.{handlers}.") for seam in STAGES["decide"])
+
+
+@pytest.mark.parametrize("said", [Regent.ready_pattern, "claimed epoch", "read in %.2f s", *METRICS])
+def test_what_is_looked_for_in_the_log_and_the_metrics_is_said_by_the_product(said: str) -> None:
+    assert any(said in file.read_text(encoding="utf-8") for file in (ROOT / "controller").rglob("*.py"))
 
 
 def test_goals_are_met_or_not() -> None:

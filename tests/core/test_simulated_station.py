@@ -18,7 +18,8 @@ from brokers.simulated.bodies import Bodies
 from brokers.simulated.connection import FRAME_BYTES_MAX, Room
 from brokers.simulated.digest import view
 from brokers.simulated.replay import known
-from brokers.simulated.requests import read_head
+from brokers.simulated.replies import encode_answer
+from brokers.simulated.requests import read_head, read_request
 from brokers.simulated.station import Options, Station
 from brokers.transport import TcpTransport
 from brokers.wire.answers import Errors, Failure, parse_answer
@@ -192,6 +193,19 @@ async def test_full_answers_list_what_was_sent_and_say_so_where_it_was_sent_befo
         made.begin(EPOCH + 1)
         line.send(Sender(broker_epoch=EPOCH + 1).lead({0: 4, 7: 4}))
         assert (await asyncio.wait_for(line.answer(), 10.0))[-20:-2].count(b"\x0b") == 0, "a new incarnation"
+
+
+@pytest.mark.parametrize("partitions", [1, 100, BIG])
+async def test_one_kind_of_request_is_answered_in_full_where_that_is_wanted(partitions: int) -> None:
+    sender, epochs = Sender(), dict.fromkeys(range(partitions), 4)
+    async with station() as (made, line):
+        made.manners.full = frozenset({Api.STOP_REPLICA})
+        frame = sender.stop(epochs, delete=True)
+        line.send(frame)
+        answer = await asyncio.wait_for(line.answer(), 10.0)
+        assert answer == encode_answer(read_request(frame), 0, {("orders", p): 0 for p in epochs})
+        line.send(sender.lead(epochs))
+        assert len(await asyncio.wait_for(line.answer(), 10.0)) < 12
 
 
 @pytest.mark.parametrize("exact", [False, True])
