@@ -59,7 +59,7 @@ class History:
     topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
-    asked for, or was allowed, at some time.
+    asked for, or was allowed, at some time. ``to_be_created`` and ``to_be_deleted``: topics that admin clients named.
     """
 
     def __init__(self) -> None:
@@ -77,6 +77,8 @@ class History:
         self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
+        self.to_be_created: set[str] = set()
+        self.to_be_deleted: set[str] = set()
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0

@@ -130,6 +130,8 @@ class Quiescence:
     def _role(self) -> list[str]:
         if self.w.removing:
             return ["a topic is being removed"]
+        if self.w.calling:
+            return [f"{self.w.calling} admin clients wait for an answer"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
         reign = active[0].reign if len(active) == 1 else None
         if reign is None:
