@@ -72,7 +72,7 @@ class History:
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
-        self.incarnations: dict[int, TopicAssignment] = {}
+        self.incarnations: dict[tuple[str, int], TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
         self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
@@ -161,8 +161,8 @@ class History:
         """A topic znode was written."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
-        self._dropped(self.incarnations.get(czxid), found)
-        self.topics[name] = self.incarnations[czxid] = found
+        self._dropped(self.incarnations.get((name, czxid)), found)
+        self.topics[name] = self.incarnations[name, czxid] = found
         return found
 
     def _dropped(self, before: TopicAssignment | None, found: TopicAssignment) -> None:
@@ -202,7 +202,7 @@ class History:
     def spoil(self, key: Key, czxid: int) -> None:
         """The state znode was created for the incarnation that is gone: its replicas hear of it."""
         self.spoilt.add(key)
-        self.hosts.setdefault(key, set()).update(self.incarnations[czxid].partitions[key[1]].replicas)
+        self.hosts.setdefault(key, set()).update(self.incarnations[key[0], czxid].partitions[key[1]].replicas)
 
     @staticmethod
     def leadership(data: bytes | None, version: int) -> Leadership:

@@ -116,7 +116,7 @@ class WriteInvariants(Checking):
 
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
         """I10: no replica twice in an assignment, none added and removed. I8: a daemon creates what was asked for."""
-        before = self.history.incarnations.get(stat.czxid)
+        before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
         found = self.history.topic_written(topic, data, stat.version, stat.czxid)
