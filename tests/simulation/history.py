@@ -54,9 +54,10 @@ class History:
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
     have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
-    that it was deleted while it was on a log directory that failed. ``spoilt``: begun with what belongs to the former
-    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
-    topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
+    that it was deleted while it was on a log directory that failed, ``unstopped`` those who refused to delete it last.
+    ``spoilt``: begun with what belongs to the former incarnation of the topic, by a controller that had yet to hear of
+    the next one. ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of
+    deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
     asked for, or was allowed, at some time. ``to_be_created`` and ``to_be_deleted``: topics that admin clients named.
@@ -69,6 +70,7 @@ class History:
         self.by_hand: set[Key] = set()
         self.unaware: dict[Key, set[int]] = {}
         self.unfound: dict[Key, set[int]] = {}
+        self.unstopped: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}

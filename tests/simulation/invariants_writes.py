@@ -141,7 +141,7 @@ class WriteInvariants(Checking):
     def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
         """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.
 
-        A broker is not waited for when it is gone, nor for ever; one that hosts a former life refuses to stop.
+        A broker is not waited for when it is gone, nor for ever, nor asked again when it has refused.
         """
         joined = self.history.joined.get(key)
         if joined is None:
@@ -152,10 +152,11 @@ class WriteInvariants(Checking):
             or key in self.history.former.keys() | self.history.spoilt
         ):
             return
-        for broker in old.removing:
-            epoch, unfound = self.history.registered.get(broker), self.history.unfound.get(key, ())
+        refused = self.history.unfound.get(key, set()) | self.history.unstopped.get(key, set())
+        for broker in set(old.removing) - refused:
+            epoch = self.history.registered.get(broker)
             there = broker in self.world.brokers and key in self.world.brokers[broker].core.hosting.logs
-            if there and epoch is not None and epoch == joined.registered.get(broker) and broker not in unfound:
+            if there and epoch is not None and epoch == joined.registered.get(broker):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
