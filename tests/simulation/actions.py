@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation.actions_brokers import BrokerActions
+from tests.simulation.actions_calls import CallActions
 from tests.simulation.actions_cluster import ClusterActions
 from tests.simulation.actions_daemons import DaemonActions
 from tests.simulation.actions_elections import ElectionActions
@@ -14,7 +15,14 @@ from tests.simulation.actions_topics import TopicActions
 
 
 class Actions(
-    ClusterActions, TopicActions, ReassignmentActions, ElectionActions, BrokerActions, DaemonActions, EnsembleActions
+    ClusterActions,
+    TopicActions,
+    CallActions,
+    ReassignmentActions,
+    ElectionActions,
+    BrokerActions,
+    DaemonActions,
+    EnsembleActions,
 ):
     """Carries out the actions of a script. Durations end by themselves; :mod:`quiescence` ends them all."""
 

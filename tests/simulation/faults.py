@@ -50,6 +50,9 @@ OPERATOR_CANCELLED: Final = "operator: reassignment cancelled"
 OPERATOR_ZNODE: Final = "operator: reassignment by znode"
 OPERATOR_MOVED: Final = "operator: reassignment finished"
 OPERATOR_MARKED: Final = "operator: topic deleted by its marker"
+CALL_CREATED: Final = "call: topic created"
+CALL_GREW: Final = "call: partitions added"
+CALL_DELETED: Final = "call: topic deleted"
 SIZE_CHAIN: Final = "size: topic created in several multis"
 SIZE_CUT: Final = "size: LeaderAndIsr cut"
 SIZE_LOADED: Final = "size: failover in several turns"
@@ -67,6 +70,6 @@ INTERIM: Final = "controller: interim term of a broker"
 REQUIRED: Final = tuple(
     value
     for name, value in sorted(globals().items())
-    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "SIZE_", "ELECTION_"))
+    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "SIZE_", "ELECTION_"))
 )
 """Each of these must come in at least one seed of a hundred."""

@@ -9,6 +9,7 @@ from typing import Final
 from state_machines.placement import place
 from tests.simulation import limits
 from tests.simulation.acting import ACTIVE
+from tests.simulation.generate_calls import calls
 from tests.simulation.plan import Action, Plan, Word
 
 ACTIONS: Final = (90, 150)
@@ -138,6 +139,7 @@ class Generator:
             self._oust(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         if r.random() < PURGED:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
+        self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
         actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
         return Plan(
             self.seed,

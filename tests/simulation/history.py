@@ -54,12 +54,13 @@ class History:
     A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
     ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
     have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
-    that it was deleted while it was on a log directory that failed. ``spoilt``: begun with what belongs to the former
-    incarnation of the topic, by a controller that had yet to hear of the next one. ``incarnations``: what each of a
-    topic's znodes, told apart by their czxid, held last. ``markers``: of deletion.
+    that it was deleted while it was on a log directory that failed, ``unstopped`` those who refused to delete it last.
+    ``spoilt``: begun with what belongs to the former incarnation of the topic, by a controller that had yet to hear of
+    the next one. ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of
+    deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
-    asked for, or was allowed, at some time.
+    asked for, or was allowed, at some time. ``to_be_created`` and ``to_be_deleted``: topics that admin clients named.
     """
 
     def __init__(self) -> None:
@@ -69,14 +70,17 @@ class History:
         self.by_hand: set[Key] = set()
         self.unaware: dict[Key, set[int]] = {}
         self.unfound: dict[Key, set[int]] = {}
+        self.unstopped: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
         self.topics: dict[str, TopicAssignment] = {}
-        self.incarnations: dict[int, TopicAssignment] = {}
+        self.incarnations: dict[tuple[str, int], TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
         self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
+        self.to_be_created: set[str] = set()
+        self.to_be_deleted: set[str] = set()
         self.registered: dict[int, int] = {}
         self.epoch = 0
         self.epoch_version = 0
@@ -159,8 +163,8 @@ class History:
         """A topic znode was written."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
-        self._dropped(self.incarnations.get(czxid), found)
-        self.topics[name] = self.incarnations[czxid] = found
+        self._dropped(self.incarnations.get((name, czxid)), found)
+        self.topics[name] = self.incarnations[name, czxid] = found
         return found
 
     def _dropped(self, before: TopicAssignment | None, found: TopicAssignment) -> None:
@@ -200,7 +204,7 @@ class History:
     def spoil(self, key: Key, czxid: int) -> None:
         """The state znode was created for the incarnation that is gone: its replicas hear of it."""
         self.spoilt.add(key)
-        self.hosts.setdefault(key, set()).update(self.incarnations[czxid].partitions[key[1]].replicas)
+        self.hosts.setdefault(key, set()).update(self.incarnations[key[0], czxid].partitions[key[1]].replicas)
 
     @staticmethod
     def leadership(data: bytes | None, version: int) -> Leadership:

@@ -14,8 +14,10 @@ not from the daemon's own lease.
 | I5 | at quiescence partitions are led, and brokers know what ZooKeeper holds (:mod:`tests.simulation.quiescence`) |
 | I6 | only transitions of the tables; Online exactly while the leader is registered |
 | I7 | nobody's change of an ISR is overwritten |
+| I8 | what an admin client was answered is so, and nothing is created or deleted that nobody asked for |
 | I10 | nothing is assigned twice |
 | I11 | requests go in order, one in flight, to the present incarnation |
+| I12 | logs and znodes are deleted that are to be, and znodes only once the logs are |
 | I14 | nothing is written or sent without a connection, or after the lease |
 | I15 | queues, windows and retries keep their bounds |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
@@ -47,6 +49,10 @@ class Invariants(RequestInvariants):
     def spun(self, times: int) -> None:
         """I15: nothing turns the loop for ever without waiting for anything."""
         self._fail("I15", f"{times} turns of the loop, or refused requests, without any time passing")
+
+    def claimed(self, what: str) -> None:
+        """I8: an admin client was answered what is not so."""
+        self._fail("I8", f"an admin client was told that {what}, and it is not so")
 
     def model(self, reign: Reign) -> None:
         """The model of a term after an event.

@@ -141,8 +141,15 @@ class RequestInvariants(WriteInvariants):
         """A broker answered StopReplica: of logs that it says are deleted some may be where it cannot look."""
         for entry in heard.request.entries:
             key = entry.topic, entry.partition
-            if isinstance(entry, StopEntry) and entry.delete and heard.errors.get(key) == Error.NONE:
-                unfound = self.history.unfound.setdefault(key, set())
+            if not isinstance(entry, StopEntry) or not entry.delete:
+                continue
+            unfound, unstopped = (
+                kept.setdefault(key, set()) for kept in (self.history.unfound, self.history.unstopped)
+            )
+            if heard.error or heard.errors.get(key, Error.NONE):
+                unstopped.add(node.id)
+            else:
+                unstopped.discard(node.id)
                 (unfound.add if key in node.core.hosting.failed else unfound.discard)(node.id)
 
     # -- calls of brokers

@@ -99,7 +99,7 @@ class WriteInvariants(Checking):
             asked = decode_reassignments(path, data)
             self.history.request = asked.targets if isinstance(asked, Reassignments) else {}
         elif path.startswith(paths.DELETE_TOPICS + "/"):
-            self.history.markers.add(path.rpartition("/")[2])
+            self._marked(session, path.rpartition("/")[2])
         elif path.startswith(paths.BROKER_IDS + "/"):
             broker = int(path.rpartition("/")[2])
             self.history.registered[broker] = stat.czxid
@@ -115,8 +115,10 @@ class WriteInvariants(Checking):
             self.world.happened(faults.DAEMON_TWO)
 
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
-        """I10: no replica twice in an assignment, none added and removed."""
-        before = self.history.incarnations.get(stat.czxid)
+        """I10: no replica twice in an assignment, none added and removed. I8: a daemon creates what was asked for."""
+        before = self.history.incarnations.get((topic, stat.czxid))
+        if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
+            self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
         found = self.history.topic_written(topic, data, stat.version, stat.czxid)
         for partition, assignment in found.partitions.items():
             moved = [*assignment.adding, *assignment.removing]
@@ -130,10 +132,16 @@ class WriteInvariants(Checking):
             if len(set(assignment.replicas)) != len(assignment.replicas):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
 
+    def _marked(self, session: Session, topic: str) -> None:
+        """I8: a daemon marks what a client asked it to delete."""
+        if session.client.by_daemon and topic not in self.history.to_be_deleted:
+            self._fail("I8", f"{session.client.name} marks {topic}, which nobody asked for")
+        self.history.markers.add(topic)
+
     def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
         """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.
 
-        A broker is not waited for when it is gone, nor for ever; one that hosts a former life refuses to stop.
+        A broker is not waited for when it is gone, nor for ever, nor asked again when it has refused.
         """
         joined = self.history.joined.get(key)
         if joined is None:
@@ -144,10 +152,11 @@ class WriteInvariants(Checking):
             or key in self.history.former.keys() | self.history.spoilt
         ):
             return
-        for broker in old.removing:
-            epoch, unfound = self.history.registered.get(broker), self.history.unfound.get(key, ())
+        refused = self.history.unfound.get(key, set()) | self.history.unstopped.get(key, set())
+        for broker in set(old.removing) - refused:
+            epoch = self.history.registered.get(broker)
             there = broker in self.world.brokers and key in self.world.brokers[broker].core.hosting.logs
-            if there and epoch is not None and epoch == joined.registered.get(broker) and broker not in unfound:
+            if there and epoch is not None and epoch == joined.registered.get(broker):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:

@@ -6,6 +6,7 @@ Each is a small patch of one place, as an engineer might have written it.
 from __future__ import annotations
 
 from tests.simulation import (
+    mutations_calls,
     mutations_deletion,
     mutations_elections,
     mutations_reassignment,
@@ -16,6 +17,7 @@ from tests.simulation.planting import MUTATIONS
 
 __all__ = [
     "MUTATIONS",
+    "mutations_calls",
     "mutations_deletion",
     "mutations_elections",
     "mutations_reassignment",

@@ -130,6 +130,8 @@ class Quiescence:
     def _role(self) -> list[str]:
         if self.w.removing:
             return ["a topic is being removed"]
+        if self.w.calling:
+            return [f"{self.w.calling} admin clients wait for an answer"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
         reign = active[0].reign if len(active) == 1 else None
         if reign is None:
@@ -155,7 +157,8 @@ class Quiescence:
         found = [f"{name} has a marker and does not exist" for name in sorted(history.markers - history.topics.keys())]
         for topic in history.topics.values():
             if topic.name in history.markers:
-                if all(b in history.registered for a in topic.partitions.values() for b in a.replicas):
+                live = all(b in history.registered for a in topic.partitions.values() for b in a.replicas)
+                if live and not self._held_up(topic.name):
                     found.append(f"{topic.name} is still not deleted")
                 continue
             for partition, assignment in topic.partitions.items():
@@ -169,6 +172,12 @@ class Quiescence:
                 elif state.leader not in history.registered and any(b in history.registered for b in state.isr):
                     found.append(f"{key} has no live leader: {state}")
         return found
+
+    def _held_up(self, name: str) -> bool:
+        """Whether a deletion waits, as with Kafka's controller, for a reassignment that does not come to its end."""
+        topic = self.w.invariants.history.topics.get(name)
+        moving = {p: a for p, a in topic.partitions.items() if a.moving} if topic is not None else {}
+        return any(not self._can_end((name, partition), moved) for partition, moved in moving.items())
 
     def _reassigned(self) -> list[str]:
         """I5: what can be reassigned is, no ISR has a member that was dropped, and the znode names nothing else."""
@@ -236,7 +245,7 @@ class Quiescence:
         return {
             key: Truth(state.leader, state.leader_epoch, state.isr, state.version, history.assignment(key))
             for key, states in history.states.items()
-            if key not in history.spoilt and key[0] not in history.markers
+            if key not in history.spoilt and (key[0] not in history.markers or self._held_up(key[0]))
             for state in states[-1:]
         }
 

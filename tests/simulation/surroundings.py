@@ -97,6 +97,7 @@ def surroundings(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         for target, name, value in (
             ("controller.handlers.failover", "gc", collector),
+            ("controller.handlers.create_topics", "random", world.chance),
             ("controller.office", "time", clock),
             ("controller.own_znodes", "started_ticks", world.started_ticks),
             ("controller.controller", "Draft", WatchedDraft),

@@ -100,6 +100,7 @@ class World:
         self.made_up_epochs = 0
         self.handed_over = 0
         self.removing = 0
+        self.calling = 0
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
         self.lines: list[str] | None = [] if keep else None

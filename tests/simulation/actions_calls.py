@@ -1,0 +1,135 @@
+"""Admin clients create, grow and delete topics by call, as the admin endpoint carries them to the daemon in office.
+
+A call is tried again with the same id where the daemon goes before it has answered. What a client is told must be so:
+I8, nothing that was answered with success is lost, and nothing is done that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from brokers.controller_listener import NotController
+from brokers.envelopes import CarriedCall
+from brokers.wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    GrownTopic,
+)
+from brokers.wire.versions import Api
+from controller.calls import Calls
+from controller.handlers.carried import CARRIED_HANDLERS
+from tests.simulation import faults
+from tests.simulation.acting import Acting
+
+if TYPE_CHECKING:
+    from controller.reign import Reign
+
+TIMEOUT_MS: Final = 8_000
+AGAIN_S_MAX: Final = 20.0
+PAUSE_S: Final = 0.1
+VERSIONS: Final = {Api.CREATE_TOPICS: 7, Api.CREATE_PARTITIONS: 3, Api.DELETE_TOPICS: 5}
+
+
+class CallActions(Acting):
+    """Success is looked into; a refusal, or no answer at all, says nothing about what there is."""
+
+    def do_call_create(self, name: str, partitions: int, factor: int) -> None:
+        """CreateTopics."""
+        self._begin(self._create_by_call(name, partitions, factor))
+
+    async def _create_by_call(self, name: str, partitions: int, factor: int) -> None:
+        self.w.invariants.history.to_be_created.add(name)
+        topic = CreatableTopic(name, partitions, factor, (), ())
+        reply = await self._carry(Api.CREATE_TOPICS, CreateTopicsRequest((topic,), TIMEOUT_MS))
+        if reply is None or reply.topics[0].error_code:
+            return
+        self.w.happened(faults.CALL_CREATED)
+        history = self.w.invariants.history
+        made = [t for t in history.incarnations.values() if t.name == name and len(t.partitions) >= partitions]
+        if reply.topics[0].topic_id.strip(b"\0"):
+            made = [topic for topic in made if topic.topic_id == reply.topics[0].topic_id]
+        led = all(history.ever((name, partition), 0) for partition in range(partitions))
+        self._so(bool(made) and led, f"{name} with {partitions} partitions is created")
+
+    def do_call_grow(self, name: str, added: int) -> None:
+        """CreatePartitions."""
+        self._begin(self._grow_by_call(name, added))
+
+    async def _grow_by_call(self, name: str, added: int) -> None:
+        history = self.w.invariants.history
+        if (found := history.topics.get(name)) is None:
+            return
+        count = len(found.partitions) + added
+        request = CreatePartitionsRequest((GrownTopic(name, count, None),), TIMEOUT_MS, False)
+        reply = await self._carry(Api.CREATE_PARTITIONS, request)
+        if reply is None or reply.results[0].error_code:
+            return
+        self.w.happened(faults.CALL_GREW)
+        grown = any(t.name == name and len(t.partitions) >= count for t in history.incarnations.values())
+        self._so(grown and bool(history.ever((name, count - 1), 0)), f"{name} has {count} partitions")
+
+    def do_call_delete(self, name: str) -> None:
+        """DeleteTopics."""
+        self._begin(self._delete_by_call(name))
+
+    async def _delete_by_call(self, name: str) -> None:
+        history = self.w.invariants.history
+        asked = history.topics.get(name)
+        history.to_be_deleted.add(name)
+        reply = await self._carry(Api.DELETE_TOPICS, DeleteTopicsRequest(TIMEOUT_MS, (name,)))
+        if reply is None or reply.responses[0].error_code:
+            return
+        self.w.happened(faults.CALL_DELETED)
+        found = history.topics.get(name)
+        gone = asked is None or found is None or found.czxid != asked.czxid
+        self._so(gone, f"{name} is deleted")
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self.w.operate(self._counted(work))
+
+    async def _counted(self, work: Coroutine[None, None, None]) -> None:
+        self.w.calling += 1
+        try:
+            await work
+        finally:
+            self.w.calling -= 1
+
+    def _so(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.w.invariants.claimed(what)
+
+    async def _carry(self, api: Api, body: Struct) -> Any:
+        """The answer; None where nobody answers in time."""
+        call_id, attempt = self.w.chance.randbytes(16), 0
+        until_s = self.w.loop.now_s + AGAIN_S_MAX
+        while self.w.loop.now_s < until_s:
+            if (reign := self._in_office()) is not None:
+                call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", call_id, attempt)
+                attempt += 1
+                try:
+                    return await self._asked(reign, call, until_s)
+                except NotController:
+                    self.w.trace(f"{api.name} is to be tried again, {attempt} tries")
+            await asyncio.sleep(PAUSE_S)
+        return None
+
+    async def _asked(self, reign: Reign, call: CarriedCall, until_s: float) -> Any:
+        """Given up when the daemon goes, or somebody else comes into office."""
+        asking = asyncio.ensure_future(Calls(reign.queue, CARRIED_HANDLERS).carried(call))
+        while not asking.done() and self._in_office() is reign and self.w.loop.now_s < until_s:
+            await asyncio.wait({asking}, timeout=PAUSE_S)
+        if not asking.done():
+            asking.cancel()
+            raise NotController
+        reply = asking.result()
+        self.w.trace(f"{call.api.name} is answered: {reply}")
+        return reply
+
+    def _in_office(self) -> Reign | None:
+        return next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)

@@ -1,0 +1,41 @@
+"""Bugs in what admin clients are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from unittest import mock
+
+from controller.calls import PendingCall
+from controller.controller import Controller
+from state_machines.types import Topic
+from tests.simulation.planting import mutation
+
+
+@mutation
+def answer_before_it_is_deleted(stack: ExitStack) -> None:
+    """DeleteTopics is answered once the topics are marked."""
+
+    async def wait(_c: Controller, _waiting: Sequence[Topic], _timeout_s: float) -> set[str]:
+        return set()
+
+    stack.enter_context(mock.patch("controller.handlers.delete_topics._wait", wait))
+
+
+@mutation
+def answer_before_it_is_started(stack: ExitStack) -> None:
+    """CreateTopics is answered once the topics are written; their leaders come with the next event."""
+
+    async def start(_c: Controller, _names: list[str]) -> None: ...
+
+    def answer(
+        _c: Controller,
+        pending: PendingCall,
+        _names: Iterable[str],
+        _timeout_ms: int,
+        reply: Callable[[frozenset[str]], object],
+    ) -> None:
+        pending.answer(reply(frozenset()))
+
+    stack.enter_context(mock.patch("controller.handlers.create_topics._start", start))
+    stack.enter_context(mock.patch("controller.handlers.create_topics.answer_when_led", answer))
