@@ -19,6 +19,7 @@ from controller.preflight.finding import PreflightReport
 from controller.preflight.run import preflight as run_checks
 from controller.questions import asker
 from controller.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
+from controller.zookeeper_tls import through_tls
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 
@@ -68,7 +69,9 @@ def _libraries_heard_once() -> Iterator[None]:
 async def preflight(settings: Settings) -> list[Check]:
     """Every check; nothing is written."""
     async with office_at(settings) as office:
-        context = await gather(settings, office, asker(settings), server_version, own_listener=False)
+        context = await gather(
+            settings, office, asker(settings), through_tls(server_version, settings.zookeeper), own_listener=False
+        )
         return checks(await run_checks(context))
 
 
@@ -96,7 +99,7 @@ async def takeover(
                 settings,
                 office,
                 ask=ask,
-                release_of=server_version,
+                release_of=through_tls(server_version, settings.zookeeper),
                 reason=request.reason,
                 dry_run=request.dry_run or refused,
             )

@@ -68,6 +68,27 @@ class ZooKeeperSettings(Section):
         remedy="give user:password",
         environment_only=True,
     )
+    tls: bool = key(False, "Whether the servers of connect speak TLS there (their secureClientPort).")
+    ca_file: AbsolutePath | None = key(
+        None,
+        "For tls: certificates, PEM, of the authorities that have signed the servers' ones. Without it those of the "
+        "system.",
+        sample="/etc/regent/zookeeper-ca.pem",
+        remedy="name a file of PEM certificates",
+    )
+    certificate_file: AbsolutePath | None = key(
+        None,
+        "For tls: the certificate, PEM, that is shown to servers which ask for one, as they do by default.",
+        sample="/etc/regent/zookeeper-certificate.pem",
+        remedy="name a file of PEM certificates",
+    )
+    key_file: AbsolutePath | None = key(
+        None,
+        "The key of that certificate, PEM, without a password. Without this key it stands in the same file.",
+        sample="/etc/regent/zookeeper-key.pem",
+        remedy="name a PEM file that the daemon's user alone may read",
+    )
+    check_host: bool = key(True, "Whether a server's certificate must name the host that connect names.")
 
 
 class ControllerSettings(Section):

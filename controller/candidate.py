@@ -15,6 +15,7 @@ from controller.modes import Mode
 from controller.office import Claim, ClaimRefused, Office
 from controller.questions import Ask, asker
 from controller.reign import Reign
+from controller.zookeeper_tls import through_tls
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
@@ -95,7 +96,7 @@ class Candidate:
                 d.settings,
                 office,
                 ask=asker(d.settings),
-                release_of=server_version,
+                release_of=through_tls(server_version, d.settings.zookeeper),
                 reason="regent run --takeover",
                 own_listener=True,
             )

@@ -32,6 +32,7 @@ from controller.questions import asker
 from controller.stall import StallGuard
 from controller.systemd import ServiceManager
 from controller.view import View
+from controller.zookeeper_tls import tls_of
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ZooKeeper
 
@@ -160,6 +161,7 @@ def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
         session_timeout_ms=settings.zookeeper.session_timeout_ms,
         zxid_seen=zxid_seen,
         credentials=settings.zookeeper.digest.get_secret_value() if settings.zookeeper.digest is not None else None,
+        tls=tls_of(settings.zookeeper),
     )
 
 

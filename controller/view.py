@@ -34,6 +34,7 @@ from controller.preflight.context import ReleaseOf
 from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.verify import verify
+from controller.zookeeper_tls import through_tls
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.cluster import Cluster
@@ -56,7 +57,7 @@ class View:
         self.tower = Watchtower(ask or asker(daemon.settings))
         self._daemon = daemon
         self._ask = ask or asker(daemon.settings)
-        self._operations = Operations(daemon, self._ask, release_of)
+        self._operations = Operations(daemon, self._ask, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
 
     async def keep_fresh(self) -> None:

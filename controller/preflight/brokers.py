@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from brokers.security.users import read_user
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from controller.preflight.context import (
     AUTHORIZER,
@@ -17,8 +18,10 @@ from controller.preflight.context import (
 from controller.preflight.finding import Finding, named, ok, refuse, warn
 from controller.questions import control_endpoint
 
-ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who a controller is on a PLAINTEXT listener."""
+ACL_AUTHORIZERS: Final = frozenset(
+    {"kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer"}
+)
+"""Those whose lists are in ZooKeeper."""
 ISR_WAIT_MS_RECOMMENDED: Final = 10_000
 
 
@@ -49,7 +52,7 @@ async def answering(ctx: Context) -> Finding:
             name,
             f"broker {named(strange)} does not tell its settings",
             "mend advertised.listeners if another broker answers there; with an authorizer, allow "
-            f"{ANONYMOUS} DescribeConfigs and ClusterAction on the cluster",
+            f"{own_principal(ctx)} DescribeConfigs and ClusterAction on the cluster",
         )
     return ok(name, f"all {len(ctx.brokers)}")
 
@@ -133,20 +136,41 @@ def _parsed(text: str | None) -> Ibp | None:
 
 
 async def authorizer(ctx: Context) -> Finding:
-    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user."""
+    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user.
+
+    Where its lists are not in ZooKeeper, they do not tell who may use the admin endpoint either.
+    """
     name = "authorizer"
     with_one = {b: found for b, found in ctx.configs().items() if found.get(AUTHORIZER)}
     if not with_one:
         return ok(name, "none")
-    closed = [b for b, found in with_one.items() if ANONYMOUS not in (found.get(SUPER_USERS) or "").split(";")]
+    us = own_principal(ctx)
+    closed = [b for b, found in with_one.items() if us not in (found.get(SUPER_USERS) or "").split(";")]
     if closed:
         return warn(
             name,
-            f"broker {named(closed)} has one and {ANONYMOUS} is not in its super.users",
-            f"make sure that {ANONYMOUS} may do ClusterAction on the cluster, or add it to super.users: without it "
+            f"broker {named(closed)} has one and {us} is not in its super.users",
+            f"make sure that {us} may do ClusterAction on the cluster, or add it to super.users: without it "
             "no broker obeys the daemon",
         )
-    return ok(name, f"{ANONYMOUS} is a super user")
+    others = [b for b, found in with_one.items() if found.get(AUTHORIZER) not in ACL_AUTHORIZERS]
+    if others and ctx.settings.controller.acls == "zookeeper":
+        return warn(
+            name,
+            f"that of broker {named(others)} does not keep its lists in ZooKeeper, and controller.acls is zookeeper",
+            'set controller.acls = "none", and name in controller.super_users who may use the admin endpoint',
+        )
+    return ok(name, f"{us} is a super user")
+
+
+def own_principal(ctx: Context) -> str:
+    """Who the daemon is at brokers, by Kafka's default rules. Raises OSError where the file cannot be read."""
+    security = ctx.settings.security
+    if security.protocol.startswith("SASL") and security.sasl_file is not None:
+        return f"User:{read_user(security.sasl_file)[0]}"
+    if security.protocol == "SSL" and security.certificate_file is not None:
+        return f"the subject of {security.certificate_file}"
+    return "User:ANONYMOUS"
 
 
 async def broker_defaults(ctx: Context) -> Finding:

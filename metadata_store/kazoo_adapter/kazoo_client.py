@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from kazoo.version import __version__ as kazoo_version
 
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
 SUPPORTED_KAZOO: Final = "2.11.0"
@@ -175,7 +177,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     """kazoo's client with one connection policy: no queueing across connections, no second session."""
 
-    def __init__(self, listener: Listener, hosts: str, session_timeout_ms: int, credentials: str | None) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        hosts: str,
+        session_timeout_ms: int,
+        credentials: str | None,
+        tls: ZooKeeperTls | None = None,
+    ) -> None:
         self.listener = listener
         self.granted_ms = 0
         self.connections = 0
@@ -187,6 +196,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             handler=_Handler(),
             logger=logging.getLogger("regent.metadata_store.kazoo"),
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_S_MAX),
+            **(tls.options() if tls is not None else {}),
         )
         self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger)
 
@@ -243,7 +253,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         open_socket = self._connection._socket
         if open_socket is not None:
             with contextlib.suppress(OSError):  # already gone
-                open_socket.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)  # of TLS, too: another thread reads
 
     def release(self, timeout_s: float) -> None:
         """Joins the ended connection thread and frees its sockets."""
@@ -269,6 +279,15 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
     def stop(self) -> None:
         """Nothing to stop."""
+
+    def select(self, reading: list[Any], *others: Any) -> Any:
+        """As kazoo's, but bytes that TLS has decrypted already count: the socket below has nothing more to tell."""
+        waiting = [s for s in reading if isinstance(s, ssl.SSLSocket) and s.pending()]
+        if not waiting:
+            return super().select(reading, *others)
+        rest = [s for s in reading if s not in waiting]
+        ready = super().select(rest, [], [], 0)[0] if rest else []
+        return waiting + ready, [], []
 
 
 def _port_state(state: str) -> ConnectionState:

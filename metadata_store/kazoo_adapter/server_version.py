@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from typing import Final
 
 ASK_S_MAX: Final = 2.0
 
 
-async def server_version(host: str, port: int) -> tuple[int, int] | None:
+async def server_version(host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[int, int] | None:
     """Release as (major, minor), or None where the server does not say."""
     try:
         async with asyncio.timeout(ASK_S_MAX):
-            return parse_version(await _ask(host, port))
+            return parse_version(await _ask(host, port, tls))
     except (OSError, TimeoutError):
         return None
 
@@ -28,8 +29,8 @@ def parse_version(answer: bytes) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-async def _ask(host: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
+async def _ask(host: str, port: int, tls: ssl.SSLContext | None) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         writer.write(b"srvr")
         return await reader.readline()

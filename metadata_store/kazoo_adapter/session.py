@@ -13,6 +13,7 @@ from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
 
@@ -39,7 +40,8 @@ class Session:
 
     ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
     ``credentials`` is ``user:password`` for the ``digest`` scheme. ``create_chroot`` creates a missing chroot as
-    Kafka does. ``multi_read`` None asks the server whether it has MultiRead; False reads singly.
+    Kafka does. With ``tls`` every server is spoken to so. ``multi_read`` None asks the server whether it has
+    MultiRead; False reads singly.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Session:
         multi_read: bool | None = None,
         hooks: WriteHooks | None = None,
         zxid_seen: int = 0,
+        tls: ZooKeeperTls | None = None,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -63,6 +66,7 @@ class Session:
         self._session_timeout_ms = session_timeout_ms
         self._credentials = credentials
         self._create_chroot = create_chroot
+        self._tls = tls
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None
@@ -97,6 +101,7 @@ class Session:
             self._state,
             self._state_thread,
             self.limits,
+            self._tls,
         )
         try:
             self._transport.start()
@@ -105,6 +110,8 @@ class Session:
                 await self._inspect(self._transport)
         except TimeoutError:
             await self.close()
+            if self._tls is not None and (why := await why_not(self.hosts, self._tls)) is not None:
+                raise ConnectFailed(f"no session with ZooKeeper: {why}") from None
             raise ConnectFailed(
                 f"no ZooKeeper of {self.hosts} gave a session within {timeout_s:g} s: is it running, and reachable?"
             ) from None
@@ -233,7 +240,8 @@ class Session:
         if known is not None and known[0] is transport and known[1] == transport.connection:
             return known[2]
         connection = transport.connection
-        supported = _has_multi_read(await server_version(*transport.peer) if transport.peer else None)
+        context = self._tls.context(check_host=False) if self._tls is not None else None
+        supported = _has_multi_read(await server_version(*transport.peer, context) if transport.peer else None)
         self._multi_read_of = transport, connection, supported
         return supported
 

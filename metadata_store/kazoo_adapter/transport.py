@@ -17,6 +17,7 @@ from metadata_store.errors import SessionLost
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Call, Client
 from metadata_store.kazoo_adapter.limits import Limits
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
 CLOSE_S_MAX: Final = 2.0
@@ -41,6 +42,7 @@ class Transport:
         on_state: Callable[[ConnectionState], None],
         on_state_thread: Callable[[ConnectionState], None],
         limits: Limits,
+        tls: ZooKeeperTls | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.state = ConnectionState.LOST
@@ -54,7 +56,7 @@ class Transport:
         self._limits = limits
         self._items: deque[Callable[[], None]] = deque()
         self._on_event, self._on_state, self._on_state_thread = on_event, on_state, on_state_thread
-        self._client = Client(self, hosts, session_timeout_ms, credentials)
+        self._client = Client(self, hosts, session_timeout_ms, credentials, tls)
 
     @property
     def session_timeout_ms(self) -> int:

@@ -117,8 +117,9 @@ async def test_both_controllers_allow_and_refuse_the_same(tmp_path: Path) -> Non
             ours = await judged(carried.address, authority)
             assert ours == kafka
 
-            late = ("--add", "--allow-principal", "User:dora", "--operation", "Create", "--topic", "other")
-            done = await Tools(carried.address, tmp_path).run("kafka-acls", "--command-config", config, *late)
+            more = ("--allow-principal", "User:dora", "--operation", "Create", "--topic", "other")
+            tools = Tools(carried.address, tmp_path)
+            done = await tools.run("kafka-acls", "--command-config", config, "--add", *more)
             assert done.code == 0, done
 
             async def noticed() -> bool:

@@ -361,7 +361,7 @@ async def test_other_endpoints_of_the_same_incarnation_are_told_to_all_and_used(
     ("endpoint", "why"),
     [
         (Endpoint("OTHER", "127.0.0.1", 1), "no listener named CONTROL or INTERNAL"),
-        (Endpoint("INTERNAL", "127.0.0.1", 1, 3), "not PLAINTEXT"),
+        (Endpoint("INTERNAL", "127.0.0.1", 1, 3), "is SASL_SSL, security.protocol is PLAINTEXT"),
     ],
 )
 async def test_a_broker_without_a_usable_listener_says_why(endpoint: Endpoint, why: str) -> None:

@@ -1,0 +1,27 @@
+"""TLS towards ZooKeeper, as the settings say."""
+
+from __future__ import annotations
+
+from configs.sections import ZooKeeperSettings
+from controller.preflight.context import Release, ReleaseOf
+from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls
+
+
+def tls_of(settings: ZooKeeperSettings) -> ZooKeeperTls | None:
+    """None where the servers are spoken to without."""
+    if not settings.tls:
+        return None
+    return ZooKeeperTls(settings.ca_file, settings.certificate_file, settings.key_file, settings.check_host)
+
+
+def through_tls(release_of: ReleaseOf, settings: ZooKeeperSettings) -> ReleaseOf:
+    """``release_of`` unless the settings ask for TLS: then the servers are asked through it."""
+    tls = tls_of(settings)
+    if tls is None:
+        return release_of
+
+    async def asked(host: str, port: int) -> Release | None:
+        return await server_version(host, port, tls.context(check_host=False))
+
+    return asked

@@ -1,0 +1,66 @@
+"""TLS towards ZooKeeper: its files, and why a handshake fails."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+PROBE_S_MAX: Final = 2.0
+
+
+class ZooKeeperTls(Struct, frozen=True):
+    """PEM files. ``certificate`` (with its ``key``, which may stand in the same file) is shown to servers that ask.
+
+    ``authority`` None: those of the system. ``check_host``: a server's certificate must name the host of the connect
+    string.
+    """
+
+    authority: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    check_host: bool = True
+
+    def options(self) -> dict[str, Any]:
+        """What kazoo's client is given."""
+        key = self.key or self.certificate
+        return {
+            "use_ssl": True,
+            "verify_certs": True,
+            "check_hostname": self.check_host,
+            "ca": str(self.authority) if self.authority else None,
+            "certfile": str(self.certificate) if self.certificate else None,
+            "keyfile": str(key) if key else None,
+        }
+
+    def context(self, *, check_host: bool | None = None) -> ssl.SSLContext:
+        """For connections of our own; raises OSError where a file cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.authority)
+        context.check_hostname = self.check_host if check_host is None else check_host
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+async def why_not(servers: str, tls: ZooKeeperTls) -> str | None:
+    """What is wrong with TLS at the first server where something is; None where no server says so."""
+    try:
+        context = tls.context()
+    except OSError as error:
+        return f"its TLS files cannot be used: {error.strerror or error}"
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            async with asyncio.timeout(PROBE_S_MAX):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+            writer.close()
+        except ssl.SSLCertVerificationError as error:
+            return f"{server} shows a certificate that is not accepted: {error.verify_message}"
+        except ssl.SSLError as error:
+            return f"{server} does not accept TLS: {error.reason or error}; is it the secureClientPort?"
+        except (OSError, ValueError):
+            continue
+    return None
