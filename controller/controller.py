@@ -72,6 +72,7 @@ class Controller:
         new_topics: TopicDefaults = DEFAULTS,
         me: int = 0,
         quotas: MutationQuotas | None = None,
+        token_check_s: float = 0.0,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -88,6 +89,7 @@ class Controller:
         self.new_topics = new_topics
         self.me = me
         self.quotas = quotas or MutationQuotas()
+        self.token_check_s = token_check_s
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()
