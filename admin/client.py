@@ -64,6 +64,7 @@ class Client:
         self._busy = False
         self._broker_gone = False
         self._reserved = 0
+        self._throttle_ms = 0
 
     async def serve(self) -> None:
         """Answers until either side has had enough; never raises but when cancelled."""
@@ -73,6 +74,7 @@ class Client:
                 await self._serve_one(size)
                 if self._broker_gone:
                     break
+                await self._throttle()
                 first_ms = self._host.limits.idle_timeout_ms
         except asyncio.CancelledError:
             self._stream.abort()
@@ -104,6 +106,12 @@ class Client:
         if not _HEADER_BYTES_MIN <= size <= self._host.limits.frame_bytes_max:
             raise Malformed(f"a request of {size} bytes where at most {self._host.limits.frame_bytes_max} are allowed")
         return size
+
+    async def _throttle(self) -> None:
+        """Nothing more is read for as long as the client was told to wait, as at a broker (KIP-219)."""
+        throttle_ms, self._throttle_ms = self._throttle_ms, 0
+        if throttle_ms > 0:
+            await hold(min(throttle_ms, self._host.limits.idle_timeout_ms) / 1000)
 
     async def _serve_one(self, size: int) -> None:
         self._busy = True
@@ -229,6 +237,7 @@ class Client:
             answer = await self._host.controller.carry(call)
         except NotController:
             answer = refusal(request.body, Error.NOT_CONTROLLER)
+        self._throttle_ms = getattr(answer, "throttle_time_ms", 0)
         await self._reply(header, answer)
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
@@ -259,6 +268,11 @@ class Client:
     def _refuse(self, kind: str, why: str) -> None:
         self._host.quiet.warn(self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}")
         self._stream.abort()
+
+
+async def hold(seconds: float) -> None:
+    """Holds a connection back; a client that hangs up ends it."""
+    await asyncio.sleep(seconds)
 
 
 def _i16(data: bytes) -> int:

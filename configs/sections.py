@@ -207,6 +207,13 @@ class ControllerSettings(Section):
         ge=1,
         le=86_400,
     )
+    delegation_token_expiry_check_interval_ms: int = key(
+        3_600_000,
+        "delegation.token.expiry.check.interval.ms: how often delegation tokens that have expired are deleted, in "
+        "milliseconds. The first time is 5 s after the daemon took the role. 0: never.",
+        ge=0,
+        le=86_400_000,
+    )
     super_users: str = key(
         "",
         "Who may change everything through the admin endpoint where clients authenticate, as in super.users of the "

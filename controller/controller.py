@@ -75,6 +75,7 @@ class Controller:
         me: int = 0,
         authorizer: Authorizer | None = None,
         quotas: MutationQuotas | None = None,
+        token_check_s: float = 0.0,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -92,6 +93,7 @@ class Controller:
         self.me = me
         self.authorizer = authorizer or Authorizer(Principals())
         self.quotas = quotas or MutationQuotas()
+        self.token_check_s = token_check_s
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()

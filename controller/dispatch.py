@@ -25,7 +25,9 @@ from controller.handlers.isr_notification import isr_notification
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
+from controller.handlers.token_expiry import expired_tokens
 from controller.handlers.topic_change import partition_modifications, topic_change
+from state_machines.delegation_tokens import Token
 
 
 def pending(event: Event) -> PendingCall:
@@ -37,6 +39,12 @@ def pending(event: Event) -> PendingCall:
 def failed(event: Event) -> Failed:
     """What a broker's answer said of its log directories."""
     assert isinstance(event.detail, Failed)
+    return event.detail
+
+
+def ended(event: Event) -> tuple[Token, ...]:
+    """Delegation tokens that have expired."""
+    assert isinstance(event.detail, tuple)
     return event.detail
 
 
@@ -71,6 +79,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "elect_leaders": lambda c, e: elect_leaders(c, pending(e)),
     "auto_balance": lambda c, _: auto_balance(c),
     "config_change": lambda c, _: config_change(c),
+    "expired_tokens": lambda c, e: expired_tokens(c, ended(e)),
     "endpoint_change": lambda c, _: endpoint_change(c),
     "acl_change": lambda c, e: acl_change(c, known=e.detail is not None),
     "settled": lambda _, e: settled(e),

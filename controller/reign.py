@@ -114,6 +114,7 @@ class Reign:
             ),
             me=settings.controller.id,
             authorizer=self.authorizer,
+            token_check_s=settings.controller.delegation_token_expiry_check_interval_ms / 1000,
             quotas=MutationQuotas(settings.controller.quota_window_num * settings.controller.quota_window_size_seconds),
         )
         self._ask = ask

@@ -16,6 +16,7 @@ from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration
 from metadata_store.codecs.features import Features
+from metadata_store.delegation_tokens import TokenOutcome, delete_tokens, read_tokens, token_ids
 from metadata_store.entity_configs import ConfigChange, ConfigOutcome, EntityConfig, commit_entities, read_entities
 from metadata_store.errors import Code
 from metadata_store.fenced import WRITES_MAX
@@ -30,6 +31,7 @@ from metadata_store.topic_creation import CreationOutcome, TopicSite, create_top
 from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
 from state_machines.create_topics import NewTopic
 from state_machines.decision import Change, TopicChange
+from state_machines.delegation_tokens import Token
 from state_machines.mutation_quotas import Level
 from state_machines.types import Leadership, TopicAssignment, TopicPartition
 
@@ -165,6 +167,18 @@ class KafkaStore:
     async def commit_configs(self, kind: str, changes: Iterable[ConfigChange], fence: Fence) -> ConfigOutcome:
         """Writes configurations of entities and tells the brokers of them."""
         return await commit_entities(self.zk, kind, changes, fence)
+
+    async def token_ids(self) -> list[str]:
+        """Ids of all delegation tokens."""
+        return await token_ids(self.zk)
+
+    async def load_tokens(self, ids: Sequence[str]) -> list[Token | Malformed]:
+        """Delegation tokens, those that exist."""
+        return await read_tokens(self.zk, ids)
+
+    async def delete_tokens(self, tokens: Sequence[Token], fence: Fence, *, ops_max: int = WRITES_MAX) -> TokenOutcome:
+        """Deletes delegation tokens as they were read and tells the brokers."""
+        return await delete_tokens(self.zk, tokens, fence, ops_max=ops_max)
 
     # -- role
 

@@ -27,6 +27,8 @@ CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 CONFIG_KINDS: Final = ("topics", "clients", "users", "brokers", "ips")
 CONSUMERS: Final = "/consumers"
+DELEGATION_TOKENS: Final = "/delegation_token/tokens"
+DELEGATION_CHANGE_PREFIX: Final = "/delegation_token/token_changes/token_change_"
 
 PERSISTENT: Final = (
     CONSUMERS,
@@ -93,3 +95,8 @@ def topic_config(name: str) -> str:
 def deletion(name: str) -> str:
     """Marker that a topic is to be deleted."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def delegation_token(token_id: str) -> str:
+    """A delegation token."""
+    return f"{DELEGATION_TOKENS}/{token_id}"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from controller.controller import Controller
-from controller.handlers import auto_balance
+from controller.handlers import auto_balance, token_expiry
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
@@ -61,6 +61,7 @@ async def take_office(c: Controller) -> None:
     c.queue.signal("topic_deletion")
     c.queue.signal("preferred_election")
     auto_balance.begin(c)
+    token_expiry.begin(c)
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "

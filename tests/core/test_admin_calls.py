@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -67,6 +69,40 @@ async def test_an_error_in_the_controllers_side_ends_the_connection_and_nothing_
         assert "ZeroDivisionError" in caplog.text
         other.send(PASSED)
         assert await other.frame() == echo(PASSED)
+
+
+async def test_who_is_told_to_wait_is_not_heard_meanwhile() -> None:
+    """Older clients do not wait by themselves (KIP-219)."""
+    held: list[float] = []
+    over = asyncio.Event()
+
+    async def hold(seconds: float) -> None:
+        held.append(seconds)
+        await over.wait()
+
+    async with place(brokers=0, idle_timeout_ms=50_000) as p:
+        with mock.patch("admin.client.hold", hold):
+            throttle_ms = iter((7_000, 0, 2**31 - 1))
+            p.controller.answer = lambda call: CreateTopicsResponse((), next(throttle_ms))
+            client, other = await p.connect(), await p.connect()
+            answered = await client.ask(CREATE_TOPICS, 7, **create(7))
+            assert answered.throttle_time.total_seconds() == 7
+            await eventually(lambda: bool(held))
+            client.request(CREATE_TOPICS, 7, **create(7))
+            assert (await other.ask(CREATE_TOPICS, 1, **create(1))).topics == ()
+            assert len(p.controller.calls) == 2
+            over.set()
+            assert await client.frame()
+            await eventually(lambda: held == [7.0, 50.0])
+
+
+async def test_who_hangs_up_while_told_to_wait_is_gone_at_once() -> None:
+    async with place(brokers=0) as p:
+        p.controller.answer = lambda call: CreateTopicsResponse((), 3_600_000)
+        client = await p.connect()
+        await client.ask(CREATE_TOPICS, 7, **create(7))
+        client.writer.close()
+        await eventually(lambda: p.listener.connections == 0)
 
 
 def many_topics(count: int) -> bytes:

@@ -23,7 +23,6 @@ from brokers.wire.messages.topics import (
 )
 from brokers.wire.versions import Api
 from controller.calls import Calls
-from controller.handlers.carried import CARRIED_HANDLERS
 from tests.simulation import faults
 from tests.simulation.acting import Acting
 
@@ -110,7 +109,7 @@ class CallActions(Acting):
         until_s = self.w.loop.now_s + AGAIN_S_MAX
         while self.w.loop.now_s < until_s:
             if (reign := self._in_office()) is not None:
-                call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", call_id, attempt)
+                call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", "", call_id, attempt)
                 attempt += 1
                 try:
                     return await self._asked(reign, call, until_s)
@@ -121,7 +120,7 @@ class CallActions(Acting):
 
     async def _asked(self, reign: Reign, call: CarriedCall, until_s: float) -> Any:
         """Given up when the daemon goes, or somebody else comes into office."""
-        asking = asyncio.ensure_future(Calls(reign.queue, CARRIED_HANDLERS).carried(call))
+        asking = asyncio.ensure_future(Calls(reign.queue, reign.authorizer, reign.topic_name).carried(call))
         while not asking.done() and self._in_office() is reign and self.w.loop.now_s < until_s:
             await asyncio.wait({asking}, timeout=PAUSE_S)
         if not asking.done():

@@ -1,0 +1,93 @@
+"""Delegation tokens that have expired are deleted by the active controller (KIP-48; ``expireTokens``).
+
+They are looked for beside the queue, so that no broker waits for that; what has expired goes through the queue, as all
+writes of a term. Nothing is remembered between two looks: one children read where there are no tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from controller.controller import Controller
+from controller.event_queue import Event, QueueFull
+from controller.names import shortly
+from metadata_store import paths
+from metadata_store.delegation_tokens import OPS
+from metadata_store.errors import ZkError, ZooKeeperError
+from metadata_store.fenced import WRITES_MAX
+from metadata_store.kafka_store import Malformed
+from state_machines.delegation_tokens import Token, expired
+
+FIRST_LOOK_S: Final = 5.0
+"""From taking office to the first look: a failover has more urgent things to read."""
+RETRY_S: Final = 30.0
+"""When a look is tried again that ZooKeeper did not let end; sooner where looks are closer together."""
+TOKENS_MAX: Final = 1_000
+"""Tokens that are read, and deleted, in one turn."""
+
+log = logging.getLogger("regent.controller")
+
+
+def begin(c: Controller) -> None:
+    """A term begins."""
+    if c.token_check_s > 0:
+        c.spawn(_looks(c))
+
+
+def now_ms() -> int:
+    """The wall clock, by which brokers give tokens their ends."""
+    return time.time_ns() // 1_000_000
+
+
+async def _looks(c: Controller) -> None:
+    pause_s = min(FIRST_LOOK_S, c.token_check_s)
+    while True:
+        await asyncio.sleep(pause_s)
+        try:
+            await _look(c)
+            pause_s = c.token_check_s
+        except (ZooKeeperError, QueueFull) as error:
+            log.debug("expired delegation tokens are looked for later: %s", error)
+            pause_s = min(RETRY_S, c.token_check_s)
+
+
+async def _look(c: Controller) -> None:
+    since = c.zk.last_zxid
+    try:
+        ids = await c.store.token_ids()
+    except ZkError as error:
+        c.malformed(Malformed(paths.DELEGATION_TOKENS, f"cannot be listed ({error.code.name}): check its ACL"))
+        return
+    for at in range(0, len(ids), TOKENS_MAX):
+        found = await c.store.load_tokens(ids[at : at + TOKENS_MAX])
+        malformed = [token for token in found if isinstance(token, Malformed)]
+        if malformed:
+            await c.zk.watch(data=[token.path for token in malformed], since_zxid=since)
+        for bad in malformed:
+            c.malformed(bad)
+        now = now_ms()
+        ended = tuple(token for token in found if isinstance(token, Token) and expired(token, now))
+        if ended:
+            c.queue.post(Event("expired_tokens", ended))
+
+
+async def expired_tokens(c: Controller, ended: Sequence[Token]) -> None:
+    """Deletes tokens as they were read; one that was renewed meanwhile stays, and holds none of the others up."""
+    left, done = ended, 0
+    for ops_max in (WRITES_MAX, OPS):
+        await c.connected()
+        outcome = await c.store.delete_tokens(left, c.fence, ops_max=ops_max)
+        c.term.check()
+        done += len(outcome.applied)
+        if outcome.refused:
+            refused = shortly(sorted(name for name, _ in outcome.refused))
+            log.error("expired delegation tokens stay, ZooKeeper refused to delete them: check their ACLs: %s", refused)
+        left = [token for token in left if token.id in outcome.unsettled]
+        if not left:
+            break
+    if done:
+        log.info("%d delegation tokens have expired and are deleted", done)
