@@ -203,16 +203,36 @@ DELETION: Final = Group(
         Line("kafka-topics --delete --topic missing"),
         Line("kafka-topics --delete --topic missing --if-exists"),
         Line("kafka-topics --delete --topic counted"),
-        Line("kafka-topics --delete --topic 'metric.*'"),
+        Line("kafka-topics --delete --topic 'metric.*|defaults'"),
         Line("kafka-topics --describe --topic counted"),
         Line("kafka-topics --create --topic counted --replica-assignment 3:2"),
         Line("kafka-topics --describe --topic counted"),
-        Line("kafka-topics --delete --topic 'counted|defaults|large|orders|single'"),
+        Line("kafka-topics --delete --topic counted"),
         Line("kafka-topics --delete"),
         Line("kafka-topics --list"),
     ),
 )
+END: Final = Group(
+    "The rest is deleted",
+    (
+        Line("kafka-topics --delete --topic 'large|orders|risky|single'"),
+        Line("kafka-topics --list"),
+        Line("kafka-topics --describe"),
+    ),
+)
 
-GROUPS: Final = (CREATION, DESCRIPTION, GROWTH, CONFIGURATIONS, READING, CLUSTER, MOVES, ELECTIONS, OUTAGES, DELETION)
+GROUPS: Final = (
+    CREATION,
+    DESCRIPTION,
+    GROWTH,
+    CONFIGURATIONS,
+    READING,
+    CLUSTER,
+    MOVES,
+    ELECTIONS,
+    DELETION,
+    OUTAGES,
+    END,
+)
 """In the order in which they run: each stands on what those before it left."""
 LINES: Final = tuple(step for group in GROUPS for step in group.steps if isinstance(step, Line))

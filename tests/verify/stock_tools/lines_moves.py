@@ -139,6 +139,8 @@ OUTAGES: Final = Group(
         Line(f"{ELECT} --election-type preferred --topic orders --partition 0"),
         Line(f"{ELECT} --election-type unclean --topic single --partition 0"),
         Line("kafka-topics --create --topic wide --replication-factor 3"),
+        Line("kafka-topics --create --topic narrow --replica-assignment 2:3,3:2"),
+        Line("kafka-topics --delete --topic narrow"),
         Line(f"{REASSIGN} --execute --reassignment-json-file {{files}}/back.json"),
         Line("kafka-log-dirs --describe --topic-list orders"),
         Act(Does.WRITES, "risky", 5),
@@ -154,6 +156,5 @@ OUTAGES: Final = Group(
         Line("kafka-topics --describe --under-replicated-partitions", until="^$"),
         Line(f"{ELECT} --election-type preferred --path-to-json-file {{files}}/elect.json"),
         Line(f"{ELECT} --election-type preferred --all-topic-partitions"),
-        Line("kafka-topics --delete --topic risky"),
     ),
 )

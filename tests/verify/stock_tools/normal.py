@@ -43,6 +43,7 @@ def normal(text: str, names: Mapping[str, str], line: Line) -> tuple[str, ...]:
     if "--generate" in line.text:
         text = _without_the_proposal(text)
     text = re.sub(r"(?<=Isr: )[\d,]+", lambda found: ",".join(sorted(found[0].split(","))), text)
+    text = re.sub(r"(?<=for partitions ).+", lambda found: ", ".join(sorted(found[0].split(", "))), text)
     return tuple(sorted(line for one in text.splitlines() for line in _lines(one.rstrip())))
 
 

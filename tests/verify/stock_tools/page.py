@@ -39,7 +39,7 @@ names. Besides:
 MORE: Final = f"""\
 | The proposal of `--generate`, which the tool draws at random | the number of replicas |
 | For the lines marked *placed*: brokers of replicas, whose placement begins at a random one | their number |
-| The order of an ISR | sorted |
+| The order of an ISR, and of the partitions of an election | sorted |
 
 Lines marked *repeated* are repeated until their output says what was waited for, for at most {WAIT_S_MAX:g} s, and
 compared then.

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from brokers.client import BrokerClient
+from brokers.client import BrokerClient, ClusterMetadata
 from brokers.embedded.tools import Finished, Tools
 from state_machines.types import TopicAssignment
 from tests.cluster.endpoint import endpoint
@@ -46,10 +46,11 @@ SETTINGS: Final = {
     "controller.default_replication_factor": 3,
 }
 """The daemon's, as the brokers have them."""
-INTERNAL: Final = (
-    "--create", "--topic", "__consumer_offsets", "--replica-assignment", "1:2:3,2:3:1,3:1:2",
-    "--config", "cleanup.policy=compact", "--config", "segment.bytes=104857600",
-)  # fmt: skip
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+"""Else brokers create them when they are asked for, and place them at random."""
+AS_INTERNAL: Final = ("--replica-assignment", "1:2:3,2:3:1,3:1:2", "--config", "cleanup.policy=compact")
+CHANGING: Final = re.compile(r"kafka-topics --(create|alter|delete)|kafka-leader-election|--(execute|cancel)")
+"""Lines after which all brokers must show the same before the next one: it may ask any of them."""
 
 
 class Result(NamedTuple):
@@ -96,11 +97,15 @@ class Site:
                     await self._act(step)
                 else:
                     done(self.name, step, await self._line(step))
+                    if CHANGING.search(step.text):
+                        await eventually(self._agreed, SETTLED_S_MAX)
 
     async def prepare(self) -> None:
-        """What both clusters have before the first line: the topic of groups."""
-        made = await self._tools.run("kafka-topics", *INTERNAL)
-        assert made.code == 0, made
+        """What both clusters have before the first line: Kafka's own topics."""
+        for topic in INTERNAL:
+            made = await self._tools.run("kafka-topics", "--create", "--topic", topic, *AS_INTERNAL)
+            assert made.code == 0, made
+        await eventually(self._agreed, SETTLED_S_MAX)
 
     async def _line(self, line: Line) -> Result:
         seen = await self._run(line)
@@ -126,16 +131,24 @@ class Site:
             case Does.STARTS:
                 await self._w.cluster.brokers[int(act.of)].boot()
                 await eventually(lambda: self._known(int(act.of), alive=True), SETTLED_S_MAX)
+        await eventually(self._agreed, SETTLED_S_MAX)
 
     async def _known(self, broker: int, *, alive: bool) -> bool:
         """Whether every running broker tells clients that a broker is there, or is not."""
-        for running in self._w.cluster.brokers.values():
-            if running.running:
-                async with await BrokerClient.connect("127.0.0.1", running.client_port) as asking:
-                    nodes = {node.id for node in (await asking.metadata([])).nodes}
-                if (broker in nodes) is not alive:
-                    return False
-        return True
+        return all((broker in {node.id for node in seen.nodes}) is alive for seen in await self._seen())
+
+    async def _agreed(self) -> bool:
+        """Whether every running broker shows the same topics, and the same of them."""
+        first, *others = [seen.topics for seen in await self._seen()]
+        return all(other == first for other in others)
+
+    async def _seen(self) -> list[ClusterMetadata]:
+        found = []
+        for broker in self._w.cluster.brokers.values():
+            if broker.running:
+                async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
+                    found.append(await asking.metadata())
+        return found
 
     async def _write(self, act: Act) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, acks="all") as producer:
