@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from state_machines import diagrams
+from tests.verify.stock_tools import page as stock_tools
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> None:
-    page = DOCS / "state-machines.md"
-    page.write_text(diagrams.document())
-    print(f"wrote {page.relative_to(DOCS.parent)}")
+    for name, text in (("state-machines.md", diagrams.document()), ("stock-tools.md", stock_tools.document())):
+        page = DOCS / name
+        page.write_text(text)
+        print(f"wrote {page.relative_to(DOCS.parent)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ CLASSES: Final[Mapping[str, str]] = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
     "kafka-acls": "kafka.admin.AclCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 LOG4J: Final = (
     "log4j.rootLogger=WARN, stderr\n"

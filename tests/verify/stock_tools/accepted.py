@@ -1,0 +1,72 @@
+"""Differences that are meant, each with its reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+
+class Accepted(NamedTuple):
+    """``line`` matches the command lines that it is about; ``lost`` and ``extra`` match, as a whole, every line of
+    output that only Kafka's cluster, or only regent's, gives. ``codes``: exit codes that may differ so.
+    """
+
+    line: str
+    lost: str
+    extra: str
+    why: str
+    codes: tuple[int, int] | None = None
+
+    def covers(self, line: str) -> bool:
+        """Whether it is about this command line."""
+        return re.search(self.line, line) is not None
+
+    def explains(self, line: str, codes: tuple[int, int], lost: tuple[str, ...], extra: tuple[str, ...]) -> bool:
+        """Whether all of a difference is what this one is about."""
+        return (
+            self.covers(line)
+            and codes in {(codes[0], codes[0]), self.codes}
+            and all(re.fullmatch(self.lost, one) for one in lost)
+            and all(re.fullmatch(self.extra, one) for one in extra)
+        )
+
+
+ACCEPTED: Final = (
+    Accepted(
+        "kafka-configs --describe --entity-type brokers$",
+        lost="",
+        extra="Dynamic configs for broker DAEMON are:",
+        why="The daemon is one more node of the cluster; it has no dynamic configurations.",
+    ),
+    Accepted(
+        "kafka-log-dirs --describe",
+        lost=r"Received log directory information from brokers [\d,]+|ERROR: .* existent brokers: [\d,]+",
+        extra=r"Received log .* from brokers [\d,]+,DAEMON|ERROR: .* existent brokers: [\d,]+,DAEMON|"
+        r'\{"broker": "DAEMON", .*"partitions": \[\]\}\}',
+        why="The daemon is one more node of the cluster; its one directory is empty.",
+    ),
+    Accepted(
+        "kafka-broker-api-versions",
+        lost="",
+        extra=r"ENDPOINT \(id: DAEMON rack: null\) -> \(|\t\w+\(\d+\): .*|\)",
+        why="The daemon is one more node of the cluster; it offers what brokers offer to clients.",
+    ),
+    Accepted(
+        "kafka-configs --describe --entity-type broker-loggers",
+        lost=r"  kafka\.[\w.]+=INFO .*",
+        extra=r"  kafka\.[\w.]+=INFO .*",
+        why="A broker lists the loggers of the code that has run in it, and Kafka's controller runs in a broker.",
+    ),
+    Accepted(
+        "kafka-reassign-partitions --(verify|cancel)",
+        lost=r".*Clearing broker-level throttles on brokers [\d,]+",
+        extra=r".*Clearing broker-level throttles on brokers [\d,]+,DAEMON",
+        why="The tool clears throttles on every node; the daemon has none, and says that this is done.",
+    ),
+    Accepted(
+        "kafka-leader-election",
+        lost=r".*NotAvailableException: Failed to elect leader for partition .* under strategy [\w()]+",
+        extra=r".*NotAvailableException: .*",
+        why="An election that finds nobody has the same error, and a text that says why.",
+    ),
+)

@@ -1,0 +1,70 @@
+"""Both clusters play the table at the same time; what differs, and is not accepted, is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
+
+from tests.verify.stock_tools.accepted import ACCEPTED, Accepted
+from tests.verify.stock_tools.lines import LINES
+from tests.verify.stock_tools.sites import Result, Site, under_kafka, under_regent
+from tests.verify.stock_tools.steps import Line
+
+Played = dict[str, list[Result]]
+"""By site, in the order of the table."""
+
+
+class Difference(NamedTuple):
+    """A line whose answers differ; ``lost`` are lines that only Kafka's cluster gave, ``extra`` only regent's."""
+
+    line: Line
+    site: str
+    codes: tuple[int, int]
+    lost: tuple[str, ...]
+    extra: tuple[str, ...]
+
+    def accepted(self) -> Accepted | None:
+        """What explains it."""
+        found = (one for one in ACCEPTED if one.explains(self.line.text, self.codes, self.lost, self.extra))
+        return next(found, None)
+
+    def __str__(self) -> str:
+        head = f"{self.line.text}\n  at {self.site}: exit codes {self.codes[0]} (Kafka) and {self.codes[1]} (regent)"
+        return "\n".join([head, *(f"  - {one}" for one in self.lost), *(f"  + {one}" for one in self.extra)])
+
+
+async def play(tell: Callable[[str], None], *, separately: bool = False) -> Played:
+    """Starts both clusters, runs every line at each site, and returns what came.
+
+    ``separately``: each line in a JVM of its own, as the scripts of the tools do it.
+    """
+    played: Played = {}
+
+    def done(site: str, line: Line, result: Result) -> None:
+        played.setdefault(site, []).append(result)
+        tell(f"{site}: {line.text}: exit code {result.code}")
+
+    async def visit(opened: AbstractAsyncContextManager[Sequence[Site]]) -> None:
+        async with opened as sites:
+            for site in sites:
+                await site.play(done)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(visit(under_kafka(separately=separately)))
+        group.create_task(visit(under_regent(separately=separately)))
+    return played
+
+
+def differences(played: Played) -> Iterator[Difference]:
+    """What differs between Kafka's cluster and each site of regent's, accepted or not."""
+    for site, results in played.items():
+        if site == "kafka":
+            continue
+        for line, ours, theirs in zip(LINES, results, played["kafka"], strict=True):
+            here, there = Counter(ours.out + ours.err), Counter(theirs.out + theirs.err)
+            lost, extra = tuple((there - here).elements()), tuple((here - there).elements())
+            if lost or extra or ours.code != theirs.code:
+                yield Difference(line, site, (theirs.code, ours.code), lost, extra)

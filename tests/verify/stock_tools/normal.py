@@ -1,0 +1,69 @@
+"""What of a tool's output is compared: everything but what differs from run to run of one and the same controller."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.verify.stock_tools.steps import Line
+
+RULES: Final = (
+    ("Dates, in log lines and records of time", r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "DATE"),
+    ("Stack traces of the tools: the frames, not the message", r"(?m)^\s+(at |\.\.\. \d+ more).*\n?", ""),
+    (
+        "Warnings of the Java client's network layer, where a broker is away",
+        r"(?m)^\[DATE\] WARN .*NetworkClient\)\n?",
+        "",
+    ),
+    ("The number of a client within its JVM", r"adminclient-\d+", "adminclient"),
+    ("Ids of topics and of the cluster", r"(?<=TopicId: )\S+", "ID"),
+    ("Which of a broker's log directories a replica is in", r"data-\d", "data"),
+    ("Sizes of logs, and how far a copy lags", r'("(?:size|offsetLag)":)\d+', r"\1N"),
+    ("Times of throttled copies and of coordinators", r"(?<=in )\d+ ms", "N ms"),
+)
+"""What it is about, a regular expression, and what stands in its place; applied in this order."""
+PLACED: Final = (
+    (r"Leader: \d+", "Leader: N"),
+    (r"(Replicas|Isr): ([\d,]+)", lambda found: f"{found[1]}: {found[2].count(',') + 1} brokers"),
+)
+"""For lines about topics whose replicas the controller has placed, which begins at a random broker."""
+
+
+def normal(text: str, names: Mapping[str, str], line: Line) -> tuple[str, ...]:
+    """The lines of an output, sorted; ``names``: what stands for addresses and folders of this cluster."""
+    for found, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(found, name)
+    for _, pattern, instead in RULES:
+        text = re.sub(pattern, instead, text)
+    if line.placed:
+        for pattern, change in PLACED:
+            text = re.sub(pattern, change, text)
+    if "--generate" in line.text:
+        text = _without_the_proposal(text)
+    text = re.sub(r"(?<=Isr: )[\d,]+", lambda found: ",".join(sorted(found[0].split(","))), text)
+    text = re.sub(r"(?<=for partitions ).+", lambda found: ", ".join(sorted(found[0].split(", "))), text)
+    return tuple(sorted(line for one in text.splitlines() for line in _lines(one.rstrip())))
+
+
+def _without_the_proposal(text: str) -> str:
+    """The tool draws it at random: the number of replicas stays."""
+    known, heading, proposed = text.partition("Proposed partition reassignment configuration")
+    count = re.compile(r'"replicas":\[([\d,]*)\]')
+    return known + heading + count.sub(lambda found: f'"replicas":{found[1].count(",") + 1}', proposed)
+
+
+def _lines(line: str) -> list[str]:
+    """One line for each broker of what kafka-log-dirs says, its directories as one, since it chooses between them."""
+    if '"logDirs"' not in line:
+        return [line]
+    told: dict[str, Any] = json.loads(re.sub(r":(N|DAEMON)\b", r':"\1"', line))
+    for broker in told["brokers"]:
+        directories = broker["logDirs"]
+        broker["logDirs"] = {
+            "count": len(directories),
+            "errors": [one["error"] for one in directories],
+            "partitions": sorted(map(json.dumps, (found for one in directories for found in one["partitions"]))),
+        }
+    return [json.dumps(broker) for broker in told["brokers"]]
