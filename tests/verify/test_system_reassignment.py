@@ -21,8 +21,11 @@ TOPIC = "test_topic"
 PARTITIONS = 20
 BROKERS = 4
 FILLED_MB = 1.0
-SLOW_BYTES_PER_S = 100_000
-"""At this pace a move lasts for as long as the brokers take to bounce."""
+SLOW_BYTES_PER_S = 25_000
+FAST_BYTES_PER_S = 5_000_000
+"""At the slow pace a move lasts for longer than two brokers take to bounce, at the fast one it comes to its end."""
+SMALL_FETCHES = {"replica.fetch.max.bytes": 65_536, "replica.fetch.response.max.bytes": 65_536}
+"""A fetch is throttled once the pace was exceeded: with Kafka's default of 10 MiB the first one would bring it all."""
 
 MOVED_MB = 30.0
 THROTTLE_BYTES_PER_S = 4_000_000
@@ -98,7 +101,7 @@ async def test_twenty_partitions_are_shuffled(bounce: bool, later: bool, request
     print(f"REGENT_SEED={seed} repeats this run")
     chance = random.Random(seed)
     before, after = ({p: chance.sample(range(1, BROKERS + 1), 3) for p in range(PARTITIONS)} for _ in range(2))
-    async with system(request.node.name, BROKERS) as s:
+    async with system(request.node.name, BROKERS, properties=SMALL_FETCHES) as s:
         await s.create(TOPIC, before, min_insync_replicas=3)
         await s.fill(TOPIC, range(PARTITIONS), FILLED_MB)
         if later:
@@ -108,7 +111,7 @@ async def test_twenty_partitions_are_shuffled(bounce: bool, later: bool, request
                 verify = await execute(s, after, *(["--throttle", str(SLOW_BYTES_PER_S)] if bounce else []))
                 if bounce:
                     await bounce_and_kill(s)
-                    await execute(s, after, "--additional", "--throttle", str(50 * SLOW_BYTES_PER_S))
+                    await execute(s, after, "--additional", "--throttle", str(FAST_BYTES_PER_S))
                 await eventually(lambda: verified(s, verify, after), 90.0)
             await arrived(s, after)
             await s.proven(stage)
