@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
@@ -73,14 +74,26 @@ class Acls(Struct):
     literal: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     prefixed: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     found: bool = False
+    sizes: Counter[int] = field(default_factory=Counter)
+    """How many prefixes of each length there are: others need not be looked up."""
 
     def put(self, pattern: Pattern, key: Key, entries: tuple[Entry, ...]) -> None:
         """Replaces a list; one without entries goes."""
-        lists = self.literal if pattern is Pattern.LITERAL else self.prefixed
-        if entries:
-            lists[key] = entries
-        else:
-            lists.pop(key, None)
+        if pattern is Pattern.LITERAL:
+            _put(self.literal, key, entries)
+        elif change := _put(self.prefixed, key, entries):
+            self.sizes[len(key[1])] += change
+            self.sizes += Counter()  # those that are none any more go
+
+
+def _put(lists: dict[Key, tuple[Entry, ...]], key: Key, entries: tuple[Entry, ...]) -> int:
+    """How many lists there are more than before."""
+    before = len(lists)
+    if entries:
+        lists[key] = entries
+    else:
+        lists.pop(key, None)
+    return len(lists) - before
 
 
 def canonical_host(host: str) -> str:
@@ -118,6 +131,6 @@ def _any(entries: Iterable[Entry], operations: set[str], *, allows: bool) -> boo
 def _matching(acls: Acls, resource: Resource, name: str) -> Iterator[Entry]:
     for literal in {name, ANYTHING}:
         yield from acls.literal.get((resource, literal), ())
-    if acls.prefixed:
-        for size in range(1, len(name) + 1):
+    for size in acls.sizes:
+        if size <= len(name):
             yield from acls.prefixed.get((resource, name[:size]), ())
