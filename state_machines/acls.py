@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -46,11 +46,12 @@ class Pattern(StrEnum):
     PREFIXED = "prefixed"
 
 
-_IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
-    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+_IMPLIED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""Who is allowed one of these is allowed the other, too. A denial implies nothing."""
+_ALLOWING: Final = {str(one): frozenset(map(str, (one, "All", *_IMPLIED_BY.get(one, ())))) for one in Operation}
+"""Who is allowed one of the set is allowed the operation. A denial implies nothing."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -115,22 +116,20 @@ def allowed(
     outweighs every permission. ``open_``: the answer where nothing matches the resource
     (``allow.everyone.if.no.acl.found``).
     """
-    entries = list(_matching(acls, resource, name))
-    if not entries:
-        return open_
-    concern = [one for one in entries if one.principal in (principal, EVERYBODY) and one.host in (host, ANYTHING)]
-    if _any(concern, {operation}, allows=False):
-        return False
-    return _any(concern, {operation, *_IMPLIED_BY.get(operation, ())}, allows=True)
+    entries = _matching(acls, resource, name)
+    granted = False
+    for one in entries:
+        if (one.principal == principal or one.principal == EVERYBODY) and (one.host == host or one.host == ANYTHING):
+            if one.allows:
+                granted = granted or one.operation in _ALLOWING[operation]
+            elif one.operation == operation or one.operation == "All":
+                return False
+    return granted if entries else open_
 
 
-def _any(entries: Iterable[Entry], operations: set[str], *, allows: bool) -> bool:
-    return any(one.allows is allows and (one.operation in operations or one.operation == "All") for one in entries)
-
-
-def _matching(acls: Acls, resource: Resource, name: str) -> Iterator[Entry]:
-    for literal in {name, ANYTHING}:
-        yield from acls.literal.get((resource, literal), ())
+def _matching(acls: Acls, resource: Resource, name: str) -> list[Entry]:
+    found = [*acls.literal.get((resource, name), ()), *acls.literal.get((resource, ANYTHING), ())]
     for size in acls.sizes:
         if size <= len(name):
-            yield from acls.prefixed.get((resource, name[:size]), ())
+            found += acls.prefixed.get((resource, name[:size]), ())
+    return found
