@@ -106,6 +106,7 @@ class InboundConnection(asyncio.Protocol):
         self._writable.set()
         self._reserved = 0
         self.peer = "unknown peer"
+        self._due: asyncio.TimerHandle | None = None
         self.admission: Admission | None = None
         """What it has shown of itself, where it must authenticate."""
 
@@ -154,6 +155,8 @@ class InboundConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; a call under way goes on, its answer is dropped."""
         self._unwatch()
+        if self._due is not None:
+            self._due.cancel()
         self._transport = None
         self._writable.set()
         self._host.buffered_bytes -= self._reserved
@@ -190,9 +193,15 @@ class InboundConnection(asyncio.Protocol):
         return admission.over
 
     def must_authenticate(self, admission: Admission, frame_bytes_max: int) -> None:
-        """Until it has, its requests must be small."""
+        """Until it has, its requests must be small, and it must have in the time that one request may take."""
         self.admission = admission
         self._frames.limit = frame_bytes_max
+        timeout_s = self._host.limits.frame_timeout_ms / 1000
+        self._due = asyncio.get_running_loop().call_later(timeout_s, self._unless_trusted)
+
+    def _unless_trusted(self) -> None:
+        if not self.trusted:
+            self.abort()
 
     @property
     def trusted(self) -> bool:
@@ -211,8 +220,7 @@ class InboundConnection(asyncio.Protocol):
         if self._frames.partial:
             self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
         else:
-            limits = self._host.limits
-            self._watch_idle(limits.idle_timeout_ms if self.trusted else limits.frame_timeout_ms)
+            self._watch_idle(self._host.limits.idle_timeout_ms)
         self._transport.resume_reading()
 
     def _reserve(self, announced: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -45,11 +46,12 @@ class Pattern(StrEnum):
     PREFIXED = "prefixed"
 
 
-_IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
-    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+_IMPLIED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""Who is allowed one of these is allowed the other, too. A denial implies nothing."""
+_ALLOWING: Final = {str(one): frozenset(map(str, (one, "All", *_IMPLIED_BY.get(one, ())))) for one in Operation}
+"""Who is allowed one of the set is allowed the operation. A denial implies nothing."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -73,14 +75,26 @@ class Acls(Struct):
     literal: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     prefixed: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     found: bool = False
+    sizes: Counter[int] = field(default_factory=Counter)
+    """How many prefixes of each length there are: others need not be looked up."""
 
     def put(self, pattern: Pattern, key: Key, entries: tuple[Entry, ...]) -> None:
         """Replaces a list; one without entries goes."""
-        lists = self.literal if pattern is Pattern.LITERAL else self.prefixed
-        if entries:
-            lists[key] = entries
-        else:
-            lists.pop(key, None)
+        if pattern is Pattern.LITERAL:
+            _put(self.literal, key, entries)
+        elif change := _put(self.prefixed, key, entries):
+            self.sizes[len(key[1])] += change
+            self.sizes += Counter()  # those that are none any more go
+
+
+def _put(lists: dict[Key, tuple[Entry, ...]], key: Key, entries: tuple[Entry, ...]) -> int:
+    """How many lists there are more than before."""
+    before = len(lists)
+    if entries:
+        lists[key] = entries
+    else:
+        lists.pop(key, None)
+    return len(lists) - before
 
 
 def canonical_host(host: str) -> str:
@@ -102,22 +116,20 @@ def allowed(
     outweighs every permission. ``open_``: the answer where nothing matches the resource
     (``allow.everyone.if.no.acl.found``).
     """
-    entries = list(_matching(acls, resource, name))
-    if not entries:
-        return open_
-    concern = [one for one in entries if one.principal in (principal, EVERYBODY) and one.host in (host, ANYTHING)]
-    if _any(concern, {operation}, allows=False):
-        return False
-    return _any(concern, {operation, *_IMPLIED_BY.get(operation, ())}, allows=True)
+    entries = _matching(acls, resource, name)
+    granted = False
+    for one in entries:
+        if (one.principal == principal or one.principal == EVERYBODY) and (one.host == host or one.host == ANYTHING):
+            if one.allows:
+                granted = granted or one.operation in _ALLOWING[operation]
+            elif one.operation == operation or one.operation == "All":
+                return False
+    return granted if entries else open_
 
 
-def _any(entries: Iterable[Entry], operations: set[str], *, allows: bool) -> bool:
-    return any(one.allows is allows and (one.operation in operations or one.operation == "All") for one in entries)
-
-
-def _matching(acls: Acls, resource: Resource, name: str) -> Iterator[Entry]:
-    for literal in {name, ANYTHING}:
-        yield from acls.literal.get((resource, literal), ())
-    if acls.prefixed:
-        for size in range(1, len(name) + 1):
-            yield from acls.prefixed.get((resource, name[:size]), ())
+def _matching(acls: Acls, resource: Resource, name: str) -> list[Entry]:
+    found = [*acls.literal.get((resource, name), ()), *acls.literal.get((resource, ANYTHING), ())]
+    for size in acls.sizes:
+        if size <= len(name):
+            found += acls.prefixed.get((resource, name[:size]), ())
+    return found

@@ -32,9 +32,16 @@ class SecureTransport:
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
         """See :class:`brokers.transport.Transport`."""
         loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def lost() -> None:
+            for timer in timers:
+                timer.cancel()
+            on_lost()
+
         try:
             _, connection = await loop.create_connection(
-                lambda: FrameConnection(self._max, on_lost),
+                lambda: FrameConnection(self._max, lost),
                 host,
                 port,
                 ssl=self._tls.client() if self._tls is not None else None,
@@ -48,8 +55,8 @@ class SecureTransport:
         except BaseException:
             connection.close()
             raise
-        if holds_s > 0:
-            loop.call_later(SESSION_PART * holds_s, connection.retire)
+        if holds_s > 0 and not connection.closed:
+            timers.append(loop.call_later(SESSION_PART * holds_s, connection.retire))
         return connection
 
 

@@ -98,6 +98,7 @@ def test_a_list_that_lost_its_lines_is_gone() -> None:
         acls.put(pattern, (Resource.TOPIC, name), ())
     assert not acls.literal
     assert not acls.prefixed
+    assert not acls.sizes
 
 
 @pytest.mark.parametrize(

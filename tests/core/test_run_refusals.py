@@ -21,6 +21,7 @@ WRONG = {
     "controller": ("id", "7", "far above every broker.id"),
     "listener": ("advertised_host", '"0.0.0.0"', "as the brokers see it"),
     "brokers": ("inter_broker_listener", '"IN TERNAL"', "inter.broker.listener.name"),
+    "security": ("protocol", '"TLS"', "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     "http": ("socket", '"regent.sock"', "/run/regent/regent.sock"),
     "log": ("level", '"loud"', "debug, info, warning, error"),
     "admin": ("port", "70000", "a whole number from 0 to 65535"),
@@ -49,6 +50,21 @@ def test_run_ends_with_the_key_the_value_and_the_remedy(section: str, tmp_path: 
     assert f"{section}.{key} = {value}" in ended.stderr
     assert remedy in " ".join(ended.stderr.split())
     assert "1 problem(s)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "admin-endpoint"])
+def test_files_of_security_that_cannot_be_used_are_named_once(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "regent.toml"
+    file.write_text(
+        f'[zookeeper]\nconnect = "127.0.0.1:1"\n[listener]\nadvertised_host = "127.0.0.1"\nport = 0\n'
+        f'[admin]\nport = 0\n[security]\nprotocol = "SASL_PLAINTEXT"\nsasl_file = "{tmp_path}/none"\n'
+        f'[state]\ndirectory = "{tmp_path}/state"\n[log]\nformat = "console"\n'
+    )
+    line = [sys.executable, "-m", "cli.main", command, "--config", str(file)]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == Exit.FAILED, ended
+    assert ended.stderr.count(f"{tmp_path}/none cannot be read") == 1
     assert "Traceback" not in ended.stderr
 
 

@@ -125,7 +125,8 @@ async def test_a_failed_step_ends_the_connection_and_a_right_one_opens_it() -> N
 async def test_who_does_not_authenticate_in_time_is_cut_off() -> None:
     async with listening(gate=Gate("PLAIN", {"a": "b"}), frame_timeout_ms=200) as port, stranger(port) as one:
         assert await one.says(encode_handshake(1, "PLAIN"))
-        assert await one.says(b"") == b""
+        while await one.says(encode_handshake(1, "PLAIN")):
+            pass
 
 
 @pytest.mark.parametrize("ask_clients", [False, True])
