@@ -98,6 +98,11 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
     return None
 
 
+async def confirm(zk: ZooKeeper, fence: Fence) -> None:
+    """The check alone: raises :class:`Fenced` where another controller was elected, and what :func:`submit` raises."""
+    await submit(zk, fence, ())
+
+
 async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K]:
     """Writes a batch and judges what became of it; raises :class:`Fenced` and ``NotConnected``."""
     try:

@@ -19,7 +19,7 @@ from metadata_store.codecs.features import Features
 from metadata_store.delegation_tokens import TokenOutcome, delete_tokens, read_tokens, token_ids
 from metadata_store.entity_configs import ConfigChange, ConfigOutcome, EntityConfig, commit_entities, read_entities
 from metadata_store.errors import Code
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fenced import WRITES_MAX, confirm
 from metadata_store.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.port import ZooKeeper
 from metadata_store.quota_nodes import read_rates
@@ -139,6 +139,10 @@ class KafkaStore:
     ) -> TopicOutcome:
         """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
         return await commit_topics(self.zk, changes, fence, writes_max)
+
+    async def confirm(self, fence: Fence) -> None:
+        """Returns if nobody else has been elected so far; for what is told without having been written."""
+        await confirm(self.zk, fence)
 
     async def delete_topics(self, doomed: Sequence[Doomed], fence: Fence) -> DeletionOutcome:
         """Deletes everything of topics, their configurations and markers last."""

@@ -39,7 +39,7 @@ its tools and brokers then see. It is covered when at least one test here shows 
 test that carries its mark passed. Where none can, the row says why. Of Kafka's tools it is what they ask for that
 counts: the tools themselves are Kafka's, unchanged. A name with `*` stands for all that match.
 
-{covered} of {total} are covered, {other} do not apply, {missing} are missing.
+{covered} of {total} are covered; {other} do not apply; missing: {missing}.
 """
 
 Results = dict[str, dict[str, Any]]

@@ -79,12 +79,15 @@ async def _remove(c: Controller, void: Sequence[str]) -> None:
 async def deletion_progress(c: Controller) -> None:
     """Counts answers, tells brokers what there is room for, deletes the znodes of what is deleted everywhere.
 
-    Topics that go make room: they are the reason of another event.
+    Brokers delete logs before anything is written, so the role is confirmed first. Topics that go make room: they are
+    the reason of another event.
     """
     await _count_answers(c)
     topics = c.deleting.next_turn()
     with c.channels.more_coming() if len(c.deleting.waiting) > len(topics) else nullcontext():
         while topics:
+            await c.store.confirm(c.fence)
+            c.term.check()
             names = shortly([c.cluster.topics[index].name for index in topics])
             await c.carry_out(partial(advance, topics=topics, retry=True), f"deletion of {names}")
             _explain(c, c.deleting.begun(topics))

@@ -115,7 +115,10 @@ class TopicDeletionContract:
         async with kafka(backend, per_topic=2) as k:
             doomed = await make(k, 2)
             before = await left(k)
+            await k.store.confirm(k.fence)
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced):
+                await k.store.confirm(k.fence)
             with pytest.raises(Fenced):
                 await k.store.delete_topics(doomed, k.fence)
             with pytest.raises(Fenced):

@@ -160,7 +160,6 @@ async def test_racks_of_brokers_count() -> None:
 # -- many, and others
 
 
-@pytest.mark.kafka("ControllerMutationQuotaTest.testUnbounded*")
 @in_virtual_time
 async def test_calls_that_wait_together_are_written_together() -> None:
     async with world() as w:

@@ -74,6 +74,7 @@ async def running(w: World) -> None:
     await w.told()
 
 
+@pytest.mark.kafka("ControllerMutationQuotaTest.testStrict*")
 @in_virtual_time
 async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_filled_again() -> None:
     """``ControllerMutationQuotaTest``, the strict half: what was refused is not there."""
@@ -96,6 +97,7 @@ async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_
         w.agreed()
 
 
+@pytest.mark.kafka("ControllerMutationQuotaTest.testPermissive*", "ControllerMutationQuotaTest.testStrict*")
 @pytest.mark.parametrize(
     ("body", "version"),
     [(create(topic("new", 13, 1)), 5), (grow("old", 15), 2), (delete("wide"), 4)],
@@ -117,6 +119,7 @@ def _name(body: Any) -> str:
     return str(body.topic_names[0] if isinstance(body, t.DeleteTopicsRequest) else body.topics[0].name)
 
 
+@pytest.mark.kafka("ControllerMutationQuotaTest.testUnbounded*")
 @pytest.mark.parametrize("version", [6, 7])
 @in_virtual_time
 async def test_without_a_rate_nothing_is_throttled(version: int) -> None:
@@ -183,6 +186,7 @@ async def test_users_clients_and_defaults_have_buckets_of_their_own() -> None:
         assert await code("bob", "other") == THROTTLED
 
 
+@pytest.mark.kafka("ControllerMutationQuotaTest.testSetUnsetQuota")
 @in_virtual_time
 async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed() -> None:
     async with world(**BURST) as w:

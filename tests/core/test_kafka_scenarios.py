@@ -58,14 +58,17 @@ async def create_topic(w: World) -> None:
 
 async def topic_appears(w: World) -> None:
     await w.topic("new", (1, 2))
+    w.reign.queue.signal("topic_change")
 
 
 async def delete_topic(w: World) -> None:
     await w.mark("t")
+    w.reign.queue.signal("topic_deletion")
 
 
 async def elect_preferred(w: World) -> None:
     await w.ask_for_preferred(("behind", 0))
+    w.reign.queue.signal("preferred_election")
 
 
 async def reassign(w: World) -> None:
@@ -75,6 +78,7 @@ async def reassign(w: World) -> None:
 
 async def reassign_by_znode(w: World) -> None:
     await ask_by_znode(w, {("t", 0): (3, 1)})
+    w.reign.queue.signal("reassign_partitions")
 
 
 MOVES = {
@@ -97,15 +101,16 @@ MOVES = {
 @pytest.mark.parametrize("asked", MOVES.values(), ids=MOVES)
 @in_virtual_time
 async def test_whose_epoch_was_raised_meanwhile_writes_nothing(asked: Callable[[World], Awaitable[None]]) -> None:
+    """What happened is known to it, the other controller is not: the write itself finds out."""
     async with world() as w:
         await w.topic("behind", (1, 2), leaders=True, led_by=2)
         await running(w)
         before, assigned = w.led(), w.assignments()
-        await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
         w.server.hold_watches(w.active.zk.session_id)
+        await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
         await asked(w)
-        w.server.release_watches(w.active.zk.session_id)
-        await w.active.ended()
+        assert "/controller_epoch" in await w.active.ended()
+        assert w.counters.fenced == 1
         assert w.led() == before
         assert {name: w.assignments()[name] for name in assigned} == assigned
         assert w.node(paths.state("new", 0)) is None

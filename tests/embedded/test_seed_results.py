@@ -134,7 +134,7 @@ def test_page_says_of_kafkas_tests_what_shows_them_or_why_nothing_does() -> None
         "a.py::bad": {"rows": ["ATest.testE"], "outcome": "failed"},
     }
     page = conformance.render_kafka(rows, found)
-    assert "1 of 5 are covered, 1 do not apply, 1 are missing." in page
+    assert "1 of 5 are covered; 1 do not apply; missing: 1." in page
     assert "Not covered: ATest.testB, ATest.testE." in page
     assert "| ATest.testA | a | covered | `a.py::good`<br>here it is two writes |" in page
     assert "| ATest.testB | b | no test |  |" in page

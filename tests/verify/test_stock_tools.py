@@ -8,6 +8,23 @@ from tests.verify.stock_tools.accepted import ACCEPTED
 from tests.verify.stock_tools.compare import differences, play
 
 
+@pytest.mark.kafka(
+    "ReassignPartitionsCommandTest.testReassignment",
+    "ReassignPartitionsCommandTest.testAlterReassignmentThrottle",
+    "ReassignPartitionsCommandTest.testThrottledReassignment",
+    "ReassignPartitionsCommandTest.testCancellation",
+    "LeaderElectionCommandTest.testAllTopicPartition",
+    "LeaderElectionCommandTest.testTopicPartition",
+    "LeaderElectionCommandTest.testPathToJsonFile",
+    "LeaderElectionCommandTest.testPreferredReplicaElection",
+    "LeaderElectionCommandTest.testTopicDoesNotExist",
+    "LeaderElectionCommandTest.testElectionResultOutput",
+    "TopicCommandTest.testCreate*",
+    "TopicCommandTest.testAlter*",
+    "TopicCommandTest.testDelete*",
+    "TopicCommandTest.testDescribe*",
+    "TopicCommandTest.testIsNotUnderReplicatedWhenAdding",
+)
 @pytest.mark.timeout(1_100)
 async def test_stock_tools_say_the_same_of_both_controllers() -> None:
     played = await play(print)

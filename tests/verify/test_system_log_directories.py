@@ -54,6 +54,11 @@ async def known_offline(s: System, broker: int) -> bool:
     return bool(item["offlineReplicas"] == [broker])
 
 
+@pytest.mark.kafka(
+    "kafkatest.log_dir_failure_test",
+    "LogDirFailureTest.testProduceErrorFromFailureOn*",
+    "LogDirFailureTest.testIOExceptionDuring*",
+)
 @pytest.mark.seed("S4-29", "S4-81", "S4-77")
 @pytest.mark.parametrize("bounce", [False, True], ids=["running", "bounced"])
 @pytest.mark.parametrize("role", ["leader", "follower"])

@@ -92,6 +92,10 @@ async def bounce_and_kill(s: System) -> None:
     await active.boot("standby")
 
 
+@pytest.mark.kafka(
+    "kafkatest.reassign_partitions_test",
+    "ReassignPartitionsCommandTest.testProduceAndConsumeWithReassignmentInProgress",
+)
 @pytest.mark.seed("S4-50", "S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-64", "S4-69", "S4-77")
 @pytest.mark.parametrize("bounce", [False, True], ids=["undisturbed", "bounced"])
 @pytest.mark.parametrize("later", [False, True], ids=["from-0", "from-later"])
@@ -117,6 +121,7 @@ async def test_twenty_partitions_are_shuffled(bounce: bool, later: bool, request
             await s.proven(stage)
 
 
+@pytest.mark.kafka("kafkatest.throttling_test", "ReassignPartitionsCommandTest.testThrottledReassignment")
 @pytest.mark.seed("S4-54", "S4-59", "S4-60", "S4-77")
 async def test_a_throttled_move_keeps_its_throttle_until_it_is_verified(request: pytest.FixtureRequest) -> None:
     """Each new broker receives both partitions, each leader sends its one twice: two sizes at the throttle's pace."""

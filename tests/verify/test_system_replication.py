@@ -28,6 +28,7 @@ async def leader_goes(s: System, how: str) -> int:
     return leader
 
 
+@pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-72", "S4-73", "S4-74", "S4-77")
 @pytest.mark.parametrize("how", ["clean", "hard"])
 async def test_the_leader_bounces_and_then_stays_down(how: str, request: pytest.FixtureRequest) -> None:
@@ -58,6 +59,7 @@ async def everything_is_read(stage: Scene) -> None:
     await eventually(lambda: all(read.get(spot, {}).keys() >= found for spot, found in acknowledged.items()), 60.0)
 
 
+@pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77")
 @pytest.mark.parametrize("how", ["clean", "hard"])
 async def test_the_controller_bounces_and_then_stays_down(how: str, request: pytest.FixtureRequest) -> None:
@@ -88,6 +90,7 @@ async def test_the_controller_bounces_and_then_stays_down(how: str, request: pyt
             await s.proven(stage)
 
 
+@pytest.mark.kafka("kafkatest.replication_replica_failure_test")
 @pytest.mark.seed("S4-77")
 async def test_a_follower_that_no_longer_fetches_leaves_the_isr(request: pytest.FixtureRequest) -> None:
     """It stays registered: its leader shrinks and expands the ISR, and asks the controller for leave."""

@@ -50,6 +50,7 @@ async def gone(s: System) -> bool:
     return not {*listed[0], *asked[0]} & set(TOPICS) and not any(s.hosting(topic) for topic in TOPICS)
 
 
+@pytest.mark.kafka("kafkatest.replica_scale_test")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-77")
 async def test_many_replicas_are_created_bounced_and_deleted(request: pytest.FixtureRequest) -> None:
     async with system(request.node.name, BROKERS, heap_mb=HEAP_MB) as s:
