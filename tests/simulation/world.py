@@ -26,7 +26,7 @@ from state_machines.types import Broker
 from tests.simulation import sizes
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode
-from tests.simulation.checking import Violation
+from tests.simulation.checking import ERROR, Violation
 from tests.simulation.daemons import DIGEST, DaemonNode, settings_of
 from tests.simulation.ensemble import Ensemble, Session
 from tests.simulation.invariants import Invariants
@@ -194,7 +194,7 @@ class World:
 
     def unexpected(self, what: str, error: BaseException | None) -> None:
         """An error of the product that no fault explains."""
-        self.violated(Violation("error", f"{what}: {error!r}"))
+        self.violated(Violation(ERROR, f"{what}: {error!r}"))
 
     def started_ticks(self, pid: int) -> int | None:
         """Start time of a daemon's process, None where it is gone."""
