@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,11 +41,14 @@ class Dropped(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """When all replicas of a reassignment's target were in the ISR first, and which brokers with which epochs then."""
+    """When all of a reassignment's target was in the ISR first, and the brokers that the controller knew of then.
+
+    Of one that has registered, and of which the controller has yet to hear, it waits for nothing.
+    """
 
     target: tuple[int, ...]
     since_s: float
-    registered: dict[int, int]
+    known: dict[int, int]
 
 
 class History:
@@ -104,7 +107,7 @@ class History:
         removing = found.removing if key in self.joined else ()
         return frozenset(found.replicas).difference(removing, set(found.adding).difference(state.isr))
 
-    def look_for_target(self, key: Key, now_s: float) -> None:
+    def look_for_target(self, key: Key, now_s: float, known_epochs: Callable[[], dict[int, int]]) -> None:
         """The state znode of a partition, or what its topic's says of it, was written."""
         topic, state = self.topics.get(key[0]), self.current(key)
         found = topic.partitions.get(key[1]) if topic is not None else None
@@ -114,7 +117,7 @@ class History:
         if found is None or not found.moving or key in self.joined:
             return
         if state is not None and set(found.target) <= set(state.isr):
-            self.joined[key] = Joined(found.target, now_s, dict(self.registered))
+            self.joined[key] = Joined(found.target, now_s, known_epochs())
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""

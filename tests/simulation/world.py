@@ -230,6 +230,12 @@ class World:
         reigns = [node.reign for node in self.daemons if node.process is process and node.reign is not None]
         return {b: known.epoch for reign in reigns for b, known in reign.cluster.brokers.items()}
 
+    def registrations_known_in_office(self) -> dict[int, int]:
+        """Those of the daemon in office; none where no daemon is."""
+        found = (d.reign for d in self.daemons if d.reign is not None and d.reign.in_office.is_set())
+        reign = next(found, None)
+        return {b: known.epoch for b, known in reign.cluster.brokers.items()} if reign is not None else {}
+
     def topic_known_to(self, process: Process, topic: str) -> int | None:
         """The incarnation (czxid) of a topic in the model of a daemon."""
         models = [node.reign.cluster for node in self.daemons if node.process is process and node.reign is not None]
