@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ def topic_of(path: str) -> str | None:
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more: the broker's epoch and the controller's then.
+    """A replica that an assignment names no more: the epoch by which its broker was known, and the controller's.
 
     ``awaited``: by the final rewrite, which waits until the broker has stopped it. Neither a cancel nor an override
     does: what they drop was being added, or was removed by a reassignment that only waited for its final rewrite.
@@ -162,15 +162,17 @@ class History:
         found = self.ever(key, version)
         return [life for life, held in found if (held.leader, held.leader_epoch, held.isr) == wanted]
 
-    def topic_written(self, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment:
-        """A topic znode was written."""
+    def topic_written(
+        self, name: str, data: bytes | None, version: int, czxid: int, known: Mapping[int, int]
+    ) -> TopicAssignment:
+        """A topic znode was written. ``known``: broker epochs in the model of the daemon that did it."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
-        self._dropped(self.incarnations.get((name, czxid)), found)
+        self._dropped(self.incarnations.get((name, czxid)), found, known)
         self.topics[name] = self.incarnations[name, czxid] = found
         return found
 
-    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment) -> None:
+    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment, known: Mapping[int, int]) -> None:
         if before is None:
             for key in [key for key in self.dropped if key[0] == found.name]:
                 del self.dropped[key]
@@ -184,13 +186,13 @@ class History:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
                 awaited = broker in old.removing and new == Assignment(old.target)
-                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, awaited)
+                dropped[broker] = Dropped(known.get(broker), self.epoch, awaited)
 
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped; or nobody waited for its answer, and the controller died before it
-        said so: then nobody knows of it any more.
+        It was away when that was to be stopped, or had just registered anew; or nobody waited for its answer, and the
+        controller died before it said so: then nobody knows of it any more.
         """
         epoch = self.registered.get(broker)
         return {

@@ -119,7 +119,8 @@ class WriteInvariants(Checking):
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
-        found = self.history.topic_written(topic, data, stat.version, stat.czxid)
+        known = self.world.registrations_known_to(session.client.process)
+        found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
         for partition, assignment in found.partitions.items():
             moved = [*assignment.adding, *assignment.removing]
             if len(set(moved)) != len(moved) or not set(moved) <= set(assignment.replicas):
