@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SLACK_S: Final = 1e-9
+ERROR: Final = "error"
+"""Stands for the invariant where the product ended by an error."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ def topic_of(path: str) -> str | None:
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more: the broker's epoch and the controller's then.
+    """A replica that an assignment names no more: the epoch by which its broker was known, and the controller's.
 
     ``awaited``: by the final rewrite, which waits until the broker has stopped it. Neither a cancel nor an override
     does: what they drop was being added, or was removed by a reassignment that only waited for its final rewrite.
@@ -41,11 +41,14 @@ class Dropped(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """When all replicas of a reassignment's target were in the ISR first, and which brokers with which epochs then."""
+    """When all of a reassignment's target was in the ISR first, and the brokers that the controller knew of then.
+
+    Of one that has registered, and of which the controller has yet to hear, it waits for nothing.
+    """
 
     target: tuple[int, ...]
     since_s: float
-    registered: dict[int, int]
+    known: dict[int, int]
 
 
 class History:
@@ -104,7 +107,7 @@ class History:
         removing = found.removing if key in self.joined else ()
         return frozenset(found.replicas).difference(removing, set(found.adding).difference(state.isr))
 
-    def look_for_target(self, key: Key, now_s: float) -> None:
+    def look_for_target(self, key: Key, now_s: float, known_epochs: Callable[[], dict[int, int]]) -> None:
         """The state znode of a partition, or what its topic's says of it, was written."""
         topic, state = self.topics.get(key[0]), self.current(key)
         found = topic.partitions.get(key[1]) if topic is not None else None
@@ -114,7 +117,7 @@ class History:
         if found is None or not found.moving or key in self.joined:
             return
         if state is not None and set(found.target) <= set(state.isr):
-            self.joined[key] = Joined(found.target, now_s, dict(self.registered))
+            self.joined[key] = Joined(found.target, now_s, known_epochs())
 
     def current(self, key: Key) -> Leadership | None:
         """What the state znode holds."""
@@ -159,15 +162,17 @@ class History:
         found = self.ever(key, version)
         return [life for life, held in found if (held.leader, held.leader_epoch, held.isr) == wanted]
 
-    def topic_written(self, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment:
-        """A topic znode was written."""
+    def topic_written(
+        self, name: str, data: bytes | None, version: int, czxid: int, known: Mapping[int, int]
+    ) -> TopicAssignment:
+        """A topic znode was written. ``known``: broker epochs in the model of the daemon that did it."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
-        self._dropped(self.incarnations.get((name, czxid)), found)
+        self._dropped(self.incarnations.get((name, czxid)), found, known)
         self.topics[name] = self.incarnations[name, czxid] = found
         return found
 
-    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment) -> None:
+    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment, known: Mapping[int, int]) -> None:
         if before is None:
             for key in [key for key in self.dropped if key[0] == found.name]:
                 del self.dropped[key]
@@ -181,13 +186,13 @@ class History:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
                 awaited = broker in old.removing and new == Assignment(old.target)
-                dropped[broker] = Dropped(self.registered.get(broker), self.epoch, awaited)
+                dropped[broker] = Dropped(known.get(broker), self.epoch, awaited)
 
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped; or nobody waited for its answer, and the controller died before it
-        said so: then nobody knows of it any more.
+        It was away when that was to be stopped, or had just registered anew; or nobody waited for its answer, and the
+        controller died before it said so: then nobody knows of it any more.
         """
         epoch = self.registered.get(broker)
         return {

@@ -119,7 +119,8 @@ class WriteInvariants(Checking):
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
-        found = self.history.topic_written(topic, data, stat.version, stat.czxid)
+        known = self.world.registrations_known_to(session.client.process)
+        found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
         for partition, assignment in found.partitions.items():
             moved = [*assignment.adding, *assignment.removing]
             if len(set(moved)) != len(moved) or not set(moved) <= set(assignment.replicas):
@@ -128,7 +129,7 @@ class WriteInvariants(Checking):
             if old is not None and old.moving and assignment == Assignment(old.target):
                 self.world.happened(faults.OPERATOR_MOVED)
                 self._reassigned(session, (topic, partition), old)
-            self.history.look_for_target((topic, partition), self.world.loop.now_s)
+            self._look_for_target((topic, partition))
             if len(set(assignment.replicas)) != len(assignment.replicas):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
 
@@ -137,6 +138,9 @@ class WriteInvariants(Checking):
         if session.client.by_daemon and topic not in self.history.to_be_deleted:
             self._fail("I8", f"{session.client.name} marks {topic}, which nobody asked for")
         self.history.markers.add(topic)
+
+    def _look_for_target(self, key: Key) -> None:
+        self.history.look_for_target(key, self.world.loop.now_s, self.world.registrations_known_in_office)
 
     def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
         """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.
@@ -156,7 +160,7 @@ class WriteInvariants(Checking):
         for broker in set(old.removing) - refused:
             epoch = self.history.registered.get(broker)
             there = broker in self.world.brokers and key in self.world.brokers[broker].core.hosting.logs
-            if there and epoch is not None and epoch == joined.registered.get(broker):
+            if there and epoch is not None and epoch == joined.known.get(broker):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
@@ -169,7 +173,7 @@ class WriteInvariants(Checking):
         if states:
             self._follows(session, key, states[-1], new)
         states.append(new)
-        self.history.look_for_target(key, self.world.loop.now_s)
+        self._look_for_target(key)
 
     def _begun(self, session: Session, key: Key) -> None:
         """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""

@@ -27,7 +27,7 @@ from state_machines.types import Broker
 from tests.simulation import sizes
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode
-from tests.simulation.checking import Violation
+from tests.simulation.checking import ERROR, Violation
 from tests.simulation.daemons import DIGEST, DaemonNode, settings_of
 from tests.simulation.ensemble import Ensemble, Session
 from tests.simulation.invariants import Invariants
@@ -201,7 +201,7 @@ class World:
 
     def unexpected(self, what: str, error: BaseException | None) -> None:
         """An error of the product that no fault explains."""
-        self.violated(Violation("error", f"{what}: {error!r}"))
+        self.violated(Violation(ERROR, f"{what}: {error!r}"))
 
     def started_ticks(self, pid: int) -> int | None:
         """Start time of a daemon's process, None where it is gone."""
@@ -236,6 +236,12 @@ class World:
         """Broker epochs in the model of a daemon."""
         reigns = [node.reign for node in self.daemons if node.process is process and node.reign is not None]
         return {b: known.epoch for reign in reigns for b, known in reign.cluster.brokers.items()}
+
+    def registrations_known_in_office(self) -> dict[int, int]:
+        """Those of the daemon in office; none where no daemon is."""
+        found = (d.reign for d in self.daemons if d.reign is not None and d.reign.in_office.is_set())
+        reign = next(found, None)
+        return {b: known.epoch for b, known in reign.cluster.brokers.items()} if reign is not None else {}
 
     def topic_known_to(self, process: Process, topic: str) -> int | None:
         """The incarnation (czxid) of a topic in the model of a daemon."""
