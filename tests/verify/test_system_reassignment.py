@@ -55,6 +55,10 @@ async def moving(s: System) -> int:
     return sum(assignment.moving for assignment in (await s.placed(TOPIC)).values())
 
 
+async def all_move(s: System) -> bool:
+    return await moving(s) == len(await s.placed(TOPIC))
+
+
 async def arrived(s: System, placement: Placement) -> None:
     """The topic znode says so, and so do the brokers' disks."""
     assert await s.placed(TOPIC) == {p: Assignment(tuple(replicas)) for p, replicas in placement.items()}
@@ -131,8 +135,10 @@ async def test_a_throttled_move_keeps_its_throttle_until_it_is_verified(request:
         await s.fill(TOPIC, [0, 1], MOVED_MB)
         async with s.loaded({TOPIC: 2}) as stage:
             s.times.note("the throttled move, expected", 2 * MOVED_MB * 1e6 / THROTTLE_BYTES_PER_S)
-            with s.times.taken("the throttled move, with the tool"):
-                verify = await execute(s, after, "--throttle", str(THROTTLE_BYTES_PER_S))
+            executing = asyncio.create_task(execute(s, after, "--throttle", str(THROTTLE_BYTES_PER_S)))
+            await eventually(lambda: all_move(s), 60.0)
+            with s.times.taken("the throttled move"):
+                verify = await executing
                 assert await moving(s) == 2, "it is over before it could be throttled"
                 assert await throttles(s) == THROTTLED
                 await eventually(lambda: at_rest(s), 90.0)

@@ -21,10 +21,10 @@ HEAP_MB = 512
 
 async def create(s: System) -> None:
     """All with one request to the admin endpoint, which answers once every partition is led."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=s.at.address, request_timeout_ms=60_000)
+    admin = AIOKafkaAdminClient(bootstrap_servers=s.at.address, request_timeout_ms=150_000)
     await admin.start()
     try:
-        made = await admin.create_topics([NewTopic(name, PARTITIONS, REPLICAS) for name in TOPICS], timeout_ms=60_000)
+        made = await admin.create_topics([NewTopic(name, PARTITIONS, REPLICAS) for name in TOPICS], timeout_ms=120_000)
     finally:
         await admin.close()
     assert {(topic, code) for topic, code, *_ in made.topic_errors} == {(name, 0) for name in TOPICS}
