@@ -14,9 +14,8 @@ FILE = "0000000002-000000000001.jsonl"
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A daemon's journal; what is left goes below ``tmp_path``, as from a test in tests/cluster."""
+    """A daemon's journal; what is left goes below ``tmp_path``."""
     monkeypatch.setattr(left_journals, "LEFT", tmp_path / "left")
-    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/cluster/test_role.py::test_it (teardown)")
     left_journals._emptied.cache_clear()
     folder = tmp_path / "events"
     folder.mkdir()
@@ -26,7 +25,10 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     left_journals._emptied.cache_clear()
 
 
-def test_a_journal_is_left_under_its_tests_and_an_earlier_run_is_forgotten(journal: Path, tmp_path: Path) -> None:
+def test_a_journal_is_left_under_its_tests_and_an_earlier_run_is_forgotten(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/cluster/test_role.py::test_it (teardown)")
     (tmp_path / "left" / "cluster" / "test_old-c-1").mkdir(parents=True)
     left_journals.leave(journal, "c-1")
     left_journals.leave(journal, "c-2")

@@ -19,7 +19,7 @@ SEEDS = 10
 ROWS_MIN = 5_000
 TERMS_MIN = 30
 KILLED_MIN = 3
-"""Terms that ended by a kill -9. Seeds have about twice as much of each: they crash daemons and brokers all the time."""
+"""Terms that ended by a kill -9. Seeds have about twice as much of each: they crash whatever there is."""
 
 
 def audited(spark: SparkSession, journals: list[str], into: Path) -> tuple[dict[str, Any], dict[str, Any]]:
