@@ -18,7 +18,7 @@ PROBE_S_MAX: Final = 20.0
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Of a local master: nothing listens for others."""
 HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
-"""The audit looks at a row in one generated method, which the JVM would otherwise interpret for ever, being so long."""
+"""The audit looks at a row in one generated method; one that is long the JVM would by default interpret for ever."""
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

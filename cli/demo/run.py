@@ -49,6 +49,7 @@ async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProces
         ("brokers", ",".join(cluster.bootstrap)),
         ("ZooKeeper", cluster.connect),
         ("regent", f".venv/bin/regent --config {regent.config} status"),
+        ("journal", str(regent.journal)),
         ("logs", str(cluster.folder)),
     ):
         console.print(f"  {name:<10} {value}", soft_wrap=True)

