@@ -48,7 +48,7 @@ verify-tests: venv jars ## the long tests on real parts
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks
 
-bench-full: venv jars ## all sizes up to a million partitions, 35 minutes; docs/performance.md from it
+bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts

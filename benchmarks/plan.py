@@ -68,16 +68,14 @@ class Run:
     added: int = ADDED
 
 
-ASKED: Final = (REASSIGNMENTS, PREFERRED, TOPICS)
-
 SMALL: Final = (
-    Run("20kx10", (DEATH, SHUTDOWN)),
-    Run("5kx10", (*ASKED, BOTH_DIE), rounds=2, peer_rounds=2, moved=500, added=50),
+    Run("20kx10", (DEATH, SHUTDOWN), rounds=2, peer_rounds=2),
+    Run("5kx10", (BOTH_DIE, REASSIGNMENTS, PREFERRED, TOPICS), rounds=1, peer_rounds=0, moved=200, added=20),
 )
 FULL: Final = (
     Run("100kx20", (DEATH, SHUTDOWN, BOTH_DIE)),
     Run("10kx100", (REASSIGNMENTS,), rounds=2, peer_rounds=1),
-    Run("50kx20", (PREFERRED, TOPICS), rounds=3, peer_rounds=2),
+    Run("50kx20", (PREFERRED, TOPICS), rounds=3, peer_rounds=1),
     Run("100kx100"),
     Run(SINGLE_TOPICS, (SHUTDOWN,)),
     Run("400kx50"),

@@ -12,8 +12,11 @@ from brokers.simulated.bodies import Body
 from brokers.simulated.broker import SimulatedBroker
 from brokers.simulated.metadata import MetadataCache
 from brokers.simulated.station import Station
-from brokers.simulated.values import LeaderAndIsr, StopReplica, UpdateMetadata
+from brokers.simulated.values import Head, LeaderAndIsr, StopReplica, UpdateMetadata
 from brokers.wire.versions import Api
+
+Listed = dict[Body, frozenset[int]]
+"""Live lists by the body that they came in: a million small requests are few bodies."""
 
 
 def known(stations: Iterable[Station]) -> Iterator[tuple[Station, SimulatedBroker]]:
@@ -22,6 +25,7 @@ def known(stations: Iterable[Station]) -> Iterator[tuple[Station, SimulatedBroke
     Raises :class:`Malformed` where a request that was kept cannot be read.
     """
     groups: dict[tuple[Body, ...], list[Station]] = {}
+    listed: Listed = {}
     for station in stations:
         if station.options.exact:
             yield station, station.broker
@@ -31,7 +35,7 @@ def known(stations: Iterable[Station]) -> Iterator[tuple[Station, SimulatedBroke
         for group in groups.values():
             cache = _cache(group[0])
             for station in group:
-                yield station, _replayed(station, cache)
+                yield station, _replayed(station, cache, listed)
     finally:
         for bodies in groups:
             for body in bodies:
@@ -52,19 +56,25 @@ def _cache(station: Station) -> MetadataCache:
     return cache
 
 
-def _replayed(station: Station, cache: MetadataCache) -> SimulatedBroker:
+def _replayed(station: Station, cache: MetadataCache, listed: Listed) -> SimulatedBroker:
     """The broker after its requests, in their order: what follows a LeaderAndIsr has depends on the live list."""
     broker = SimulatedBroker(station.id, station.epoch, ibp=station.options.ibp)
     broker.controller_epoch = station.broker.controller_epoch
     live: frozenset[int] = frozenset()
     for head, body in station.log:
-        request = body.request(head, keep=head.api is Api.UPDATE_METADATA)
-        match request:
-            case UpdateMetadata():
-                live = frozenset(known.id for known in request.live)
-            case LeaderAndIsr():
+        if head.api is Api.UPDATE_METADATA:
+            live = listed[body] if body in listed else listed.setdefault(body, _live(head, body))
+            continue
+        match body.request(head):
+            case LeaderAndIsr() as request:
                 broker.hosting.lead(request, live)
-            case StopReplica():
+            case StopReplica() as request:
                 broker.hosting.stop(request)
     broker.adopt(cache)
     return broker
+
+
+def _live(head: Head, body: Body) -> frozenset[int]:
+    request = body.request(head, keep=True)
+    assert isinstance(request, UpdateMetadata)
+    return frozenset(known.id for known in request.live)

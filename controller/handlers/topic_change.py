@@ -27,6 +27,8 @@ ENDED_ROWS_MAX: Final = 500_000
 RENEWED: Final = "renewed: most partitions in memory are of vanished topics, the next term begins without them"
 TOPICS_MAX: Final = 500
 """Topics that are read and started together."""
+STARTED_MAX: Final = 10_000
+"""Partitions of new topics at which no further topics are started with them: some 100 ms."""
 PARTITIONS_MAX: Final = 20_000
 """Partitions of changed topics, as the model has them, at which no further topics are read with them."""
 
@@ -124,7 +126,20 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
         elif found is not None:
             topics.append(found)
     await c.zk.watch(data=[paths.topic(name) for name in names], since_zxid=since)
-    await start(c, topics)
+    while topics:
+        some = _some(topics)
+        del topics[: len(some)]
+        await start(c, some)
+
+
+def _some(topics: list[TopicAssignment]) -> list[TopicAssignment]:
+    """The first topics, until they have so many partitions that it is enough for one turn of the loop."""
+    partitions = 0
+    for number, topic in enumerate(topics, 1):
+        partitions += len(topic.partitions)
+        if partitions >= STARTED_MAX:
+            return topics[:number]
+    return list(topics)
 
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from unittest import mock
 
 import pytest
 
 from brokers.controller_listener import NotController
+from brokers.delivery import Answer
 from brokers.wire.errors import Error
 from controller.deletion_call import DeletedTopic
+from controller.handlers import deletion
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
+from state_machines.draft import Draft
 from state_machines.types import LEADER_DURING_DELETE, Assignment, PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from tests.core.controller_world import World, world
@@ -77,6 +81,30 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker() ->
         assert [len(w.wires.heard(b, STOP_REPLICA)) for b in (1, 2, 3)] == [1, 1, 1]
         last = w.active.script.writes[-1]
         assert last.index(paths.topic_config(names[7])) < last.index(paths.deletion(names[7]))
+
+
+@pytest.mark.parametrize(("at_once", "decisions"), [(1, 3), (6, 2), (1_000, 1)])
+@in_virtual_time
+async def test_many_answers_are_counted_some_at_a_time(at_once: int, decisions: int) -> None:
+    async with world() as w:
+        await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
+        await w.take_office()
+        await w.told()
+        counted: list[int] = []
+
+        def judged(draft: Draft, answers: Sequence[Answer]) -> None:
+            counted.append(sum(len(answer.rows) for answer in answers))
+            judge(draft, answers)
+
+        judge = deletion._judge
+        with (
+            mock.patch("controller.handlers.deletion.COUNTED_MAX", at_once),
+            mock.patch("controller.handlers.deletion._judge", judged),
+        ):
+            await w.mark("t")
+            await w.told()
+        assert gone(w, "t")
+        assert (sum(counted), len(counted)) == (9, decisions)
 
 
 @pytest.mark.kafka("DeleteTopicTest.testRecreateTopicAfterDeletion")

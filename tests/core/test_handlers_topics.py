@@ -10,6 +10,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
+from state_machines.topic_change import new_partitions
 from state_machines.types import Assignment, PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
@@ -149,6 +150,25 @@ async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(
             await w.told()
         as_they_should_be(w, names)
         assert max(len(call.args[0]) for call in reads.call_args_list) == 5
+
+
+@in_virtual_time
+async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare() -> None:
+    async with world() as w:
+        await w.take_office()
+        started = mock.Mock(wraps=new_partitions)
+        names = [f"new-{n}" for n in range(7)]
+        with (
+            mock.patch("controller.handlers.topic_change.STARTED_MAX", 4),
+            mock.patch("controller.handlers.topic_change.new_partitions", started),
+        ):
+            w.server.hold_watches(w.active.zk.session_id)
+            for name in names:
+                await w.topic(name, (1, 2, 3), (2, 3, 1))
+            w.server.release_watches(w.active.zk.session_id)
+            await w.told()
+        assert w.led() == {(name, p): (p + 1, (1, 2, 3) if p == 0 else (2, 3, 1)) for name in names for p in (0, 1)}
+        assert [len(call.kwargs["rows"]) for call in started.call_args_list] == [4, 4, 4, 2]
 
 
 @pytest.mark.parametrize("lost_at", range(6))
