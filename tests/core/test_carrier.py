@@ -123,11 +123,12 @@ async def way(secret: bytes | None = SECRET, theirs: bytes | None = SECRET) -> A
     await eventually(lambda: not any(daemon.listener.connections for daemon in daemons))
 
 
-def a_call(timeout_ms: int = 5_000, version: int = 7, principal: str = "User:alice") -> Call:
+def a_call(timeout_ms: int = 5_000, version: int = 7, principal: str = "User:alice", client: str | None = None) -> Call:
     body = CreateTopicsRequest((CreatableTopic("t", 1, 1, (), ()),), timeout_ms)
     codec = request_codec(Api.CREATE_TOPICS, version)
-    head = b"\0\x13" + version.to_bytes(2, "big") + b"\0\0\0\1" + b"\xff\xff" + (b"\0" if codec.flexible else b"")
-    return Call(Api.CREATE_TOPICS, version, body, principal, None, "10.0.0.7", head + codec.write(body))
+    name = b"\xff\xff" if client is None else len(client).to_bytes(2, "big") + client.encode()
+    head = b"\0\x13" + version.to_bytes(2, "big") + b"\0\0\0\1" + name + (b"\0" if codec.flexible else b"")
+    return Call(Api.CREATE_TOPICS, version, body, principal, client, "10.0.0.7", head + codec.write(body))
 
 
 def code(answer: Any) -> int:
@@ -143,6 +144,14 @@ async def test_a_call_arrives_as_it_was_sent_and_so_does_its_answer(version: int
             Api.CREATE_TOPICS, version, "User:alice", "10.0.0.7", 0,
         )  # fmt: skip
         assert call.body.topics[0].name == "t"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("client", "known_as"), [(None, ""), ("", ""), ("tool", "tool")])
+async def test_the_controller_knows_the_clients_id(client: str | None, known_as: str) -> None:
+    async with way() as w:
+        await w.carry(client=client)
+        [call] = w.first.handlers.calls
+        assert call.client_id == known_as
 
 
 async def test_connections_are_used_again_and_calls_have_ids_of_their_own() -> None:

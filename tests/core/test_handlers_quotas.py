@@ -16,6 +16,7 @@ from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.kafka_store import KafkaStore
 from tests.core.carried_kit import carried, create, grow, topic
+from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
@@ -261,3 +262,24 @@ async def test_callers_and_buckets_that_are_kept_are_bounded() -> None:
             assert [len(quotas._known), len(quotas._buckets)] == [2, 2]
             assert (await asked(w, create(topic("more", 1, 1)), client="x"))[0] == {"more": THROTTLED}
             assert (await asked(w, create(topic("more", 1, 1)), client="y"))[0] == {"more": 0}
+
+
+@in_virtual_time
+async def test_what_is_judged_again_after_a_foreign_write_is_charged_once() -> None:
+    async with world(**BURST) as w:
+        await running(w)
+        await rate(w, "users", "alice", "0.1")
+        w.active.script.at(paths.topic("old"), lambda: w.expand("old", (3, 1)))
+        assert await asked(w, grow("old", 6)) == ({"old": 0}, 0)
+        assert len(w.assignment("old").partitions) == 6
+        assert await asked(w, grow("old", 7)) == ({"old": THROTTLED}, 30)
+
+
+@in_virtual_time
+async def test_a_topic_that_is_named_by_its_id_too_is_charged_once() -> None:
+    async with world(**BURST) as w:
+        await running(w)
+        await rate(w, "users", "alice", "0.1")
+        both = (t.TopicToDelete("old", ZERO_ID), t.TopicToDelete(None, id_of("old")))
+        assert await asked(w, t.DeleteTopicsRequest(30_000, (), both)) == ({"old": 0}, 0)
+        assert await asked(w, create(topic("a", 1, 1))) == ({"a": THROTTLED}, 10)
