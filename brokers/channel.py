@@ -36,6 +36,8 @@ log = logging.getLogger("regent.brokers")
 LEADER_FIRST_S_MAX: Final = 1.0
 """How long followers are told later than their leader."""
 HELD_POLL_S: Final = 0.005
+INTRODUCED_ROWS_MAX: Final = 100_000
+"""Partitions up to which a broker that came up hears of all topics before it hears what it leads: five requests."""
 
 Rows = Mapping[int, bool] | range
 
@@ -135,8 +137,10 @@ class Channel:
 
     async def _step(self) -> None:
         """One seal and one turn at most, or one wait."""
-        now_s, waiting = self._shared.now_s(), self._audience.dirty(self.outbox)
         snapshot = self.outbox.turn < self.outbox.turn_end
+        if snapshot and self.outbox.blank:
+            await self._sending(self._introduce())
+        now_s, waiting = self._shared.now_s(), self._audience.dirty(self.outbox)
         if waiting and now_s >= self._next_seal_s:
             await self._sending(self._seal())
         elif waiting and not snapshot:
@@ -215,6 +219,21 @@ class Channel:
         self._next_seal_s = max(self._next_seal_s, now_s + HELD_POLL_S)
         return held
 
+    async def _introduce(self) -> None:
+        """All topics, before anything else, as Kafka's controller does it.
+
+        A broker that names its peers and knows no topic tells clients that theirs do not exist, for as long as it
+        then takes to load its replicas.
+        """
+        outbox = self.outbox
+        self._heard_turn = True
+        while outbox.introduced < outbox.turn_end <= INTRODUCED_ROWS_MAX:
+            turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
+            if turn.metadata is not None:
+                await self._tell_metadata(turn.metadata)
+            outbox.introduced = turn.last
+        outbox.blank = False
+
     async def _turn(self) -> None:
         outbox = self.outbox
         await self._tell_live_list()
@@ -224,7 +243,7 @@ class Channel:
         turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
         self._heard_turn = True
         await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
-        if turn.metadata is not None:
+        if turn.metadata is not None and turn.last > outbox.introduced:  # what changed since is in the feed
             await self._tell_metadata(turn.metadata)
         if outbox.turn == turn.first:
             outbox.turn = min(turn.last, outbox.turn_end)

@@ -116,11 +116,14 @@ class Channels:
         self._audience.leader_and_isr_to(broker_id, rows, is_new=is_new)
         self._wake()
 
-    def snapshot(self, broker_ids: Iterable[int] | None = None) -> None:
-        """The brokers (None: all) hear everything that the model holds, in turns; changes go ahead of it."""
+    def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
+        """The brokers (None: all) hear everything that the model holds, in turns; changes go ahead of it.
+
+        Brokers that ``came_up`` know nothing: they hear of all topics first, within ``INTRODUCED_ROWS_MAX``.
+        """
         for broker_id in self._channels if broker_ids is None else broker_ids:
             if broker_id in self._channels:
-                self._audience.snapshot(broker_id)
+                self._audience.snapshot(broker_id, blank=came_up)
         self._wake()
 
     def _wake(self) -> None:

@@ -89,10 +89,23 @@ class Outbox:
     waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way,
     ``stopping`` the StopReplica entries of the seal under way.
     ``position`` and ``live_version`` are what the broker was sent of the feed and of the live list; ``turn`` and
-    ``turn_end`` are the rows of the snapshot that are still to come.
+    ``turn_end`` are the rows of the snapshot that are still to come. ``blank``: the broker has
+    just come up and knows of no topic; ``introduced``: up to which row it heard the metadata of the snapshot already.
     """
 
-    __slots__ = ("after", "lead", "live_version", "position", "stop", "stopping", "telling", "turn", "turn_end")
+    __slots__ = (
+        "after",
+        "blank",
+        "introduced",
+        "lead",
+        "live_version",
+        "position",
+        "stop",
+        "stopping",
+        "telling",
+        "turn",
+        "turn_end",
+    )
 
     def __init__(self, position: int) -> None:
         self.lead: dict[int, bool] = {}
@@ -104,6 +117,8 @@ class Outbox:
         self.live_version = 0
         self.turn = 0
         self.turn_end = 0
+        self.blank = False
+        self.introduced = 0
 
     def add_lead(self, i: int, *, is_new: bool) -> None:
         """The replica of row ``i`` must hear LeaderAndIsr."""
@@ -188,9 +203,10 @@ class Audience:
         """Registrations, endpoints or racks changed: every broker must hear the whole list again (KAFKA-13225)."""
         self.live_version += 1
 
-    def snapshot(self, broker: int) -> None:
-        """The broker must hear everything that the model holds now."""
+    def snapshot(self, broker: int, *, blank: bool = False) -> None:
+        """The broker must hear everything that the model holds now; a ``blank`` one has just come up."""
         outbox = self.outboxes[broker]
+        outbox.blank, outbox.introduced = blank, 0
         outbox.turn, outbox.turn_end = 0, len(self.view.rows)
 
     def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:

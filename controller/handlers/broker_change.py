@@ -53,7 +53,7 @@ async def broker_change(c: Controller) -> None:
             c.channels.add(found[broker])
         c.channels.live_list_changed()
     if back:
-        c.channels.snapshot(back)
+        c.channels.snapshot(back, came_up=True)
         await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):

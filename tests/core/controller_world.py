@@ -68,9 +68,9 @@ class Witness(Channels):
         self.w.hold_to_account(self.cluster)
         super().tell(changes, moves)
 
-    def snapshot(self, broker_ids: Iterable[int] | None = None) -> None:
+    def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
         self.snapshots += self._channels if broker_ids is None else broker_ids
-        super().snapshot(broker_ids)
+        super().snapshot(broker_ids, came_up=came_up)
 
     def tasks(self) -> list[asyncio.Task[None]]:
         return list(self._tasks.values())

@@ -161,12 +161,42 @@ async def test_a_returned_broker_hears_everything_and_the_others_only_the_live_l
         w.brokers[1].heard.clear()
         before = len(w.brokers[2].heard)
         w.register(1)
-        w.channels.snapshot([1])
+        w.channels.snapshot([1], came_up=True)
         await settled(w)
-        assert w.brokers[1].apis() == "U" + "Lu" * 3
+        assert w.brokers[1].apis() == "uuu" + "LLL", "no client is told of its peers and of no topic"
         knows_the_model(w, w.brokers[1])
         assert w.brokers[2].apis()[before:].strip("U") == ""
         assert {b.id_ for b in w.brokers[2].heard[-1].entity.live_brokers} == {CONTROLLER, 1, 2}
+
+
+async def test_what_changes_while_a_broker_hears_of_all_topics_follows() -> None:
+    async with world(1, 2, snapshot_turn_partitions=TURN) as w:
+        rows = w.add_topic("t", [(1, 2)] * 250)
+        one = w.brokers[1]
+        await settled(w)
+        one.heard.clear()
+        one.hold()
+        w.channels.snapshot([1], came_up=True)
+        await eventually(lambda: one.apis() == "u")
+        w.elect(rows[0], rows[249])
+        w.add_topic("new", [(1,)] * 30)
+        one.let_go.set()
+        await settled(w)
+        assert one.apis().startswith("uuu"), "nothing goes ahead of the topics"
+        never_lower(one)
+        knows_the_model(w, one)
+        assert w.channels.propagation()[1].partitions == 0
+
+
+async def test_of_a_large_cluster_a_returned_broker_hears_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "INTRODUCED_ROWS_MAX", 249)
+    async with world(1, register=False, snapshot_turn_partitions=TURN) as w:
+        w.add_topic("t", [(1,)] * 250)
+        w.register(1)
+        w.channels.snapshot([1], came_up=True)
+        await settled(w)
+        assert w.brokers[1].apis() == "U" + "Lu" * 3
+        knows_the_model(w, w.brokers[1])
 
 
 async def test_replicas_that_were_stopped_are_left_out_of_a_snapshot() -> None:

@@ -43,7 +43,7 @@ def drop_is_new(stack: ExitStack) -> None:
 @mutation
 def no_snapshot(stack: ExitStack) -> None:
     """A new controller does not tell everything, nor does a returned broker hear it."""
-    put(stack, Channels, "snapshot", lambda self, broker_ids=None: None)
+    put(stack, Channels, "snapshot", lambda self, broker_ids=None, came_up=False: None)
 
 
 @mutation

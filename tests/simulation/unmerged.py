@@ -132,10 +132,10 @@ class Witness(Channels):
         for i in rows:
             self._lead(broker_id, i, is_new=is_new)
 
-    def snapshot(self, broker_ids: Iterable[int] | None = None) -> None:
+    def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
         """See the base."""
         wanted = list(self._channels) if broker_ids is None else list(broker_ids)
-        super().snapshot(wanted)
+        super().snapshot(wanted, came_up=came_up)
         for broker in wanted:
             self._metadata(broker, None)
             for i in range(len(self._view.rows)):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from brokers.embedded.java import find_java
 from brokers.embedded.jvm import java_command, write_log4j
 from brokers.embedded.tools import CLASSES, LOG4J, Finished, Tools
 
@@ -18,7 +19,7 @@ HEAP: Final = "-Xmx256m"
 
 
 class OneJvm:
-    """The running JVM. Its source is compiled as it starts, so it needs a JDK."""
+    """The running JVM. Its source is compiled as it starts, so it needs a JDK: see :func:`has_compiler`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -35,6 +36,11 @@ class OneJvm:
         assert len(answer) == 4, "the JVM of the tools has ended"
         out, err = (base64.b64decode(text).decode() for text in answer[1:3])
         return Finished(int(answer[0]), out, err)
+
+
+def has_compiler() -> bool:
+    """Whether the Java at hand is a JDK."""
+    return Path(find_java().path).resolve().with_name("javac").exists()
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from tests.polling import eventually
 from tests.verify.stock_tools.lines import GROUPS
 from tests.verify.stock_tools.lines_moves import FILES
 from tests.verify.stock_tools.normal import normal
-from tests.verify.stock_tools.one_jvm import OneJvm, ToolsInOneJvm, one_jvm
+from tests.verify.stock_tools.one_jvm import OneJvm, ToolsInOneJvm, has_compiler, one_jvm
 from tests.verify.stock_tools.steps import WAIT_S_MAX, Act, Does, Line
 
 GROUP: Final = "readers"
@@ -172,7 +172,7 @@ class Site:
 
 @asynccontextmanager
 async def _jvm(w: World, *, separately: bool) -> AsyncIterator[OneJvm | None]:
-    if separately:
+    if separately or not has_compiler():
         yield None
         return
     folder = w.cluster.folder / "tools"
@@ -183,7 +183,7 @@ async def _jvm(w: World, *, separately: bool) -> AsyncIterator[OneJvm | None]:
 
 @asynccontextmanager
 async def under_kafka(*, separately: bool) -> AsyncIterator[list[Site]]:
-    """Three brokers, one of which is the controller. ``separately``: each tool in a JVM of its own."""
+    """Three brokers, one of which is the controller. ``separately``: no tools share a JVM, as without a JDK."""
     async with world(3, partitions=PARTITIONS, **BROKER_OPTIONS) as w:
         await w.broker_controls()
         async with _jvm(w, separately=separately) as jvm:
