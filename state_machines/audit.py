@@ -121,9 +121,12 @@ def isr_not_empty(row: Row) -> str | None:
 
 REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
     **ReplicaStateMachine.VALID_PREVIOUS,
-    ReplicaState.NEW: ReplicaStateMachine.VALID_PREVIOUS[ReplicaState.NEW] | {ReplicaState.NEW},
+    **{
+        state: ReplicaStateMachine.VALID_PREVIOUS[state] | {state}
+        for state in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
+    },
 }
-"""What a row may tell of a replica: a new one that is told once more, because it was asked for again, stays New."""
+"""What a row may tell of a replica: a new one, or one that is to go, is told once more and stays what it is."""
 
 
 def partition_states(row: Row) -> str | None:

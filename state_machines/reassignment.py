@@ -154,6 +154,16 @@ def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
     return [i for i, written in cluster.reassigning.items() if not wanted.isdisjoint(written.target)]
 
 
+def dropped_on(cluster: Cluster, brokers: Collection[int]) -> list[int]:
+    """Rows that are complete but for the topic znode, which still names replicas on ``brokers`` as removed."""
+    gone = frozenset(brokers)
+    return [
+        i
+        for i, written in cluster.reassigning.items()
+        if not gone.isdisjoint(written.removing) and is_complete(cluster, i)
+    ]
+
+
 def in_progress(cluster: Cluster) -> dict[int, Assignment]:
     """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
     return {i: written for i, written in cluster.reassigning.items() if written.moving}
@@ -213,6 +223,16 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
             _begin(draft, i, written, begun)
     _draw(draft, begun, BEGUN)
     _draw(draft, completed, COMPLETED)
+
+
+def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> None:
+    """Brokers that registered anew may have missed that removed replicas are to go: they are told once more."""
+    for i in rows:
+        written = draft.cluster.reassigning.get(i)
+        for broker in written.removing if written is not None and is_complete(draft.cluster, i) else ():
+            if broker in brokers:
+                state = draft.replica(i, broker)
+                draft.move_replica(ReplicaMove(i, broker, state, REMOVED, stop=True, delete=True))
 
 
 def _begin(draft: Draft, i: int, written: Assignment, steps: _Steps) -> None:

@@ -32,6 +32,8 @@ from state_machines.reassignment import (
     Asked,
     NotReassigned,
     ReassignError,
+    drop_again,
+    dropped_on,
     due,
     final_rewrites,
     in_progress,
@@ -183,8 +185,19 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
     """Reassignments whose target they are in go on (S4-50): what was told to a former life is told again."""
     rows = waiting_for(c.cluster, brokers)
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
+    await _drop_again(c, brokers)
     if c.reassignments.name_daemons:
         c.queue.signal("replace_daemons")
+
+
+async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
+    """Who returns before the final rewrite may still have the log that was to go: the rewrite waits for it again."""
+    if rows := dropped_on(c.cluster, brokers):
+        why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
+        await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), why)
+        c.reassignments.stopped.difference_update(rows)
+        c.reassignments.complete.update(rows)
+        _finish_later(c)
 
 
 async def resume_reassignments(c: Controller) -> None:

@@ -176,6 +176,31 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time()
         assert asyncio.get_running_loop().time() - started_s > 30.0
 
 
+@pytest.mark.seed("S4-59", "S4-60")
+@in_virtual_time
+async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete() -> None:
+    """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""
+    async with world() as w:
+        await running(w)
+        exchange = Wire.exchange
+
+        async def hears_no_stops(wire: Wire, parts: Sequence[bytes]) -> bytes:
+            if wire._broker == 1 and int.from_bytes(unframe(parts)[:2], "big") == STOP_REPLICA:
+                await asyncio.get_running_loop().create_future()
+            return await exchange(wire, parts)
+
+        with mock.patch.object(Wire, "exchange", hears_no_stops):
+            await alter(w, {("t", 0): (2,)})
+            await w.settle()
+            assert written(w, "t") == Assignment((2, 1), (), (1,))
+            w.die(1)
+        w.wires.frames.clear()
+        await w.boot(1)
+        await told(w)
+        assert written(w, "t") == Assignment((2,))
+        assert deleted(w, 1) == {("t", 0)}
+
+
 # -- what is asked for
 
 
