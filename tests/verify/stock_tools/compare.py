@@ -50,10 +50,13 @@ async def play(tell: Callable[[str], None], *, separately: bool = False) -> Play
         for site in sites:
             await site.play(done)
 
-    async with under_kafka(separately=separately) as kafka, under_regent(separately=separately) as regent:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(visit(kafka))
-            group.create_task(visit(regent))
+    async with (
+        under_kafka(separately=separately) as kafka,
+        under_regent(separately=separately) as regent,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(visit(kafka))
+        group.create_task(visit(regent))
     return played
 
 
