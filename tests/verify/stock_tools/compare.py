@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 from tests.verify.stock_tools.accepted import ACCEPTED, Accepted
@@ -47,14 +46,17 @@ async def play(tell: Callable[[str], None], *, separately: bool = False) -> Play
         played.setdefault(site, []).append(result)
         tell(f"{site}: {line.text}: exit code {result.code}")
 
-    async def visit(opened: AbstractAsyncContextManager[Sequence[Site]]) -> None:
-        async with opened as sites:
-            for site in sites:
-                await site.play(done)
+    async def visit(sites: Sequence[Site]) -> None:
+        for site in sites:
+            await site.play(done)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(visit(under_kafka(separately=separately)))
-        group.create_task(visit(under_regent(separately=separately)))
+    async with (
+        under_kafka(separately=separately) as kafka,
+        under_regent(separately=separately) as regent,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(visit(kafka))
+        group.create_task(visit(regent))
     return played
 
 

@@ -18,6 +18,7 @@ RULES: Final = (
         "",
     ),
     ("The number of a client within its JVM", r"adminclient-\d+", "adminclient"),
+    ("The blank before the first of a resource's ACLs, which come in any order", r"(?m)^ \t(?=\(principal)", "\t"),
     ("Ids of topics and of the cluster", r"(?<=TopicId: )\S+", "ID"),
     ("Which of a broker's log directories a replica is in", r"data-\d", "data"),
     ("Sizes of logs, and how far a copy lags", r'("(?:size|offsetLag)":)\d+', r"\1N"),

@@ -68,7 +68,8 @@ def document() -> str:
 
 
 def _shown(instead: str) -> str:
-    return f"`{instead.removeprefix(chr(92) + '1')}`" if instead else "nothing"
+    visible = instead.removeprefix(chr(92) + "1").strip()
+    return f"`{visible}`" if visible else "nothing"
 
 
 def _accepted() -> Iterator[str]:

@@ -44,8 +44,10 @@ SETTINGS: Final = {
     "controller.auto_leader_rebalance_enable": False,
     "controller.num_partitions": PARTITIONS,
     "controller.default_replication_factor": 3,
+    "zookeeper.session_timeout_ms": 20_000,
+    "controller.loop_stall_ms_max": 8_000,
 }
-"""The daemon's, as the brokers have them."""
+"""The daemon's, as the brokers have them; with patience, because here nothing is a fault of a slow machine."""
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 """Else brokers create them when they are asked for, and place them at random."""
 AS_INTERNAL: Final = ("--replica-assignment", "1:2:3,2:3:1,3:1:2", "--config", "cleanup.policy=compact")
