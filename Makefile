@@ -36,7 +36,7 @@ test-cluster: venv jars ## tests on real brokers
 test-pipeline: venv-pipeline ## jobs on one local Spark, also over the journals that tests left; skipped without Java 17
 	$(PYTEST) tests/pipeline --timeout=300
 
-verify: verify-simulation verify-tests ## the long tests; with -j2 both parts at once
+verify: verify-simulation verify-tests ## the long tests: hours on two cores; the parts may run side by side in two terminals
 
 verify-simulation: venv ## planted bugs, and 10,000 seeds
 	$(BIN)/python -m tests.simulation --mutations
@@ -64,7 +64,7 @@ format: venv ## rewrite the files as `make check` wants them
 package: venv ## sdist and wheel in dist/, the wheel installed and imported
 	$(BIN)/python scripts/package.py
 
-docs: venv ## the generated pages: state machines from their tables, conformance from the last test and verify
+docs: venv ## the generated pages: state machines and stock tools from their tables, conformance from the last test and verify
 	$(BIN)/python -m scripts.docs
 	$(BIN)/python scripts/conformance.py
 

@@ -164,8 +164,10 @@ class Carrier:
                 if (left_s := trying.wait_until_s - _now_s()) <= 0:
                     raise TimeoutError
                 changed = asyncio.ensure_future(self._view.changed())
-                await asyncio.wait({asking, changed}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    await asyncio.wait({asking, changed}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
             return asking.result()
         finally:
             asking.cancel()

@@ -154,6 +154,25 @@ def _admin_tls_needs_certificate(s: Settings) -> Broken | None:
     return Broken("needs a certificate, and there is none", "set admin.certificate_file, or security.certificate_file")
 
 
+def _client_certificates_need_authority(s: Settings) -> Broken | None:
+    security = s.security
+    if not security.protocol.endswith("SSL") or security.client_certificates == "none" or security.ca_file:
+        return None
+    return Broken(
+        "needs to know who signs the brokers' certificates, and nothing says so",
+        'set security.ca_file, or security.client_certificates = "none" with SASL_SSL',
+    )
+
+
+def _tls_alone_needs_client_certificates(s: Settings) -> Broken | None:
+    if s.security.protocol != "SSL" or s.security.client_certificates != "none":
+        return None
+    return Broken(
+        "lets whoever connects be a broker: SSL authenticates nobody without certificates",
+        "take SASL_SSL, or give the brokers a keystore and leave client_certificates out",
+    )
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -167,6 +186,8 @@ RULES: Final = (
     Rule(("listener.advertised_port", "listener.port"), _fixed_port_advertised),
     Rule(("security.protocol", "security.sasl_file"), _sasl_needs_user),
     Rule(("security.protocol", "security.certificate_file"), _tls_needs_certificate),
+    Rule(("security.client_certificates", "security.ca_file"), _client_certificates_need_authority),
+    Rule(("security.client_certificates", "security.protocol"), _tls_alone_needs_client_certificates),
     Rule(("admin.tls", "admin.certificate_file"), _admin_tls_needs_certificate),
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
 )

@@ -27,8 +27,8 @@ class SecuritySettings(Section):
     )
     sasl_brokers_file: AbsolutePath | None = key(
         None,
-        "File with a line user:password for each user that brokers are at the daemon's listener. Without it they are "
-        "the same user as the daemon, as where all have one.",
+        "File with a line user:password for each user that brokers are at the daemon's listener, besides the daemon's "
+        "own, which is always let in: admin endpoints come as it.",
         sample="/etc/regent/sasl-brokers",
         remedy="name a file with lines user:password that the daemon may read",
     )

@@ -17,7 +17,7 @@ from metadata_store.acl_nodes import CHANGES, read_acl_changes, read_acls, read_
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ZooKeeper
-from state_machines.acls import CLUSTER_NAME, Acls, Operation, Resource, allowed, canonical_host
+from state_machines.acls import CLUSTER_NAME, Acls, Operation, Resource, allowed, canonical_host, unreadable
 
 log = logging.getLogger("regent.controller")
 
@@ -28,15 +28,27 @@ MALFORMED_NAMED_MAX: Final = 100
 class Authorizer:
     """Of one term. ``lists``: whether access control lists are read at all; ``open_``: what holds where there is none.
 
-    Without authentication, and where no authorizer was ever used, everybody may do everything.
+    ``elsewhere``: the brokers' authorizer keeps its lists where nobody else reads them. ``served``: whether the topics
+    are known already, or :meth:`serve` will say so. Without authentication, and where no authorizer was ever used,
+    everybody may do everything.
     """
 
-    def __init__(self, super_users: Principals, *, lists: bool = False, open_: bool = False) -> None:
+    def __init__(
+        self,
+        super_users: Principals,
+        *,
+        lists: bool = False,
+        open_: bool = False,
+        elsewhere: bool = False,
+        served: bool = True,
+    ) -> None:
         self._super_users = super_users
+        self._elsewhere = elsewhere
         self._open = open_
         self.lists = lists
         self._acls = Acls()
         self._known = asyncio.Event()
+        self._served = asyncio.Event()
         self._changed = asyncio.Event()
         self._all = True
         self._seen: dict[str, str] = {}
@@ -44,18 +56,21 @@ class Authorizer:
         self._over = False
         if not lists:
             self._known.set()
+        if served:
+            self._served.set()
 
     # -- asked by calls
 
     async def ready(self) -> None:
-        """Waits until the lists are known; raises NotController where the term ends first."""
+        """Waits until lists and topics are known; raises NotController where the term ends first."""
+        await self._served.wait()
         await self._known.wait()
         if self._over:
             raise NotController
 
     def unrestricted(self, principal: str) -> bool:
         """Whether ``principal`` may do everything."""
-        if principal == ANONYMOUS and self._acls.found:
+        if principal == ANONYMOUS and (self._elsewhere or self._acls.found):
             return ANONYMOUS in self._super_users.super_users
         return self._super_users.may(principal)
 
@@ -72,6 +87,10 @@ class Authorizer:
 
     # -- the lists
 
+    def serve(self) -> None:
+        """The model was read: who asks by the id of a topic can be judged."""
+        self._served.set()
+
     def look_again(self, *, everything: bool = False) -> None:
         """Something changed; ``everything``: nobody knows what, because watches were gone."""
         self._all = self._all or everything
@@ -81,6 +100,7 @@ class Authorizer:
         """The term is over."""
         self._over = True
         self._known.set()
+        self._served.set()
 
     async def follow(self, zk: ZooKeeper) -> None:
         """Keeps the lists up to date until cancelled. A lost connection is waited for: :meth:`look_again` ends it."""
@@ -95,7 +115,7 @@ class Authorizer:
                 continue
             except ZkError as error:
                 log.error("access control lists cannot be read, nobody but super users is allowed anything: %s", error)
-                self._acls, self._all = Acls(found=True), True
+                self._acls, self._all = unreadable(), True
             self._known.set()
 
     async def _read(self, zk: ZooKeeper) -> None:
@@ -127,4 +147,6 @@ def authorizer_of(settings: ControllerSettings) -> Authorizer:
         principals(settings.super_users),
         lists=settings.acls == "zookeeper",
         open_=settings.allow_everyone_if_no_acl_found,
+        elsewhere=settings.acls == "none",
+        served=False,
     )

@@ -54,6 +54,7 @@ STATES: Final[Mapping[str, KafkaState]] = {
     "replicas_failed": KafkaState(10, "LeaderAndIsrResponseReceived"),
     "log_dir_event": KafkaState(11, "LogDirChange"),
     "config_change": KafkaState(13, "UncleanLeaderElectionEnable"),
+    "replace_daemons": KafkaState(5, "PartitionReassignment"),
 }
 """By the kind of event in the daemon's queue. Kinds that Kafka does not have are 0 (Idle) and have no Kafka timer."""
 

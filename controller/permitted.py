@@ -92,7 +92,7 @@ def _creation(asker: _Asker, body: t.CreateTopicsRequest) -> Permitted:
         found = {one.name: _shown(asker, one) for one in made}
         why = asker.why(Operation.CREATE)
         found |= {name: t.CreatedTopic(name, Error.TOPIC_AUTHORIZATION_FAILED, why) for name in refused}
-        return t.CreateTopicsResponse(tuple(found[name] for name in dict.fromkeys(names)))
+        return t.CreateTopicsResponse(tuple(found[name] for name in dict.fromkeys(names)), _throttle_ms(answer))
 
     return Permitted(structs.replace(body, topics=left) if left else None, whole)
 
@@ -101,7 +101,13 @@ def _shown(asker: _Asker, topic: t.CreatedTopic) -> t.CreatedTopic:
     if topic.error_code != Error.NONE or asker.may(Operation.DESCRIBE_CONFIGS, topic.name):
         return topic
     hidden = Error.TOPIC_AUTHORIZATION_FAILED
-    return structs.replace(topic, topic_config_error_code=hidden, num_partitions=-1, replication_factor=-1, configs=())
+    return structs.replace(
+        topic, topic_id=ZERO_ID, topic_config_error_code=hidden, num_partitions=-1, replication_factor=-1, configs=()
+    )
+
+
+def _throttle_ms(answer: Struct | None) -> int:
+    return getattr(answer, "throttle_time_ms", 0)
 
 
 def _growth(asker: _Asker, body: t.CreatePartitionsRequest) -> Permitted:
@@ -113,7 +119,7 @@ def _growth(asker: _Asker, body: t.CreatePartitionsRequest) -> Permitted:
         found = {one.name: one for one in answer.results} if isinstance(answer, t.CreatePartitionsResponse) else {}
         why = asker.why(Operation.ALTER)
         found |= {name: t.CreatedPartitions(name, Error.TOPIC_AUTHORIZATION_FAILED, why) for name in refused}
-        return t.CreatePartitionsResponse(tuple(found[name] for name in dict.fromkeys(names)))
+        return t.CreatePartitionsResponse(tuple(found[name] for name in dict.fromkeys(names)), _throttle_ms(answer))
 
     return Permitted(structs.replace(body, topics=left) if left else None, whole)
 
@@ -124,23 +130,26 @@ def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf) -> Pe
     why = asker.why(Operation.DELETE)
 
     def judged(name: str, topic_id: bytes = ZERO_ID) -> bool:
-        if asker.may(Operation.DELETE, name):
+        described = topic_id == ZERO_ID or asker.may(Operation.DESCRIBE, name)
+        if described and asker.may(Operation.DELETE, name):
             return True
-        shown = name if topic_id == ZERO_ID or asker.may(Operation.DESCRIBE, name) else None
+        shown = name if described else None
         refused.append(t.DeletedTopic(shown, Error.TOPIC_AUTHORIZATION_FAILED, why, topic_id))
         return False
 
     def left(topic: t.TopicToDelete) -> bool:
         if topic.name is not None:
             return judged(topic.name)
-        name = name_of(topic.topic_id)
-        return name is None or judged(name, topic.topic_id)
+        if (name := name_of(topic.topic_id)) is None:  # never carried: it may be known by the time it is handled
+            refused.append(t.DeletedTopic(None, Error.UNKNOWN_TOPIC_ID, None, topic.topic_id))
+            return False
+        return judged(name, topic.topic_id)
 
     names, topics = tuple(filter(judged, body.topic_names)), tuple(filter(left, body.topics))
 
     def whole(answer: Struct | None) -> Struct:
         done = answer.responses if isinstance(answer, t.DeleteTopicsResponse) else ()
-        return t.DeleteTopicsResponse((*done, *refused))
+        return t.DeleteTopicsResponse((*done, *refused), _throttle_ms(answer))
 
     rest = structs.replace(body, topic_names=names, topics=topics)
     return Permitted(rest if names or topics or not refused else None, whole)

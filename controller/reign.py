@@ -177,6 +177,7 @@ class Reign:
     async def _serve(self) -> None:
         await self._take_office()
         self.in_office.set()
+        self.authorizer.serve()
         self._joined(self.cluster.brokers.keys())
         while True:
             if not len(self.queue):

@@ -107,6 +107,11 @@ def canonical_host(host: str) -> str:
     return (mapped or address).compressed
 
 
+def unreadable() -> Acls:
+    """Stands for all lists where they cannot be read: nobody is allowed anything."""
+    return Acls({(resource, ANYTHING): NOBODY for resource in Resource}, found=True)
+
+
 def allowed(
     acls: Acls, principal: str, host: str, operation: Operation, resource: Resource, name: str, *, open_: bool = False
 ) -> bool:

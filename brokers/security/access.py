@@ -81,7 +81,9 @@ def access_of(security: SecuritySettings) -> Access:
         )
     if security.protocol.startswith("SASL"):
         assert security.sasl_file is not None, "configs.rules"
-        login = Login(security.sasl_mechanism, *read_user(security.sasl_file))
-        gate = Gate(security.sasl_mechanism, read_users(security.sasl_brokers_file or security.sasl_file))
+        user, password = read_user(security.sasl_file)
+        login = Login(security.sasl_mechanism, user, password)
+        brokers = read_users(security.sasl_brokers_file) if security.sasl_brokers_file is not None else {}
+        gate = Gate(security.sasl_mechanism, {user: password, **brokers})  # admin endpoints come as the daemon's user
     plain = tls is None and login is None
     return Access(None if plain else SecureTransport(tls, login), tls, gate)

@@ -15,6 +15,7 @@ from brokers.wire.errors import Error
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.deletion_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from controller.handlers.led import WAIT_S_MAX
 from controller.handlers.paying import accounts
 from controller.mutation_quotas import Account
 from controller.names import shortly
@@ -40,7 +41,7 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
     except BaseException:
         pending.refuse()
         raise
-    c.spawn(_answer_when_gone(c, pending, found, judged, refused, account))
+    c.spawn(_answer_when_gone(c, pending, found, judged, refused, account), pending.refuse)
 
 
 async def _account(c: Controller, call: DeleteTopicsCall) -> Account:
@@ -93,7 +94,7 @@ async def _answer_when_gone(
     """Beside the queue: the topics leave the model when their znodes are gone."""
     waiting = [t for t, j in zip(found, judged, strict=True) if t is not None and not j.error and t.name not in refused]
     try:
-        left = await _wait(c, waiting, pending.call.timeout_ms / 1000)
+        left = await _wait(c, waiting, min(pending.call.timeout_ms / 1000, WAIT_S_MAX))
         pending.answer(DeleteTopicsReply([_outcome(topic, left, refused) for topic in judged], account.throttle_ms))
     finally:
         pending.refuse()

@@ -53,7 +53,7 @@ async def separate_listener(ctx: Context) -> Finding:
             name,
             f"broker {named(sorted(shared))} has one listener for clients and brokers",
             "give brokers a second one: listeners=CLIENT://...,INTERNAL://... and inter.broker.listener.name=INTERNAL, "
-            "then let clients use the other; one shared listener comes with a later release",
+            "then let clients use the other",
         )
     return ok(name, f"clients have one besides {ours.inter_broker_listener}")
 

@@ -1,12 +1,13 @@
-"""Checks that nothing is in progress that this release cannot carry on: it would stand still for ever."""
+"""What is in progress: everything is carried on; it is told what will become of it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from controller.preflight.brokers import own_principal
 from controller.preflight.context import Context
-from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.preflight.finding import Finding, named, ok, warn
 from metadata_store import paths
 
 ONLINE: Final = 0
@@ -30,16 +31,6 @@ async def preferred_request(ctx: Context) -> Finding:
     """The znode by which old tools ask for preferred elections: whoever takes the role carries it out."""
     asked = await ctx.zk.exists(paths.PREFERRED_ELECTION) is not None
     return ok("requested elections", "carried out after the take-over" if asked else "none")
-
-
-async def _absent(ctx: Context, name: str, path: str) -> Finding:
-    if await ctx.zk.exists(path) is not None:
-        return refuse(
-            name,
-            f"{path} exists",
-            "wait until Kafka's controller has carried it out and deleted it; if it never does, delete it by hand",
-        )
-    return ok(name, "none")
 
 
 async def deletions(ctx: Context) -> Finding:
@@ -79,6 +70,6 @@ async def log_directories(ctx: Context) -> Finding:
         return warn(
             name,
             f"broker {named(unknown)} does not tell its log directories: {ctx.answered()[unknown[0]].log_dirs}",
-            "allow User:ANONYMOUS Describe on the cluster",
+            f"allow {own_principal(ctx)} Describe on the cluster",
         )
     return ok(name, "all online")

@@ -19,6 +19,9 @@ ALMOST_NOTHING = "controller_mutation_rate=0.0001"
 """The first call finds its bucket above zero; a partition is paid back in three hours."""
 
 
+@pytest.mark.kafka(
+    "kafkatest.controller_mutation_quota_test", "TopicCommandTest.test*DoesNotRetryThrottlingQuotaExceededException"
+)
 async def test_tools_are_throttled_while_their_client_has_a_quota(stage: Scene, tmp_path: Path) -> None:
     name, client = f"quota-{uuid.uuid4().hex[:6]}", f"tool-{uuid.uuid4().hex[:6]}"
     identity = tmp_path / "client.properties"
