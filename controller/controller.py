@@ -240,6 +240,15 @@ class Controller:
         self.recent.add(changes)
         self.journal.decided(self.cluster, changes, moves, before, report)
         self.channels.tell(changes, moves)
+        self._wake_reassignments(changes)
+
+    def _wake_reassignments(self, changes: Sequence[Change]) -> None:
+        """Whoever changed an ISR, a reassignment may have waited for it (S4-54)."""
+        moving = self.cluster.reassigning
+        found = [c.entity for c in changes if c.entity in moving and c.after.isr != c.before.isr] if moving else ()
+        if found:
+            self.reassignments.due.update(found)
+            self.queue.signal("advance_reassignments")
 
     # -- facts
 
@@ -251,6 +260,7 @@ class Controller:
             self.recent.add(told)
             self.journal.observed(self.cluster, told)
             self.channels.tell(told, ())
+            self._wake_reassignments(told)
         return told
 
     async def reread(self, rows: Sequence[int]) -> list[Change]:

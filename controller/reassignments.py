@@ -13,6 +13,10 @@ class Reassignments:
         """``/admin/reassign_partitions`` as it was read, or written by us; every target of it was judged."""
         self.due: set[int] = set()
         """To be decided on: their ISR changed, or a decision on them could not be written."""
+        self.again: set[int] = set()
+        """To be decided on once more after a while, because something could not be written."""
+        self.timers: set[str] = set()
+        """Events that are signalled after a while."""
         self.complete: set[int] = set()
         """To be finished once the replicas that go have stopped."""
         self.stopped: set[int] = set()

@@ -25,6 +25,9 @@ async def replace_daemons(c: Controller) -> None:
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
     for name in sorted(c.reassignments.name_daemons):
         named = _named(c, name)
+        if not named:
+            c.reassignments.name_daemons.discard(name)
+            continue
         found = repaired(TopicAssignment(name, None, named, 0, 0), c.daemons, c.cluster.live, load)
         if found is None:
             log.warning(
@@ -34,10 +37,11 @@ async def replace_daemons(c: Controller) -> None:
                 len(named),
             )
             continue
-        c.reassignments.name_daemons.discard(name)
         targets.update({TopicPartition(name, p): assignment.replicas for p, assignment in found.items()})
     if targets:
-        await begin(c, targets, "that name a daemon among their replicas")
+        refused = await begin(c, targets, "that name a daemon among their replicas")
+        left = {name.topic for name in refused}
+        c.reassignments.name_daemons.difference_update({name.topic for name in targets} - left)
 
 
 def _named(c: Controller, name: str) -> dict[int, Assignment]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -157,14 +157,37 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
     c.reassignments.complete.update(i for i in rows if is_complete(c.cluster, i))
     _finish_later(c)
+    _resume_deletions(c, rows)
     if report.failed:
-        c.spawn(_look_again(c, rows))
+        c.reassignments.again.update(rows)
+        _later(c, "advance_reassignments", _look_again)
 
 
-async def _look_again(c: Controller, rows: Collection[int]) -> None:
-    await asyncio.sleep(AGAIN_S)
-    c.reassignments.due.update(rows)
-    c.queue.signal("advance_reassignments")
+def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
+    """Topics whose deletion waited for reassignments that ended without a further write of the topic znode."""
+    ended = {c.cluster.rows[i].topic for i in rows if i not in c.cluster.reassigning} & c.cluster.deletions
+    if ended:
+        c.deleting.resume(ended)
+        c.queue.signal("deletion_progress")
+
+
+def _look_again(c: Controller) -> None:
+    c.reassignments.due |= c.reassignments.again
+    c.reassignments.again.clear()
+
+
+def _later(c: Controller, event: str, prepare: Callable[[Controller], None] = lambda _: None) -> None:
+    """Signals an event after a while, once however often that is asked for meanwhile."""
+
+    async def signal() -> None:
+        await asyncio.sleep(AGAIN_S)
+        c.reassignments.timers.discard(event)
+        prepare(c)
+        c.queue.signal(event)
+
+    if event not in c.reassignments.timers:
+        c.reassignments.timers.add(event)
+        c.spawn(signal())
 
 
 def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
@@ -227,18 +250,14 @@ async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
 async def finish_reassignments(c: Controller) -> None:
     """Step 4: the topic znodes name the target alone (S4-60), and then the znode of requests less (S4-61)."""
     r = c.reassignments
+    r.stopped = {i for i in r.stopped if is_complete(c.cluster, i)}
     rows = sorted(r.stopped)
     if await settle(c, lambda: final_rewrites(c.cluster, rows)):
-        c.spawn(_finish_again(c))
+        _later(c, "finish_reassignments")
     else:
         r.stopped.difference_update(rows)
     _finish_later(c)
     await shrink_request(c)
-
-
-async def _finish_again(c: Controller) -> None:
-    await asyncio.sleep(AGAIN_S)
-    c.queue.signal("finish_reassignments")
 
 
 # -- ISRs that leaders write themselves
@@ -256,7 +275,7 @@ async def _watch_states(c: Controller, rows: Iterable[int]) -> None:
 
     Watched, then read. Where the connection is lost everything is watched again once it is back.
     """
-    moving = [i for i in rows if i in c.cluster.reassigning]
+    moving = [i for i in rows if i in c.cluster.reassigning and c.cluster.rows[i].has_leadership]
     if c.ibp.alter_partition or not moving:
         return
     try:
