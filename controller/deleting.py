@@ -27,7 +27,8 @@ class Deleting:
     """``enabled``: whether topics are deleted at all. ``markers``: children of ``/admin/delete_topics`` as last read.
 
     ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
-    for brokers to be told of what has ended. ``forgotten``: rows of the last topics that were deleted.
+    for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
+    while. ``forgotten``: rows of the last topics that were deleted.
     """
 
     def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:
@@ -38,6 +39,7 @@ class Deleting:
         self.ended: dict[int, int] = {}
         self.changed = asyncio.Event()
         self.awaited = False
+        self.refused = False
         self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
         self._cluster = cluster
         self._queue = queue

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from state_machines.assigned import Assigned
 from state_machines.decision import Change, ReplicaMove
 from state_machines.interning import Isrs
@@ -233,7 +235,10 @@ class Cluster(Assigned):
                 self._place(i, leadership_of(self.rows[i]))
 
     def _place(self, i: int, found: Leadership | None) -> None:
-        row = self.rows[i] = self._placed(self.rows[i], found)
+        row = self._placed(self.rows[i], found)
+        if row.state is _ONLINE and row.leader in self.failed(i):
+            row = replace(row, state=PartitionState.OFFLINE)
+        self.rows[i] = row
         (self.leaderless.discard if row.state is _ONLINE else self.leaderless.add)(i)
 
     def _placed(self, row: PartitionRow, found: Leadership | None) -> PartitionRow:

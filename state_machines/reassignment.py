@@ -80,7 +80,7 @@ def judge(
     ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later.
     What would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good copy).
     """
-    current = None if asked.row is None else standing(cluster, asked.row)
+    current = None if asked.row is None else standing(cluster, asked.row, queued=asked.target is None)
     if (target := asked.target) is not None:
         added = (current or Assignment(())).reassigned_to(target).adding
         if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
@@ -109,13 +109,14 @@ def _unsound(
     return NOT_LIVE if live_only and any(broker not in cluster.live for broker in added) else None
 
 
-def standing(cluster: Cluster, i: int) -> Assignment | None:
+def standing(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
     """The assignment that a request is about: what the topic znode says, or the target once only that is behind.
 
     None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
+    ``queued``: of such a topic, too, because a deletion waits for its reassignment to end, and a cancel ends it.
     """
     row = cluster.rows[i]
-    if row.state is PartitionState.NON_EXISTENT or row.topic in cluster.deletions:
+    if row.state is PartitionState.NON_EXISTENT or (row.topic in cluster.deletions and not queued):
         return None
     return row.assignment if is_complete(cluster, i) else cluster.reassigning.get(i, row.assignment)
 

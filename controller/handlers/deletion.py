@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Final
 
 from brokers.delivery import Answer
 from controller.controller import Controller
@@ -30,7 +31,9 @@ log = logging.getLogger("regent.controller")
 
 COUNTED_MAX = 10_000
 """Replicas in the answers of one decision at which no further answer is added: some 50 ms."""
-NOT_DELETED = "znodes of a deleted topic could not be deleted: tried again at the next event of a deletion"
+AGAIN_S: Final = 5.0
+"""After how long znodes that could not be deleted are tried again."""
+NOT_DELETED = "znodes of a deleted topic could not be deleted"
 NOT_RESTORED = "partitions that were added to a topic that is being deleted could not be taken back"
 
 
@@ -163,11 +166,21 @@ async def _delete_znodes(c: Controller) -> None:
     if outcome.refused:
         c.counters.failures[NOT_DELETED] += len(outcome.refused)
         log.error(
-            "%s: %s (%s): check the ACLs of its znodes",
+            "%s: %s (%s): %s; it is tried again",
             shortly([name for name, _ in outcome.refused]),
             NOT_DELETED,
             outcome.refused[0][1].name,
+            "check the ACLs of its znodes" if outcome.refused[0][1] is Code.NO_AUTH else "somebody else writes there",
         )
+        if not c.deleting.refused:
+            c.deleting.refused = True
+            c.spawn(_try_again(c))
+
+
+async def _try_again(c: Controller) -> None:
+    await asyncio.sleep(AGAIN_S)
+    c.deleting.refused = False
+    c.queue.signal("deletion_progress")
 
 
 async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:

@@ -201,6 +201,35 @@ async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete() ->
         assert deleted(w, 1) == {("t", 0)}
 
 
+@pytest.mark.seed("S4-69", "S4-78")
+@in_virtual_time
+async def test_a_deletion_that_waits_for_a_reassignment_goes_on_once_that_is_cancelled() -> None:
+    async with world() as w:
+        await running(w)
+        await alter(w, {("t", 0): (2, 3)})
+        w.die(3)
+        await w.mark("t")
+        await w.settle()
+        assert written(w, "t").moving, "broker 3 may yet return"
+        assert await alter(w, {("t", 0): None}) == {}
+        await told(w)
+        assert w.znodes_of("t") == []
+
+
+@pytest.mark.seed("S4-54")
+@in_virtual_time
+async def test_a_target_that_is_in_sync_by_its_election_completes() -> None:
+    """Nobody but the controller changes the ISR: the only replica is on a broker that never was."""
+    async with world() as w:
+        await w.topic("t", (9,))
+        await w.take_office()
+        await w.told()
+        assert await alter(w, {("t", 0): (1,)}) == {}
+        await told(w)
+        assert written(w, "t") == Assignment((1,))
+        assert w.led() == {("t", 0): (1, (1,))}
+
+
 # -- what is asked for
 
 
