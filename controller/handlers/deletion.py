@@ -33,7 +33,7 @@ COUNTED_MAX = 10_000
 """Replicas in the answers of one decision at which no further answer is added: some 50 ms."""
 AGAIN_S: Final = 5.0
 """After how long znodes that could not be deleted are tried again."""
-NOT_DELETED = "znodes of a deleted topic could not be deleted"
+NOT_DELETED = "znodes of a deleted topic could not be deleted: tried again after a while"
 NOT_RESTORED = "partitions that were added to a topic that is being deleted could not be taken back"
 
 
@@ -166,7 +166,7 @@ async def _delete_znodes(c: Controller) -> None:
     if outcome.refused:
         c.counters.failures[NOT_DELETED] += len(outcome.refused)
         log.error(
-            "%s: %s (%s): %s; it is tried again",
+            "%s: %s (%s): %s",
             shortly([name for name, _ in outcome.refused]),
             NOT_DELETED,
             outcome.refused[0][1].name,

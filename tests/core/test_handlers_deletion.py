@@ -83,9 +83,9 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker() ->
         assert last.index(paths.topic_config(names[7])) < last.index(paths.deletion(names[7]))
 
 
-@pytest.mark.parametrize(("at_once", "decisions"), [(1, 3), (6, 2), (1_000, 1)])
+@pytest.mark.parametrize("at_once", [1, 6, 1_000])
 @in_virtual_time
-async def test_many_answers_are_counted_some_at_a_time(at_once: int, decisions: int) -> None:
+async def test_many_answers_are_counted_some_at_a_time(at_once: int) -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
         await w.take_office()
@@ -104,7 +104,8 @@ async def test_many_answers_are_counted_some_at_a_time(at_once: int, decisions: 
             await w.mark("t")
             await w.told()
         assert gone(w, "t")
-        assert (sum(counted), len(counted)) == (9, decisions)
+        assert sum(counted) == 9
+        assert max(counted) <= max(at_once, 3), "an answer is counted as a whole"
 
 
 @pytest.mark.kafka("DeleteTopicTest.testRecreateTopicAfterDeletion")

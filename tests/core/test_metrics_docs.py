@@ -54,7 +54,7 @@ def test_exit_codes_are_documented(code: Exit) -> None:
 
 def test_every_command_is_documented() -> None:
     shown = CliRunner().invoke(app, ["--help"], prog_name="regent").stdout
-    commands = re.findall(r"(?m)^│ ([a-z-]+) ", shown)
+    commands = re.findall(r"(?m)^│ ([a-z][a-z-]+) ", shown)
     assert {"run", "status", "describe", "list", "config"} <= set(commands)
     for command in commands:
         assert re.search(rf"`{command}\b", TEXT), command

