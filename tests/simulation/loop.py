@@ -14,7 +14,7 @@ import contextvars
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypeVarTuple, Unpack
@@ -146,6 +146,10 @@ def _new_task(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
     return SimTask(work, loop=loop, **options)
 
 
+async def _closed(agen: AsyncGenerator[Any, Any]) -> None:
+    await agen.aclose()
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs until :meth:`stop` or until there is nothing left to do."""
 
@@ -223,6 +227,10 @@ class SimLoop(asyncio.BaseEventLoop):
         """Of the process that runs now."""
         process = PROCESS.get()
         return process is not None and process.signals.pop(sig, None) is not None
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        """Who leaves a generator half-way may be killed before the task runs that closes it."""
+        self.call_soon(lambda: self.kept.append(self.create_task(_closed(agen))))
 
     # -- running
 
