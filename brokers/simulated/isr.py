@@ -153,6 +153,14 @@ class IsrWork:
                     self._settle(key, request.changes[key], answer.error, answer.state)
         return True
 
+    def give_up(self, lives: Callable[[IsrChange], bool]) -> None:
+        """Changes that do not live are asked for no more; the next request goes without them."""
+        gone = [key for key, change in self._unsent.items() if not lives(change)]
+        for key in gone:
+            del self._unsent[key]
+        if self.in_flight is not None and not self.in_flight.changes.keys().isdisjoint(gone):
+            self.in_flight = None
+
     def _settle(self, key: Key, change: IsrChange, error: int, state: Leadership) -> None:
         if self._unsent.get(key) is change:
             del self._unsent[key]

@@ -56,7 +56,7 @@ async def test_a_broker_that_stops_leads_nothing_and_follows_nothing() -> None:
 
 @pytest.mark.seed("S4-72", "S4-73")
 @in_virtual_time
-async def test_new_leaders_are_committed_and_told_before_followers_are_stopped() -> None:
+async def test_new_leaders_are_committed_before_followers_are_stopped() -> None:
     async with world() as w:
         await running(w)
         await w.controlled_shutdown(1)

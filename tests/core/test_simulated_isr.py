@@ -116,6 +116,16 @@ def test_not_controller_leaves_the_request_in_flight_for_the_next_controller(top
     assert broker.replicas[KEY].isr == (1, 2)
 
 
+def test_what_is_given_up_is_asked_for_no_more() -> None:
+    broker = asked(told(lead(isr=(1,))), 2)
+    request = broker.isr.in_flight
+    broker.isr.give_up(lambda change: True)
+    assert broker.isr.in_flight is request
+    broker.isr.give_up(lambda change: change.key != KEY)
+    assert (broker.isr.waiting, broker.isr.alter_partition(8)) == (0, None)
+    assert broker.isr.wish(lambda key: (2,)) == []
+
+
 def test_a_refused_request_is_made_anew_and_an_answer_to_another_changes_nothing() -> None:
     broker = asked(told(lead(isr=(1,))), 2)
     assert answer(broker, top=77)

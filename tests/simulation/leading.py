@@ -155,7 +155,8 @@ class LeadingBroker:
         asked = list(work.in_flight.changes)
         answer = await self.call(frame)
         if answer is not None and work is self.core.isr:
-            work.answered(answer)
+            if not work.answered(answer):
+                work.give_up(self._lives)
             self.world.invariants.granted(self, asked)
 
     async def _write_isrs(self) -> None:
@@ -175,7 +176,8 @@ class LeadingBroker:
     def _lives(self, change: IsrChange) -> bool:
         """False where a topic was removed by hand while it was led: what leaders write into its successor is theirs.
 
-        Brokers that lead what is no more do such things to each other; no controller can keep them from it.
+        Brokers that lead what is no more do such things to each other; no controller can keep them from it. Below IBP
+        2.8 they ask by name for the ISR of the successor, which has a lower leader epoch: NOT_CONTROLLER, for ever.
         """
         history = self.world.invariants.history
         if change.key not in history.former:
