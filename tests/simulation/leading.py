@@ -187,12 +187,17 @@ class LeadingBroker:
         return mine and set(change.isr) <= set(history.assignment(change.key))
 
     async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
-        """What the znode holds after a try to write it."""
+        """What the znode holds after a write, which a client sends again until it has an answer."""
         op = write.op
-        with suppress(NotConnected, OutcomeUnknown, ZkError):
-            stat = await zk.set(op.path, op.data, op.version)
-            return _leadership(op.data, stat.version)
-        while True:
+        while zk is self.zk:
+            try:
+                stat = await zk.set(op.path, op.data, op.version)
+                return _leadership(op.data, stat.version)
+            except (NotConnected, OutcomeUnknown):
+                await asyncio.sleep(0.3)
+            except ZkError:
+                break
+        while zk is self.zk:
             try:
                 await zk.sync("/")
                 node = await zk.get(op.path)
@@ -200,6 +205,7 @@ class LeadingBroker:
                 await asyncio.sleep(0.3)
                 continue
             return _leadership(node.data, node.stat.version) if node is not None else None
+        return None
 
     async def create(self, op: Create) -> None:
         """Writes a znode of its own, as well as it can."""
