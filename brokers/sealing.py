@@ -126,8 +126,11 @@ class Sealer:
         return found
 
     def _told(self, wanted: Iterable[int], *, forgotten: bool = False) -> Iterator[tuple[int, PartitionRow, bytes]]:
-        """Those of the rows that brokers hear of, each with its head; and those that they are to forget."""
-        rows, heads = self._view.rows, self._heads
+        """Those of the rows that brokers hear of, each with its head; and those that they are to forget.
+
+        Not what a topic of the same name has again: a broker that came back may have heard of that in its snapshot.
+        """
+        rows, topics, heads = self._view.rows, self._view.topics, self._heads
         if len(heads) >= HEADS_MAX:
             heads.clear()
         for i in wanted:
@@ -139,7 +142,9 @@ class Sealer:
                 fields = head(row)
                 heads[i] = row, fields
                 yield i, row, fields
-            elif forgotten and is_forgotten(row):
+            elif (
+                forgotten and is_forgotten(row) and self._view.find(topics[row.topic].name, row.partition) in (None, i)
+            ):
                 yield i, row, forgotten_head(row)
 
     def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:

@@ -47,6 +47,9 @@ class ClusterView(Protocol):
     def live(self) -> frozenset[int]:
         """Registered and not shutting down."""
 
+    def find(self, topic: str, partition: int) -> int | None:
+        """The row of a partition that exists."""
+
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not online."""
 

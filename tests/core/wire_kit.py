@@ -117,6 +117,10 @@ class FakeCluster:
         self.live: frozenset[int] = frozenset()
         self.offline = offline
 
+    def find(self, topic: str, partition: int) -> int | None:
+        """Nothing that is to be forgotten exists again."""
+        return None
+
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         return self.offline.get(i, ())
 
