@@ -189,7 +189,7 @@ class LeadingBroker:
     async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
         """What the znode holds after a write, which a client sends again until it has an answer."""
         op = write.op
-        while zk is self.zk:
+        while zk is self.zk and self._lives(write.change):
             try:
                 stat = await zk.set(op.path, op.data, op.version)
                 return _leadership(op.data, stat.version)
