@@ -23,13 +23,13 @@ from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
 from tests.simulation.history import Key, key_of, topic_of
-from tests.simulation.link import OWN_ROOTS, gives_up
 
 if TYPE_CHECKING:
     from brokers.simulated.calls import IsrChange
     from tests.simulation.link import SimLink
     from tests.simulation.world import World
 
+OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
 SPOILT: Final = "partition begun as that of a former topic"
 
 
@@ -51,7 +51,8 @@ class WriteInvariants(Checking):
         """
         if zk.writes_in_flight > IN_FLIGHT_MAX:
             self._fail("I15", f"{zk.name} has {zk.writes_in_flight} writes in flight")
-        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH and not gives_up(ops):
+        given_up = all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:])
+        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH and not given_up:
             self._may_act(zk, f"writes {ops[-1].path}")
 
     def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
