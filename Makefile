@@ -33,7 +33,7 @@ test-zookeeper: venv jars ## tests on a real ZooKeeper
 test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300
 
-verify: verify-simulation verify-tests ## the long tests; with -j2 both parts at once
+verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 
 verify-simulation: venv ## planted bugs, and 10,000 seeds
 	$(BIN)/python -m tests.simulation --mutations
