@@ -36,7 +36,7 @@ test-cluster: venv jars ## tests on real brokers
 test-pipeline: venv-pipeline ## jobs on one local Spark, also over the journals that tests left; skipped without Java 17
 	$(PYTEST) tests/pipeline --timeout=300
 
-verify: verify-simulation verify-tests ## the long tests: hours on two cores; the parts may run side by side in two terminals
+verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 
 verify-simulation: venv ## planted bugs, and 10,000 seeds
 	$(BIN)/python -m tests.simulation --mutations

@@ -65,9 +65,9 @@ def _costs(rows: Rows) -> str:
     lines = [
         (
             "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MB | CPU s | "
-            "ZooKeeper CPU s | brokers CPU s | others, processors |"
+            "ZooKeeper CPU s | brokers CPU s | others, processors | fixed loop, ms |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         if row["case"] not in COSTS_OF:
@@ -78,7 +78,7 @@ def _costs(rows: Rows) -> str:
                 f"| {event} | {row['size']} | {name} | {cost['zookeeper_requests']:,.0f} | "
                 f"{cost['broker_requests']:,.0f} | {cost['broker_bytes'] / 1e6:,.1f} | {cost['peak_rss_mb']:,.0f} | "
                 f"{cost['cpu_s']:.2f} | {cost['zookeeper_cpu_s']:.2f} | {cost['brokers_cpu_s']:.2f} | "
-                f"{cost['foreign_cpus']:.1f} |"
+                f"{cost['foreign_cpus']:.1f} | {cost['pace_ms']:.0f} |"
             )
     return "\n".join(lines)
 

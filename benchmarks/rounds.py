@@ -29,6 +29,7 @@ COSTS: Final = (
     "brokers_cpu_s",
     "zookeeper_cpu_s",
     "foreign_cpus",
+    "pace_ms",
 )
 
 
@@ -76,7 +77,8 @@ async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, n
         taken.add(contestant.name, turn, cold=cold)
     shown = ", ".join(f"{turn.event} {_best(turn):.3f}" for turn in told)
     foreign = max(turn.foreign_cpus for turn in told)
-    noise = f" (others used {foreign:.1f} processors)" if foreign > FOREIGN_CPUS_SAID else ""
+    noise = f", others used {foreign:.1f} processors" if foreign > FOREIGN_CPUS_SAID else ""
+    noise = f" (a fixed loop took {_median(turn.pace_ms for turn in told):.0f} ms{noise})"
     say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}{noise}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from benchmarks import procfs, role, znodes
+from benchmarks import machine, procfs, role, znodes
 from benchmarks.arena import Arena
 from benchmarks.contestants import Contestant, Phases
 from benchmarks.fleet import Received
@@ -39,7 +39,8 @@ class Turn:
     a znode: it was seen to be gone. ``told_s``: the last LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU
     is of the controller's process and, beside it, of the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of
     regent's event loop.
-    ``foreign_cpus``: how many processors others used meanwhile, who have nothing to do with it.
+    ``foreign_cpus``: how many processors others used meanwhile, who have nothing to do with it. ``pace_ms``: what a
+    fixed loop took right before and after, their mean.
     """
 
     event: str
@@ -55,6 +56,7 @@ class Turn:
     zookeeper_cpu_s: float = 0.0
     lag_s: float = 0.0
     foreign_cpus: float = 0.0
+    pace_ms: float = 0.0
     phases: Phases = field(default_factory=dict)
 
 
@@ -78,6 +80,7 @@ class Clock:
 @asynccontextmanager
 async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIterator[None]:
     """Counts what the block costs. The harness's own few requests to ZooKeeper (a sample of states) are included."""
+    pace_ms = machine.pace_ms()
     await arena.fleet.mark()
     procfs.forget_peak(contestant.pid)
     lag, before = await contestant.lag(), (await arena.fleet.received()).cpu_s
@@ -92,6 +95,7 @@ async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIter
     turn.peak_rss_mb = procfs.peak_rss_mb(contestant.pid)
     received = await arena.fleet.received()
     turn.brokers_cpu_s = received.cpu_s - before
+    turn.pace_ms = (pace_ms + machine.pace_ms()) / 2
     turn.broker_requests, turn.broker_bytes, turn.by_api = received.requests, received.bytes, received.by_api
     if received.refused:
         raise Wrong(f"{contestant.name}, {turn.event}: brokers refused {received.refused} requests")

@@ -117,7 +117,12 @@ def _cancel(waiting: asyncio.Future[None]) -> None:
 
 
 async def _give_up(office: Office, reign: Reign, note: Note) -> None:
-    """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it."""
+    """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
+
+    The term is closed first: whoever gives the role up decides no more. ZooKeeper answers a session in order, so what
+    was submitted before is settled when :meth:`Office.release` has read ``/controller``.
+    """
+    reign.term.close()
     try:
         if not reign.term.ended:
             await restore_acls(office, note)

@@ -1,7 +1,7 @@
 """A term of office: the epoch, the fence and the scope that everything done in it runs in.
 
 Invariant: once :meth:`Term.end` was called, from whichever thread, nothing more is submitted, applied or told in the
-term's name.
+term's name; once :meth:`Term.close` was called, nothing more is submitted or told.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Term:
         self.lease = lease
         self.scope = anyio.CancelScope()
         self.why_ended: str | None = None
+        self._closed = False
         self._connected = connected
         self._loop = asyncio.get_running_loop()
 
@@ -53,12 +54,16 @@ class Term:
 
     def open(self) -> bool:
         """The gate before every ZooKeeper submit and every socket write: term, connection and lease hold."""
-        return self.why_ended is None and self._connected() and self.lease.valid()
+        return not self._closed and self.why_ended is None and self._connected() and self.lease.valid()
 
     def check(self) -> None:
         """Raises :class:`TermEnded` where the term is over."""
         if self.why_ended is not None:
             raise TermEnded(self.why_ended)
+
+    def close(self) -> None:
+        """Nothing new is decided while the role is given up; what was submitted before is still answered."""
+        self._closed = True
 
     def end(self, why: str) -> None:
         """Ends the term at once; callable from any thread. The first reason stays."""

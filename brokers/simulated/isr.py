@@ -154,7 +154,7 @@ class IsrWork:
         return True
 
     def give_up(self, lives: Callable[[IsrChange], bool]) -> None:
-        """Changes that do not live are asked for no more; the next request goes without them."""
+        """Changes of partitions that are no more are asked for no more; the next request goes without them."""
         gone = [key for key, change in self._unsent.items() if not lives(change)]
         for key in gone:
             del self._unsent[key]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from controller import own_znodes as own
+from controller.daemon import Daemon
 from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back, hand_back_offline, shell_lines
 from controller.modes import Mode
 from controller.own_znodes import this_process
@@ -16,8 +19,8 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.hooks import Kill
 from metadata_store.memory import MemoryZooKeeper
-from metadata_store.port import Write
-from tests.core.role_kit import DAEMON, Kafka, kafka
+from metadata_store.port import Delete, Write
+from tests.core.role_kit import DAEMON, Kafka, MiniBroker, kafka
 from tests.polling import eventually
 
 
@@ -43,6 +46,47 @@ async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -
         before = cluster.snapshot()
         assert (await hand_back(daemon, cluster.ask, "again", steps.append)).holder == seen.holder
         assert cluster.snapshot() == before, "asked again nothing is left to do"
+
+
+class FallsAtTheEnd:
+    """Hooks: a broker falls just before the daemon deletes ``/controller``; what it writes while it does so is kept."""
+
+    def __init__(self, daemon: Daemon, broker: MiniBroker) -> None:
+        assert daemon.reign is not None
+        self.reign, self.broker = daemon.reign, broker
+        self.handled: set[str | None] = set()
+        self.written: list[str] | None = None
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        if self.written is not None:
+            self.written += [op.path for op in ops if op.path.startswith(paths.TOPICS)]
+        elif Delete(paths.CONTROLLER, 0) in ops:
+            self.written = []
+            await self.broker.zk.close()
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+                self.handled.add(self.reign.handling)
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        """Nothing."""
+
+
+TURNS = 100
+"""More turns of the loop than a broker change takes to be written."""
+
+
+async def test_who_gives_the_role_up_decides_no_more(tmp_path: Path) -> None:
+    """A broker falls while the multi that deletes /controller is under way: that is the next controller's to mend."""
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        assert daemon.office is not None
+        hooks = FallsAtTheEnd(daemon, cluster.brokers[1])
+        cast(MemoryZooKeeper, daemon.office.zk).hooks = hooks
+        await hand_back(daemon, cluster.ask, "", lambda _: None)
+        assert "broker_change" in hooks.handled
+        assert hooks.written == []
 
 
 async def test_back_and_forth(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
 from tests.simulation.history import Key, key_of, topic_of
-from tests.simulation.link import OWN_ROOTS, gives_up
 
 if TYPE_CHECKING:
     from brokers.simulated.calls import IsrChange
     from tests.simulation.link import SimLink
     from tests.simulation.world import World
 
+OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
 SPOILT: Final = "partition begun as that of a former topic"
 
 
@@ -41,20 +41,29 @@ class WriteInvariants(Checking):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._owner: dict[int, object] = {}
+        self._given_up: set[int] = set()
         self._asked: set[tuple[Key, int, int, tuple[int, ...]]] = set()
         self._created: dict[tuple[Key, int], dict[int, int]] = {}
 
     def submitted(self, zk: SimLink, ops: Sequence[Write]) -> None:
         """A daemon sends a write.
 
-        I14: no write of a term while the session is not connected, or after the lease could have run out. A daemon
-        that only gives its own place up may do so late: the epoch fences it, and it writes nothing of the cluster's.
+        I14: no write of a term while the session is not connected, after the lease could have run out, or after the
+        term asked to give its role up. That itself may come late: the epoch fences it, and it writes nothing of the
+        cluster's.
         I15: no more writes in flight than the window.
         """
         if zk.writes_in_flight > IN_FLIGHT_MAX:
             self._fail("I15", f"{zk.name} has {zk.writes_in_flight} writes in flight")
-        if isinstance(ops[0], Check) and ops[0].path == paths.CONTROLLER_EPOCH and not gives_up(ops):
-            self._may_act(zk, f"writes {ops[-1].path}")
+        first = ops[0]
+        if not isinstance(first, Check) or first.path != paths.CONTROLLER_EPOCH:
+            return
+        if all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:]):
+            self._given_up.add(first.version)
+            return
+        self._may_act(zk, f"writes {ops[-1].path}")
+        if first.version in self._given_up:
+            self._fail("I14", f"{zk.name} writes {ops[-1].path} after it asked to give its role up")
 
     def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
         """A write was applied."""

@@ -12,16 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from metadata_store import paths
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.memory import MemoryZooKeeper
-from metadata_store.port import Check, ConnectionState, Delete, WatchEvent, Write, WriteHooks
+from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
 from tests.simulation import faults
 from tests.simulation.ensemble import Ensemble, Member, Session
 from tests.simulation.loop import Process
 
-OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
-"""Below these a daemon writes for itself."""
 LATENCY_S_MAX: Final = 0.002
 RECONNECT_S_MAX: Final = 0.3
 CLOSE_S_MAX: Final = 2.0
@@ -131,11 +128,8 @@ class SimLink(MemoryZooKeeper):
 
     @property
     def writes_in_flight(self) -> int:
-        """Fenced writes of the cluster that somebody waits for: not those of a term that ended meanwhile.
-
-        Nor the one that gives the daemon's own place up, which may be sent while others are under way.
-        """
-        return sum(r.ops is not None and _of_the_cluster(r.ops) and not r.future.done() for r in self._pending)
+        """Fenced writes that somebody waits for: not those of a term that ended meanwhile, nor an operator's."""
+        return sum(r.ops is not None and isinstance(r.ops[0], Check) and not r.future.done() for r in self._pending)
 
     def _attach(self, member: Member) -> None:
         assert self.session is not None
@@ -261,12 +255,3 @@ def _fail(request: Request, why: str) -> None:
         request.future.set_exception(OutcomeUnknown(why))
     else:
         request.future.set_exception(NotConnected(why))
-
-
-def gives_up(ops: Sequence[Write]) -> bool:
-    """Whether a fenced write does nothing but end the daemon's own place and role."""
-    return all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:])
-
-
-def _of_the_cluster(ops: Sequence[Write]) -> bool:
-    return isinstance(ops[0], Check) and not gives_up(ops)
