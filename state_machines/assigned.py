@@ -44,8 +44,8 @@ class Assigned(Directory):
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
         """Rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.
 
-        A controller died after it had written that a reassignment was cancelled or overridden, and before the replicas
-        that this drops left the ISR. They are replicas still, and the reassignment goes on from there.
+        Kafka's controller died after it had written that a reassignment was cancelled or overridden, and before the
+        replicas that this drops left the ISR. They are replicas still, and the reassignment goes on from there.
         """
         outside: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         found: list[int] = []

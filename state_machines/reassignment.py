@@ -34,7 +34,7 @@ ASKED: Final = "reassignment asked for"
 BEGUN: Final = "reassignment begins: added replicas follow the leader"
 COMPLETED: Final = "reassignment complete: the target replicas are in sync"
 REMOVED: Final = "reassignment: it is no replica any more"
-FINISHED: Final = "reassignment finished"
+FINISHED: Final = "reassignment: what it removed has stopped"
 
 EMPTY: Final = "Empty replica list specified in partition reassignment."
 TWICE: Final = "a replica is named twice"
@@ -82,15 +82,15 @@ def judge(
     """
     current = None if asked.row is None else standing(cluster, asked.row, queued=asked.target is None)
     if (target := asked.target) is not None:
-        added = (current or Assignment(())).reassigned_to(target).adding
+        added = (current or Assignment(())).reassigned_to(target).kept.adding
         if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
             return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, why)
-    elif current is None or not current.moving:
+    elif current is None or not current.kept.moving:
         return NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
     if current is None or asked.row is None:
         return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
     wanted = current.reassigned_to(current.origin if target is None else target)
-    if not _in_sync(cluster.rows[asked.row].isr, wanted):
+    if not _in_sync(cluster.rows[asked.row].isr, wanted.kept):
         return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, LAST_IN_SYNC)
     return wanted
 
@@ -110,7 +110,7 @@ def _unsound(
 
 
 def standing(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
-    """The assignment that a request is about: what the topic znode says, or the target once only that is behind.
+    """The assignment that a request is about: what the topic znode says; once complete the target, and what stops.
 
     None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
     ``queued``: of such a topic, too, because a deletion waits for its reassignment to end, and a cancel ends it.
@@ -118,13 +118,31 @@ def standing(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | 
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT or (row.topic in cluster.deletions and not queued):
         return None
-    return row.assignment if is_complete(cluster, i) else cluster.reassigning.get(i, row.assignment)
+    written = cluster.reassigning.get(i, row.assignment)
+    if not is_complete(cluster, i):
+        return written
+    return Assignment((*written.target, *written.removing), written.removing, written.removing)
 
 
 def is_complete(cluster: Cluster, i: int) -> bool:
     """Whether nothing is missing but the final rewrite of the topic znode."""
     written = cluster.reassigning.get(i)
     return written is not None and written.moving and cluster.rows[i].assignment == Assignment(written.target)
+
+
+def is_settled(cluster: Cluster, i: int) -> bool:
+    """Whether it is complete, or goes on: once what it dropped has stopped, the topic znode is to say so."""
+    written, assignment = cluster.reassigning.get(i), cluster.rows[i].assignment
+    if written is None or not written.moving or assignment == written:
+        return False
+    return assignment in (written.kept, Assignment(written.target))
+
+
+def leaves(cluster: Cluster, i: int) -> tuple[int, ...]:
+    """Replicas that the topic znode names until they have stopped, which they were told: no replicas any more."""
+    if not is_settled(cluster, i):
+        return ()
+    return tuple(r for r in cluster.reassigning[i].replicas if r not in cluster.rows[i].assignment.replicas)
 
 
 def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKED) -> list[TopicChange]:
@@ -139,8 +157,8 @@ def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKE
 
 
 def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:
-    """Step 4: those of ``rows`` that are complete (S4-60)."""
-    wanted = {i: cluster.rows[i].assignment for i in rows if is_complete(cluster, i)}
+    """Step 4: those of ``rows`` that are complete (S4-60), or of which dropped replicas have stopped."""
+    wanted = {i: cluster.rows[i].assignment for i in rows if is_settled(cluster, i)}
     return rewrites(cluster, wanted, FINISHED)
 
 
@@ -156,18 +174,14 @@ def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
 
 
 def dropped_on(cluster: Cluster, brokers: Collection[int]) -> list[int]:
-    """Rows that are complete but for the topic znode, which still names replicas on ``brokers`` as removed."""
+    """Rows of which the topic znode still names replicas on ``brokers`` that are none any more."""
     gone = frozenset(brokers)
-    return [
-        i
-        for i, written in cluster.reassigning.items()
-        if not gone.isdisjoint(written.removing) and is_complete(cluster, i)
-    ]
+    return [i for i in cluster.reassigning if not gone.isdisjoint(leaves(cluster, i))]
 
 
 def in_progress(cluster: Cluster) -> dict[int, Assignment]:
     """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
-    return {i: written for i, written in cluster.reassigning.items() if written.moving}
+    return {i: kept for i, written in cluster.reassigning.items() if (kept := written.kept).moving}
 
 
 def unfinished(
@@ -183,7 +197,7 @@ def unfinished(
 
 def _is_due(cluster: Cluster, i: int) -> bool:
     row, written = cluster.rows[i], cluster.reassigning[i]
-    return row.assignment != written or _caught_up(row.isr, written)
+    return row.assignment != written.kept or _caught_up(row.isr, written)
 
 
 def _caught_up(isr: tuple[int, ...], written: Assignment) -> bool:
@@ -218,10 +232,11 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
             continue
-        if not written.moving or _caught_up(draft.row(i).isr, written):
-            _complete(draft, i, written, completed)
-        elif again or draft.row(i).assignment != written:
-            _begin(draft, i, written, begun)
+        kept = written.kept
+        if not kept.moving or _caught_up(draft.row(i).isr, kept):
+            _complete(draft, i, kept, completed)
+        elif again or draft.row(i).assignment != kept:
+            _begin(draft, i, kept, begun)
     _draw(draft, begun, BEGUN)
     _draw(draft, completed, COMPLETED)
 
@@ -229,32 +244,31 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
 def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> None:
     """Brokers that registered anew may have missed that removed replicas are to go: they are told once more."""
     for i in rows:
-        written = draft.cluster.reassigning.get(i)
-        for broker in written.removing if written is not None and is_complete(draft.cluster, i) else ():
+        for broker in leaves(draft.cluster, i):
             if broker in brokers:
                 state = draft.replica(i, broker)
                 draft.move_replica(ReplicaMove(i, broker, state, REMOVED, stop=True, delete=True))
 
 
-def _begin(draft: Draft, i: int, written: Assignment, steps: _Steps) -> None:
+def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps) -> None:
     """A: origin and target hear the new assignment, the added replicas as new ones (S4-51..S4-53)."""
-    if not _settle_leader(draft, i, written, steps):
+    if not _settle_leader(draft, i, kept, steps):
         return
-    for broker in written.adding:
+    for broker in kept.adding:
         known = draft.replica(i, broker)
         if known is ReplicaState.NON_EXISTENT:
             steps.added.append((i, broker))
         elif known is not ReplicaState.OFFLINE:
             steps.told_again.append((i, broker))
-    _reassigned(draft, i, written, BEGUN, steps)
+    _reassigned(draft, i, kept, BEGUN, steps)
 
 
-def _complete(draft: Draft, i: int, written: Assignment, steps: _Steps) -> None:
+def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps) -> None:
     """B: the target alone, led by one of it; the others are stopped and deleted (S4-55..S4-59)."""
-    target = Assignment(written.target)
+    target = Assignment(kept.target)
     if not _settle_leader(draft, i, target, steps):
         return
-    steps.caught_up += [(i, b) for b in written.adding if draft.replica(i, b) is ReplicaState.NEW]
+    steps.caught_up += [(i, b) for b in kept.adding if draft.replica(i, b) is ReplicaState.NEW]
     _reassigned(draft, i, target, COMPLETED, steps)
 
 
@@ -278,7 +292,7 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
     found = selectors.reassigned(wanted.replicas, row.isr, failed, live=draft.live)
     if not isinstance(found, NoLeader):
         steps.elected.append(i)
-    elif cluster.reassigning[i].moving or (row.leader in cluster.brokers and not stays):
+    elif cluster.reassigning[i].kept.moving or (row.leader in cluster.brokers and not stays):
         draft.refuse(i, WAITS, found.why)
         return False
     else:

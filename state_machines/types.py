@@ -70,7 +70,12 @@ class Broker(Struct, frozen=True, gc=False):
 
 
 class Assignment(Struct, frozen=True, gc=False):
-    """Replica set of a partition in preference order, with what a reassignment adds and removes (KIP-455)."""
+    """Replica set of a partition in preference order, with what a reassignment adds and removes (KIP-455).
+
+    A replica that is both was to be added by a reassignment that was cancelled or overridden: it is told to stop, and
+    named until it has. Kafka's controller forgets it at once, and with it, should it die then, a log on a broker. Read
+    by Kafka's, which reckons origin and target alike, it is stopped in the end, too.
+    """
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -91,10 +96,24 @@ class Assignment(Struct, frozen=True, gc=False):
         """The replicas that were there before, in the present order: the one before is not kept."""
         return tuple(r for r in self.replicas if r not in self.adding) if self.adding else self.replicas
 
+    @property
+    def kept(self) -> Assignment:
+        """The same without replicas that only have to stop: what the others are to be told."""
+        if not (self.adding and self.removing):
+            return self
+        dropped = {r for r in self.adding if r in self.removing}
+        if not dropped:
+            return self
+        named = (self.replicas, self.adding, self.removing)
+        return Assignment(*(tuple(r for r in those if r not in dropped) for those in named))
+
     def reassigned_to(self, target: tuple[int, ...]) -> Assignment:
-        """The assignment while the origin is replaced by ``target`` (Kafka ``ReplicaAssignment.reassignTo``)."""
+        """The assignment while the origin is replaced by ``target`` (Kafka ``ReplicaAssignment.reassignTo``).
+
+        Unlike Kafka's it goes on to name replicas that were to be added and are not any more.
+        """
         origin = self.origin
-        replicas = tuple(dict.fromkeys((*target, *origin)))
+        replicas = tuple(dict.fromkeys((*target, *origin, *self.replicas)))
         adding, removing = (tuple(r for r in replicas if r not in known) for known in (origin, target))
         return Assignment(replicas, adding, removing)
 

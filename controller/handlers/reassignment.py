@@ -38,6 +38,7 @@ from state_machines.reassignment import (
     final_rewrites,
     in_progress,
     is_complete,
+    is_settled,
     judge,
     reassign,
     rewrites,
@@ -122,7 +123,7 @@ def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[in
         found = judge(c.cluster, Asked(row, target), c.daemons, live_only=live_only)
         if isinstance(found, NotReassigned):
             refused[name] = found
-        elif row is not None and not (is_complete(c.cluster, row) and found == c.cluster.rows[row].assignment):
+        elif row is not None and not (is_complete(c.cluster, row) and found.kept == c.cluster.rows[row].assignment):
             wanted[row] = found
     return wanted, refused
 
@@ -155,7 +156,9 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
         return
     await _watch_states(c, rows)
     report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
-    c.reassignments.complete.update(i for i in rows if is_complete(c.cluster, i))
+    settled = {i for i in rows if is_settled(c.cluster, i)}
+    c.reassignments.complete |= settled
+    c.reassignments.stopped -= settled
     _finish_later(c)
     _resume_deletions(c, rows)
     if report.failed:
@@ -242,7 +245,7 @@ def _finish_later(c: Controller) -> None:
 
 async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
     await c.channels.stopped(rows, STOPPED_S_MAX)
-    c.reassignments.stopped |= rows
+    c.reassignments.stopped |= rows - c.reassignments.complete
     c.reassignments.waiting = False
     c.queue.signal("finish_reassignments")
 
@@ -250,7 +253,7 @@ async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
 async def finish_reassignments(c: Controller) -> None:
     """Step 4: the topic znodes name the target alone (S4-60), and then the znode of requests less (S4-61)."""
     r = c.reassignments
-    r.stopped = {i for i in r.stopped if is_complete(c.cluster, i)}
+    r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     rows = sorted(r.stopped)
     if await settle(c, lambda: final_rewrites(c.cluster, rows)):
         _later(c, "finish_reassignments")

@@ -32,6 +32,7 @@ from state_machines.reassignment import (
     in_progress,
     is_complete,
     judge,
+    leaves,
     reassign,
     rewrites,
     unfinished,
@@ -65,8 +66,10 @@ ids = st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple
         (Assignment((1, 2)), (2, 1), Assignment((2, 1))),
         (Assignment((1, 2)), (1, 2), Assignment((1, 2))),
         pytest.param(Assignment((2, 3, 1), (3,), (1,)), (2, 3), Assignment((2, 3, 1), (3,), (1,)), id="again"),
-        pytest.param(Assignment((2, 3, 1), (3,), (1,)), (2, 4), Assignment((2, 4, 1), (4,), (1,)), id="override"),
-        pytest.param(Assignment((2, 3, 1), (3,), (1,)), (2, 1), Assignment((2, 1)), id="cancel"),
+        pytest.param(
+            Assignment((2, 3, 1), (3,), (1,)), (2, 4), Assignment((2, 4, 1, 3), (4, 3), (1, 3)), id="override"
+        ),
+        pytest.param(Assignment((2, 3, 1), (3,), (1,)), (2, 1), Assignment((2, 1, 3), (3,), (3,)), id="cancel"),
     ],
 )
 def test_the_assignment_while_it_is_under_way(before: Assignment, target: tuple[int, ...], after: Assignment) -> None:
@@ -85,16 +88,16 @@ def test_an_override_is_as_if_the_first_target_had_never_been(
     assert under_way.target == second
     assert set(under_way.origin) == set(first)
     assert under_way.reassigned_to(second) == under_way
-    over = under_way.reassigned_to(third)
-    direct = Assignment(first).reassigned_to(third)
-    assert (over.target, set(over.replicas), set(over.adding)) == (third, set(direct.replicas), set(direct.adding))
-    assert set(over.removing) == set(direct.removing)
-    assert not under_way.reassigned_to(under_way.origin).moving
+    over, direct = under_way.reassigned_to(third), Assignment(first).reassigned_to(third)
+    assert (over.target, set(over.origin)) == (third, set(first))
+    assert set(over.replicas) == {*first, *second, *third}, "what the first target added is named until it has stopped"
+    told = over.kept
+    assert (told.target, set(told.replicas), set(told.adding)) == (third, set(direct.replicas), set(direct.adding))
+    assert set(told.removing) == set(direct.removing)
+    assert not under_way.reassigned_to(under_way.origin).kept.moving
 
 
 # -- what may be asked
-
-GOOD = Assignment((2, 3, 1), (3,), (1,))
 
 
 @pytest.mark.seed("S4-84")
@@ -124,7 +127,9 @@ def test_judge(row: int | None, target: tuple[int, ...] | None, unsound: str | N
     elif row is None or row == 2:
         assert found == NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
     else:
-        assert found == (GOOD if target is not None else Assignment((2, 1)))
+        dropped = () if row == 0 else (4,)
+        good = Assignment((2, 3, 1, *dropped), (3, *dropped), (1, *dropped))
+        assert found == (good if target is not None else Assignment((2, 1, 4), (4,), (4,)))
 
 
 @pytest.mark.seed("S4-84")
@@ -340,7 +345,7 @@ def test_what_is_there_already_costs_nothing() -> None:
     ],
 )
 def test_a_cancel_ends_it_at_once(isr: tuple[int, ...], leader: int, epochs: int) -> None:
-    """One rewrite; the order of the replicas before is not restored; the added one is deleted."""
+    """The order of the replicas before is not restored; the added one is named until it has stopped."""
     w = ReassignmentWorld(P((1, 2), 1))
     do(w.request({0: (4, 2)}, live_only=False))
     do(w.request({0: (2, 3)}))
@@ -350,7 +355,7 @@ def test_a_cancel_ends_it_at_once(isr: tuple[int, ...], leader: int, epochs: int
     w.cluster.observe_leadership(0, w.zookeeper.states["t", 0])
     rewritten = sum(w.rewrites)
     do(w.request({0: None}))
-    assert sum(w.rewrites) == rewritten + 1
+    assert sum(w.rewrites) == rewritten + 2
     assert (w.written[0], w.row().assignment) == (Assignment((2, 1)), Assignment((2, 1)))
     assert (w.row().isr, w.row().leader_epoch) == ((1, 2), held.leader_epoch + epochs)
     assert w.row().leader == (2 if leader == 3 else 1)
@@ -506,25 +511,53 @@ def test_what_a_conflict_left_is_decided_again_and_nothing_else() -> None:
 
 @pytest.mark.seed("S4-64", "S4-69", "S4-84")
 @pytest.mark.parametrize("target", [None, (2, 4)], ids=["cancelled", "overridden"])
-@pytest.mark.parametrize("leader", [1, 3])
+@pytest.mark.parametrize(("leader", "isr"), [(1, (1, 3)), (3, (1, 3)), (1, (1,))])
 def test_what_was_to_be_dropped_when_the_controller_died_is_dropped_by_the_next(
-    target: tuple[int, ...] | None, leader: int
+    target: tuple[int, ...] | None, leader: int, isr: tuple[int, ...]
 ) -> None:
-    """The topic znode does not name broker 3 any more, the ISR does: Kafka's controller would leave it there."""
+    """Of broker 3 only the topic znode knows any more where it is not in the ISR, and only until it has stopped."""
     w = ReassignmentWorld(P((1, 2), 1), brokers=(1, 2, 3, 4))
     do(w.request({0: (2, 3)}))
     held = w.zookeeper.states["t", 0]
-    w.zookeeper.states["t", 0] = Leadership(leader, held.leader_epoch, (1, 3), 7, held.version + 1)
+    w.zookeeper.states["t", 0] = Leadership(leader, held.leader_epoch, isr, 7, held.version + 1)
     w.cluster.observe_leadership(0, w.zookeeper.states["t", 0])
     steps = w.request({0: target})
     assert [next(steps), next(steps)] == ["topic", "states"]
     w.take_office()
-    assert (w.row().isr, w.cluster.hosted(3), w.deleted) == ((1, 3), [0], set())
+    assert (w.row().isr, w.cluster.hosted(3), w.deleted) == (isr, [0], set())
     assert list(w.cluster.reassigning) == [0]
     do(w.resume())
     assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})
     assert w.row().assignment == w.written[0]
     assert (w.cluster.hosted(3), w.audience.outboxes[3].stop) == ([], {0: True})
+
+
+@pytest.mark.seed("S4-64", "S4-84")
+def test_what_kafkas_controller_has_cancelled_leaves_the_isr() -> None:
+    """It had written the topic znode, which names broker 3 no more, and died before the state."""
+    w = ReassignmentWorld(P((1, 2), 1, (1, 3)))
+    w.take_office()
+    assert (w.row().isr, w.cluster.hosted(3), list(w.cluster.reassigning)) == ((1, 3), [0], [0])
+    do(w.resume())
+    assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})
+    assert (w.row().assignment, w.cluster.reassigning) == (Assignment((1, 2)), {})
+
+
+@pytest.mark.seed("S4-84")
+def test_a_target_that_is_overridden_while_the_last_one_stops() -> None:
+    """What stops is named in every rewrite until the last."""
+    w = ReassignmentWorld(P((1, 2), 1), brokers=(1, 2, 3, 4))
+    do(w.request({0: (2, 3)}))
+    steps = w.request({0: (2, 4)})
+    assert [next(steps), next(steps), next(steps)] == ["topic", "states", "final"]
+    assert (w.written[0], leaves(w.cluster, 0)) == (Assignment((2, 4, 1, 3), (4, 3), (1, 3)), (3,))
+    assert in_progress(w.cluster) == {0: Assignment((2, 4, 1), (4,), (1,))}
+    steps = w.request({0: None})
+    assert [next(steps), next(steps), next(steps)] == ["topic", "states", "final"]
+    assert (w.written[0], leaves(w.cluster, 0)) == (Assignment((2, 1, 4, 3), (4, 3), (4, 3)), (4, 3))
+    assert in_progress(w.cluster) == {}
+    do(steps)
+    assert (w.written[0], w.deleted) == (Assignment((2, 1)), {(0, 3), (0, 4)})
 
 
 @pytest.mark.seed("S4-64")

@@ -319,6 +319,8 @@ async def test_overridden_it_drops_what_only_the_first_target_has() -> None:
         await alter(w, {("t", 0): (2, 3)})
         await told(w)
         await alter(w, {("t", 0): (2, 4)})
+        assert written(w, "t") == Assignment((2, 4, 1, 3), (4, 3), (1, 3))
+        await told(w)
         assert written(w, "t") == Assignment((2, 4, 1), (4,), (1,))
         await caught_up(w)
         assert (written(w, "t"), w.led()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})

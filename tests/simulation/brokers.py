@@ -73,6 +73,7 @@ class BrokerNode(LeadingBroker):
 
     async def _main(self, process: Process) -> None:
         self.zk = SimZooKeeper(self.world.ensemble, process, str(self), session_timeout_ms=SESSION_MS)
+        self.zk.void = self.of_former_lives
         self.zk.on_watch, self.zk.on_state = self._watched, self._state_changed
         await self._register(self.zk)
         await asyncio.sleep(LISTENS_S_MAX * self.world.chance.random())

@@ -29,15 +29,9 @@ def topic_of(path: str) -> str | None:
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more: the epoch by which its broker was known, and the controller's.
-
-    ``awaited``: by the final rewrite, which waits until the broker has stopped it. Neither a cancel nor an override
-    does: what they drop was being added, or was removed by a reassignment that only waited for its final rewrite.
-    """
+    """A replica that an assignment names no more, and the epoch by which its broker was known then."""
 
     broker_epoch: int | None
-    controller_epoch: int
-    awaited: bool
 
 
 class Joined(NamedTuple):
@@ -116,7 +110,7 @@ class History:
             del self.joined[key]
         if found is None or not found.moving or key in self.joined:
             return
-        if state is not None and set(found.target) <= set(state.isr):
+        if state is not None and (not found.kept.moving or set(found.target) <= set(state.isr)):
             self.joined[key] = Joined(found.target, now_s, known_epochs())
 
     def current(self, key: Key) -> Leadership | None:
@@ -132,6 +126,7 @@ class History:
             self.former.setdefault(key, []).append(states)
             if by_hand:
                 self.by_hand.add(key)
+                self.hosts.setdefault(key, set()).update(self.dropped.get(key, ()))
             else:
                 self.hosts.get(key, set()).difference_update(self.assignment(key))
             self.hosts.setdefault(key, set()).update(strays)
@@ -185,21 +180,18 @@ class History:
             for broker in new.replicas:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
-                awaited = broker in old.removing and new == Assignment(old.target)
-                dropped[broker] = Dropped(known.get(broker), self.epoch, awaited)
+                dropped[broker] = Dropped(known.get(broker))
 
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped, or had just registered anew; or nobody waited for its answer, and the
-        controller died before it said so: then nobody knows of it any more.
+        It was away when that was to be stopped, or had just registered anew.
         """
         epoch = self.registered.get(broker)
         return {
             key
             for key, gone in self.dropped.items()
-            if (found := gone.get(broker)) is not None
-            and (found.broker_epoch != epoch or (not found.awaited and found.controller_epoch != self.epoch))
+            if (found := gone.get(broker)) is not None and found.broker_epoch != epoch
         }
 
     def moving(self) -> dict[Key, Assignment]:

@@ -58,7 +58,7 @@ class WriteInvariants(Checking):
         first = ops[0]
         if not isinstance(first, Check) or first.path != paths.CONTROLLER_EPOCH:
             return
-        if all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:]):
+        if ops[1:] and all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:]):
             self._given_up.add(first.version)
             return
         self._may_act(zk, f"writes {ops[-1].path}")
@@ -123,15 +123,19 @@ class WriteInvariants(Checking):
             self.world.happened(faults.DAEMON_TWO)
 
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
-        """I10: no replica twice in an assignment, none added and removed. I8: a daemon creates what was asked for."""
+        """I10: no replica twice in an assignment, nor added or removed without being there.
+
+        I8: a daemon creates what was asked for.
+        """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
         known = self.world.registrations_known_to(session.client.process)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
         for partition, assignment in found.partitions.items():
-            moved = [*assignment.adding, *assignment.removing]
-            if len(set(moved)) != len(moved) or not set(moved) <= set(assignment.replicas):
+            added, removed = set(assignment.adding), set(assignment.removing)
+            twice = len(added) + len(removed) < len(assignment.adding) + len(assignment.removing)
+            if twice or not added | removed <= set(assignment.replicas):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment}")
             old = before.partitions.get(partition) if before is not None else None
             if old is not None and old.moving and assignment == Assignment(old.target):

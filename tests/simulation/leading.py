@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from brokers.wire.errors import Error
 from brokers.wire.versions import Ibp
 from metadata_store.codecs.state import decode_state
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
-from metadata_store.port import Create
+from metadata_store.port import Create, Write
 from state_machines.types import Leadership
 from tests.simulation import producers
 from tests.simulation.loop import Life, Process
@@ -69,6 +70,7 @@ class LeadingBroker:
         self.port = PORT
         self._fetched_s: dict[tuple[Key, int], float] = {}
         self._correlation = 0
+        self._writing: dict[str, IsrChange] = {}
 
     def __str__(self) -> str:
         return f"broker {self.id}"
@@ -186,9 +188,15 @@ class LeadingBroker:
         mine = held is not None and (held.leader, held.leader_epoch) == (self.id, change.leader_epoch)
         return mine and set(change.isr) <= set(history.assignment(change.key))
 
+    def of_former_lives(self, ops: Sequence[Write]) -> bool:
+        """Whether the topic was removed by hand, and created anew, while a leader's write was under way."""
+        change = self._writing.get(ops[0].path)
+        return change is not None and not self._lives(change)
+
     async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
         """What the znode holds after a write, which a client sends again until it has an answer."""
         op = write.op
+        self._writing[op.path] = write.change
         while zk is self.zk and self._lives(write.change):
             try:
                 stat = await zk.set(op.path, op.data, op.version)

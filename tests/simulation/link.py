@@ -62,6 +62,8 @@ class SimLink(MemoryZooKeeper):
         self.heartbeat_s = 0.0
         """When the last heartbeat was sent that was answered."""
         self.submitted: Callable[[SimLink, Sequence[Write]], None] = lambda *_: None
+        self.void: Callable[[Sequence[Write]], bool] = lambda _: False
+        """Writes that are lost on their way."""
         self._member: Member | None = None
         self._connection = 0
         self._severed = -1

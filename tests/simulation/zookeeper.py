@@ -112,6 +112,9 @@ class SimZooKeeper(SimLink):
         if not self._stands(connection) or session is None or session.id not in self.ensemble.sessions:
             return
         assert request.ops is not None
+        if self.void(request.ops):
+            self.hung_up()
+            return
         loses = not session.writes_before
         session.writes_before -= not loses
         if loses and session.requests_to_lose:
