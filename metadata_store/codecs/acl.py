@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ class _Change(Struct):
     patternType: str  # noqa: N815
 
 
+_RESOURCES: Final = {resource.upper(): resource for resource in Resource}
 _decode_acls = strict(_Acls)
 _decode_change = strict(_Change)
 
@@ -77,4 +78,6 @@ def _extended(data: bytes | None) -> tuple[Pattern, Key] | None:
 
 
 def _named(pattern: Pattern, kind: str, name: str) -> tuple[Pattern, Key] | None:
-    return (pattern, (Resource(kind), name)) if kind in set(Resource) else None
+    """Notifications say ``TOPIC`` where the path of the list says ``Topic``; Kafka reads either."""
+    resource = _RESOURCES.get(kind.upper())
+    return (pattern, (resource, name)) if resource is not None else None

@@ -42,9 +42,9 @@ async def put_raw(zk: ZooKeeper, name: str, data: bytes | None, kind: str = "Top
         await zk.create(path, data)
     else:
         await zk.set(path, data, there.version)
-    change = {"version": 1, "resourceType": kind, "name": name, "patternType": pattern}
+    change = {"version": 1, "resourceType": kind.upper(), "name": name, "patternType": pattern.upper()}
     if pattern == "literal":
-        await zk.create("/kafka-acl-changes/acl_changes_", f"{kind}:{name}".encode(), sequential=True)
+        await zk.create("/kafka-acl-changes/acl_changes_", f"{kind.upper()}:{name}".encode(), sequential=True)
     else:
         await zk.create("/kafka-acl-extended-changes/acl_changes_", json.dumps(change).encode(), sequential=True)
 

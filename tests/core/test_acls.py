@@ -146,7 +146,8 @@ def test_a_list_that_cannot_be_understood_is_a_value(data: bytes | None) -> None
 
 
 def test_notifications() -> None:
-    assert decode_literal_change("", b"Topic:orders") == (Pattern.LITERAL, (Resource.TOPIC, "orders"))
+    for kind in (b"TOPIC", b"Topic"):
+        assert decode_literal_change("", kind + b":orders") == (Pattern.LITERAL, (Resource.TOPIC, "orders"))
     assert decode_literal_change("", b"Topic:a:b") == (Pattern.LITERAL, (Resource.TOPIC, "a:b"))
     assert decode_literal_change("", b"Cluster:kafka-cluster") == (Pattern.LITERAL, (Resource.CLUSTER, "kafka-cluster"))
     assert decode_literal_change("", b"Group:g") is None
