@@ -61,6 +61,8 @@ async def why_not(servers: str, tls: ZooKeeperTls) -> str | None:
             return f"{server} shows a certificate that is not accepted: {error.verify_message}"
         except ssl.SSLError as error:
             return f"{server} does not accept TLS: {error.reason or error}; is it the secureClientPort?"
+        except (ConnectionResetError, ConnectionAbortedError):
+            return f"{server} hangs up where TLS begins; is it the secureClientPort?"
         except (OSError, ValueError):
             continue
     return None
