@@ -146,8 +146,8 @@ class Channels:
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
-    async def leaders_told(self, rows: Iterable[int], timeout_s: float) -> bool:
-        """Waits until the leaders that rows have by now acknowledged it; False where time was too short."""
+    async def leaders_told(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
+        """Waits until the leaders that rows have by now acknowledged it; returns those for which time was too short."""
         waiting = self._audience.leaders_waiting(rows)
         try:
             async with asyncio.timeout(timeout_s):
@@ -156,8 +156,8 @@ class Channels:
                     await self._shared.progress.wait()
                     waiting = self._audience.still_waiting(waiting)
         except TimeoutError:
-            return False
-        return True
+            return frozenset().union(*waiting.values())
+        return frozenset()
 
     async def stopped(self, rows: Collection[int], timeout_s: float) -> bool:
         """Waits until brokers acknowledged StopReplica of rows; False where time was too short."""

@@ -80,7 +80,7 @@ class Reign:
         self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
-        self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state)
+        self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
         answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
         self.channels = Channels(

@@ -50,9 +50,11 @@ class StaleChange(RuntimeError):
 class Cluster(Assigned):
     """Brokers, topics and partition rows of one controller term."""
 
-    def __init__(self, epoch: int = 0, *, recovery_state: bool = True) -> None:
+    def __init__(self, epoch: int = 0, *, recovery_state: bool = True, daemons: frozenset[int] = frozenset()) -> None:
         super().__init__()
         self.epoch = epoch
+        self.daemons = daemons
+        """Ids that are no brokers' and host nothing, although an auto-created topic may name one."""
         self.recovery_state = recovery_state
         self.brokers: dict[int, Broker] = {}
         self.shutting_down: frozenset[int] = frozenset()

@@ -117,11 +117,11 @@ def finished(cluster: Cluster, topics: Iterable[int]) -> list[int]:
 
 
 def _is_finished(cluster: Cluster, index: int) -> bool:
-    rows, state = cluster.rows, cluster.replica_state
+    state = cluster.replica_state
     return all(
         state(i, broker) is ReplicaState.DELETION_SUCCESSFUL
         for i in cluster.topics[index].rows
-        for broker in rows[i].assignment.replicas
+        for broker in _hosts(cluster, i)
     )
 
 
@@ -142,19 +142,25 @@ def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[in
         rows = cluster.topics[index].rows
         if any(i in cluster.reassigning for i in rows):
             found[index] = MOVES
-        elif any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in cluster.rows[i].assignment.replicas):
+        elif any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
             found[index] = WAITS
     return found
 
 
+def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
+    """Replicas that are not a daemon's name, which has no log."""
+    replicas = cluster.rows[i].assignment.replicas
+    return replicas if cluster.daemons.isdisjoint(replicas) else [b for b in replicas if b not in cluster.daemons]
+
+
 def replicas_left(cluster: Cluster, *, ineligible: bool = False) -> int:
     """Replicas of queued topics that are not deleted yet, or those of them that are ineligible."""
-    rows, state = cluster.rows, cluster.replica_state
+    state = cluster.replica_state
     states = (
         state(i, broker)
         for index in cluster.deletions
         for i in cluster.topics[index].rows
-        for broker in rows[i].assignment.replicas
+        for broker in _hosts(cluster, i)
     )
     return sum(found is INELIGIBLE if ineligible else found is not ReplicaState.DELETION_SUCCESSFUL for found in states)
 
@@ -165,4 +171,6 @@ def restored(cluster: Cluster, found: TopicAssignment) -> TopicChange | None:
     if topic is None or topic.index not in cluster.deletions:
         return None
     added = tuple(sorted(found.partitions.keys() - {cluster.rows[i].partition for i in topic.rows}))
-    return TopicChange(found.name, found.version, {}, None, RESTORED, dropped=added) if added else None
+    if not added:
+        return None
+    return TopicChange(found.name, found.version, {}, None, RESTORED, dropped=added, czxid=found.czxid)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from brokers.envelopes import CarriedCall
 from brokers.wire.errors import Error
 from brokers.wire.messages.topics import (
@@ -27,8 +29,9 @@ from metadata_store.kafka_store import Malformed, TopicSite
 from state_machines.create_partitions import WantedGrowth, judge_growth
 from state_machines.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
 from state_machines.decision import TopicChange
+from state_machines.reassignment import is_complete
 from state_machines.topic_names import wrong_name
-from state_machines.types import TopicAssignment
+from state_machines.types import Assignment, TopicAssignment
 
 ABSENT: Final = TopicSite(None, False, None)
 GROWN: Final = "partitions added by an admin client"
@@ -135,11 +138,11 @@ def _judge(
     for name, wanted in waiting.items():
         site = sites.get(name, ABSENT)
         topic = site.topic
-        added = (
-            _unusable(topic)
-            if isinstance(topic, Malformed)
-            else judge_growth(_growth(wanted), topic, brokers=brokers, marked=site.marked, spare=spare, again=again)
-        )
+        if isinstance(topic, Malformed):
+            added: dict[int, Assignment] | TopicRefusal = _unusable(topic)
+        else:
+            known = None if topic is None else _as_it_ends(c, topic)
+            added = judge_growth(_growth(wanted), known, brokers=brokers, marked=site.marked, spare=spare, again=again)
         if not isinstance(added, TopicRefusal) and not asked.pays(name, len(added)):
             added = THROTTLED
         if isinstance(added, TopicRefusal):
@@ -151,8 +154,18 @@ def _judge(
         if not added:
             asked.grown.add(name)
         elif isinstance(topic, TopicAssignment):
-            changes.append(TopicChange(name, topic.version, added, None, GROWN))
+            changes.append(TopicChange(name, topic.version, added, None, GROWN, czxid=topic.czxid))
     return changes
+
+
+def _as_it_ends(c: Controller, topic: TopicAssignment) -> TopicAssignment:
+    """A reassignment that only waits for its final rewrite is done, as it is for whoever lists reassignments."""
+    done: dict[int, Assignment] = {}
+    for partition, assignment in topic.partitions.items():
+        row = c.cluster.find(topic.name, partition) if assignment.moving else None
+        if row is not None and c.cluster.reassigning.get(row) == assignment and is_complete(c.cluster, row):
+            done[partition] = Assignment(assignment.target)
+    return replace(topic, partitions={**topic.partitions, **done}) if done else topic
 
 
 def _unusable(topic: Malformed) -> TopicRefusal:

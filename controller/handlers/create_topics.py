@@ -237,7 +237,6 @@ async def _commit(c: Controller, topics: dict[str, NewTopic], sites: dict[str, T
         c.term.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)
-        outcomes.update((name, _refused(Code.NO_NODE)) for name in outcome.gone)
         waiting = {name: topic for name, topic in waiting.items() if name not in outcomes}
         if not waiting:
             return outcomes

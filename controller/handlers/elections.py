@@ -100,9 +100,11 @@ async def _answer_when_told(
     """A caller that is answered may look the new leaders up at once."""
     call: ElectLeadersCall = pending.call
     try:
-        if not await c.channels.leaders_told(rows, min(call.timeout_s, TOLD_S_MAX)):
+        if late := {c.cluster.name(i) for i in await c.channels.leaders_told(rows, min(call.timeout_s, TOLD_S_MAX))}:
             results = [
-                one if one.error else Elected(one.topic, one.partition, Error.REQUEST_TIMED_OUT, NOT_TOLD)
+                Elected(one.topic, one.partition, Error.REQUEST_TIMED_OUT, NOT_TOLD)
+                if not one.error and (one.topic, one.partition) in late
+                else one
                 for one in results
             ]
         pending.answer(ElectLeadersReply(results))

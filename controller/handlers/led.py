@@ -55,4 +55,4 @@ async def _led(c: Controller, name: str, deadline_s: float) -> bool:
         if now() >= deadline_s:
             return False
         await asyncio.sleep(min(LED_POLL_S, max(0.0, deadline_s - now())))
-    return await c.channels.leaders_told(rows, max(0.0, deadline_s - now()))
+    return not await c.channels.leaders_told(rows, max(0.0, deadline_s - now()))

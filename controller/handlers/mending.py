@@ -162,7 +162,8 @@ def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignm
     if partitions is None:
         return None
     topic_id = topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
-    return TopicChange(topic.name, topic.version, partitions, topic_id, REPAIRED if phantoms else ID_GIVEN)
+    why = REPAIRED if phantoms else ID_GIVEN
+    return TopicChange(topic.name, topic.version, partitions, topic_id, why, czxid=topic.czxid)
 
 
 async def short_of_brokers(

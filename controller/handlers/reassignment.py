@@ -106,6 +106,8 @@ async def _requested(c: Controller) -> list[int]:
     if request is None:
         c.reassignments.request = None
         return []
+    if request == c.reassignments.request:
+        return []
     wanted, refused = _judge(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
         refused |= await _write(c, wanted)

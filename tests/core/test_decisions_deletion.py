@@ -19,6 +19,7 @@ from state_machines.deletion import (
     answered,
     finished,
     ineligible,
+    replicas_left,
     restored,
     sort_markers,
     waiting_for,
@@ -115,6 +116,18 @@ def test_everybody_forgets_the_partitions_and_nobody_is_told_who_leads() -> None
     cluster.observe_topic_gone("t")
     assert audience.feed.since(0, audience.feed.number, 99)[0] == [0], "a partition that never started is not known"
     assert cluster.rows[0].has_leadership
+
+
+@pytest.mark.seed("S4-78", "S4-88")
+def test_a_replica_that_is_a_daemons_name_has_no_log() -> None:
+    """It never starts, so nobody waits for it: Kafka's controller started the topic before a daemon was there."""
+    daemon = 1000001
+    cluster = queued(P((1, daemon), 1, (1,)), brokers=(1,))
+    cluster.daemons = frozenset({daemon})
+    start(cluster)
+    assert (ineligible(cluster), replicas_left(cluster)) == ({}, 1)
+    answer(cluster, 1, 0)
+    assert (finished(cluster, [0]), replicas_left(cluster)) == ([0], 0)
 
 
 @pytest.mark.kafka("TopicDeletionManagerTest.testDeletionWithBrokerOffline")

@@ -72,9 +72,9 @@ async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_fo
         await running(w)
         rows, waited = w.reign.cluster.rows, list[list[int]]()
 
-        async def waits(wanted: Any, _timeout_s: float) -> bool:
+        async def waits(wanted: Any, _timeout_s: float) -> frozenset[int]:
             waited.append([*wanted])
-            return True
+            return frozenset()
 
         with mock.patch.object(w.reign.channels, "leaders_told", waits):
             await w.controlled_shutdown(1)
@@ -149,9 +149,8 @@ async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody() -> 
     async with world() as w:
         await running(w)
 
-        async def never(*_: Any) -> bool:
+        async def never(*_: Any) -> None:
             await asyncio.sleep(3_600)
-            return False
 
         with mock.patch.object(w.reign.channels, "leaders_told", never):
             asked = asyncio.create_task(w.controlled_shutdown(1))

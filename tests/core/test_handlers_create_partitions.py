@@ -14,6 +14,7 @@ from state_machines.types import Assignment
 from tests.core.carried_kit import carried, create, created, grow, topic
 from tests.core.controller_parts import UPDATE_METADATA
 from tests.core.controller_world import World, world
+from tests.core.reassignment_kit import alter
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -79,6 +80,23 @@ async def test_a_reassignment_under_way_holds_it_up() -> None:
         moving = {**found.partitions, 0: Assignment((1, 2, 3), (3,), (2,))}
         await w.operator.set(paths.topic("t"), encode_topic(moving, found.topic_id), found.version)
         assert await created(w, grow("t", 3)) == {"t": 60}
+
+
+@in_virtual_time
+async def test_a_reassignment_that_is_done_but_for_a_log_that_goes_holds_nobody_up() -> None:
+    """Who lists reassignments does not see it any more; the topic znode names the replica until it has stopped."""
+    async with world() as w:
+        await running(w)
+        await alter(w, {("t", 0): (1, 3)})
+        w.wires.silent.add(3)
+        await alter(w, {("t", 0): None})
+        assert w.assignment("t").partitions[0] == Assignment((1, 2, 3), (3,), (3,))
+        assert await created(w, grow("t", 3)) == {"t": 0}
+        w.wires.speak(3)
+        await w.told()
+        await eventually(lambda: w.assignment("t").partitions[0] == Assignment((1, 2)))
+        assert len(w.assignment("t").partitions) == 3
+        w.agreed()
 
 
 @in_virtual_time

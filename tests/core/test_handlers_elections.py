@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from brokers.channels import Channels
 from brokers.controller_listener import NotController
 from brokers.wire.errors import Error
 from metadata_store import paths
@@ -274,6 +276,21 @@ async def test_an_answer_waits_for_the_new_leaders_and_no_longer_than_the_caller
             assert leaders(w)["t-0"] == 1
             assert not asked.done()
             assert await asked == {("t", 0): Error.REQUEST_TIMED_OUT, ("u", 0): 84}
+
+
+@in_virtual_time
+async def test_a_leader_that_is_late_is_named_alone() -> None:
+    async with world() as w:
+        await running(w)
+        told = Channels.leaders_told
+
+        async def late(channels: Channels, rows: Sequence[int], timeout_s: float) -> frozenset[int]:
+            await told(channels, rows, timeout_s)
+            return frozenset(i for i in rows if w.reign.cluster.name(i) == ("t", 1))
+
+        with mock.patch.object(Channels, "leaders_told", late):
+            found = await w.elect(PREFERRED, ("t", 0), ("t", 1))
+        assert found == {("t", 0): 0, ("t", 1): Error.REQUEST_TIMED_OUT}
 
 
 @in_virtual_time
