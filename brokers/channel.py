@@ -227,7 +227,7 @@ class Channel:
         """
         outbox = self.outbox
         self._heard_turn = True
-        while outbox.introduced < outbox.turn_end <= INTRODUCED_ROWS_MAX:
+        while outbox.introduced < outbox.turn_end and self._audience.view.present <= INTRODUCED_ROWS_MAX:
             turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
             if turn.metadata is not None:
                 await self._tell_metadata(turn.metadata)

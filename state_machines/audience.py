@@ -36,6 +36,10 @@ class ClusterView(Protocol):
         """All partition rows; only appended to, an index is never reused."""
 
     @property
+    def present(self) -> int:
+        """Rows whose topics did not vanish."""
+
+    @property
     def topics(self) -> Sequence[Topic]:
         """Topic incarnations by :attr:`PartitionRow.topic`."""
 

@@ -72,6 +72,11 @@ class Cluster(Assigned):
 
     # -- reading
 
+    @property
+    def present(self) -> int:
+        """Rows of topics that did not vanish."""
+        return len(self.rows) - self.ended
+
     def offline_replicas(self, i: int) -> tuple[int, ...]:
         """Replicas of a row that are not online (shutting down counts as not), as UpdateMetadata lists them."""
         replicas = self.rows[i].assignment.replicas

@@ -48,7 +48,7 @@ async def topic_change(c: Controller) -> None:
         partitions = sum(forget(c, name) for name in gone)
         log.info("%s: gone from ZooKeeper, %d partitions are forgotten", shortly(gone), partitions)
     await start_topics(c, sorted(found - known))
-    if c.cluster.ended > max(ENDED_ROWS_MAX, len(c.cluster.rows) - c.cluster.ended):
+    if c.cluster.ended > max(ENDED_ROWS_MAX, c.cluster.present):
         raise TermEnded(RENEWED)
 
 

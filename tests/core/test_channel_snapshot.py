@@ -199,6 +199,20 @@ async def test_of_a_large_cluster_a_returned_broker_hears_in_turns(monkeypatch: 
         knows_the_model(w, w.brokers[1])
 
 
+async def test_topics_that_vanished_do_not_make_a_cluster_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows stay in the model until the term ends."""
+    monkeypatch.setattr(channel, "INTRODUCED_ROWS_MAX", 20)
+    async with world(1, register=False) as w:
+        w.add_topic("gone", [(1,)] * 250)
+        w.cluster.observe_topic_gone("gone")
+        w.add_topic("t", [(1,)] * 20)
+        w.register(1)
+        w.channels.snapshot([1], came_up=True)
+        await settled(w)
+        first = w.brokers[1].heard[0]
+        assert (first.api, len(first.partitions())) == (UPDATE_METADATA, 20), "all topics, before anything else"
+
+
 async def test_replicas_that_were_stopped_are_left_out_of_a_snapshot() -> None:
     async with world(1, 2) as w:
         rows = w.add_topic("t", [(2, 1), (2, 1)])
