@@ -23,8 +23,8 @@ from configs.values import check_digest
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
 PREFIX: Final = "REGENT_"
-DIGEST_CREDENTIAL: Final = "zookeeper-digest"
-"""Name of the systemd credential that holds ``user:password`` (``LoadCredential=`` of the unit)."""
+CREDENTIALS: Final = ("digest", "sasl")
+"""Keys of ``[zookeeper]`` that hold ``user:password``; the systemd credential of one is ``zookeeper-<key>``."""
 
 Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
@@ -50,8 +50,10 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> L
     problems += _relations(sections, wrong, sources.origins)
     zookeeper = sections["zookeeper"]
     assert isinstance(zookeeper, ZooKeeperSettings)
-    sections["zookeeper"], more = _with_digest(zookeeper, sources.origins, environ)
-    problems += more
+    for credential in CREDENTIALS:
+        zookeeper, more = _with_credential(credential, zookeeper, sources.origins, environ)
+        problems += more
+    sections["zookeeper"] = zookeeper
     if problems:
         raise ConfigError(problems, sources.file)
     return Loaded(Settings.model_validate(sections), sources.file, _complete(sources.origins))
@@ -170,33 +172,33 @@ def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[st
     return problems
 
 
-def _with_digest(
-    zookeeper: ZooKeeperSettings, origins: dict[str, str], environ: Mapping[str, str]
+def _with_credential(
+    key: str, zookeeper: ZooKeeperSettings, origins: dict[str, str], environ: Mapping[str, str]
 ) -> tuple[ZooKeeperSettings, list[Problem]]:
-    """Reads the credentials' file into ``digest``, so that nobody else has to."""
-    path, name = zookeeper.digest_file, "zookeeper.digest_file"
-    if zookeeper.digest:
+    """Reads the credentials' file into ``key``, so that nobody else has to."""
+    path, name = getattr(zookeeper, f"{key}_file"), f"zookeeper.{key}_file"
+    if getattr(zookeeper, key):
         both = Problem(
-            name, shown(path), origins.get(name, ""), "is given beside zookeeper.digest", "remove one of the two"
+            name, shown(path), origins.get(name, ""), f"is given beside zookeeper.{key}", "remove one of the two"
         )
         return zookeeper, [both] if path else []
     if path is None:
-        path, name = _systemd_credential(environ), "zookeeper.digest"
+        path, name = _systemd_credential(key, environ), f"zookeeper.{key}"
     if path is None:
         return zookeeper, []
     try:
-        digest = check_digest(SecretStr(path.read_text(encoding="utf-8").strip()))
+        secret = check_digest(SecretStr(path.read_text(encoding="utf-8").strip()))
     except (OSError, ValueError) as error:
         why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "holds something else"
         remedy = "the file must hold one line user:password and be readable by the daemon's user"
         return zookeeper, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
-    origins["zookeeper.digest"] = f"file {path}"
-    return zookeeper.model_copy(update={"digest": digest}), []
+    origins[f"zookeeper.{key}"] = f"file {path}"
+    return zookeeper.model_copy(update={key: secret}), []
 
 
-def _systemd_credential(environ: Mapping[str, str]) -> Path | None:
+def _systemd_credential(key: str, environ: Mapping[str, str]) -> Path | None:
     folder = environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder, DIGEST_CREDENTIAL) if folder else None
+    path = Path(folder, f"zookeeper-{key}") if folder else None
     return path if path is not None and path.is_file() else None
 
 

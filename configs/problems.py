@@ -106,7 +106,7 @@ def _problem(section: str, kind: type[Section], details: ErrorDetails, origins: 
 
 
 def _given(item: str, value: object) -> str:
-    return "******" if "password" in item or item == "digest" else shown(value)
+    return "******" if "password" in item or item in ("digest", "sasl") else shown(value)
 
 
 def _reason(field: FieldInfo, details: ErrorDetails) -> str:

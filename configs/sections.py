@@ -68,6 +68,19 @@ class ZooKeeperSettings(Section):
         remedy="give user:password",
         environment_only=True,
     )
+    sasl_file: AbsolutePath | None = key(
+        None,
+        "File with one line user:password for a login by SASL (DIGEST-MD5), as brokers have it in their JAAS file's "
+        "section Client. Without this key the systemd credential zookeeper-sasl is taken if the unit has one.",
+        sample="/etc/regent/zookeeper-sasl",
+        remedy="name a file that holds one line user:password and that the daemon may read",
+    )
+    sasl: Digest | None = key(
+        None,
+        "The same user:password itself. Never in this file, only in the environment.",
+        remedy="give user:password",
+        environment_only=True,
+    )
     tls: bool = key(False, "Whether the servers of connect speak TLS there (their secureClientPort).")
     ca_file: AbsolutePath | None = key(
         None,

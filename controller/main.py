@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 import anyio
+from pydantic import SecretStr
 
 from brokers.client import QUESTIONS
 from brokers.security.access import access_of
@@ -160,9 +161,14 @@ def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
         settings.zookeeper.connect,
         session_timeout_ms=settings.zookeeper.session_timeout_ms,
         zxid_seen=zxid_seen,
-        credentials=settings.zookeeper.digest.get_secret_value() if settings.zookeeper.digest is not None else None,
+        credentials=_revealed(settings.zookeeper.digest),
         tls=tls_of(settings.zookeeper),
+        sasl=_revealed(settings.zookeeper.sasl),
     )
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 async def _report(daemon: Daemon, manager: ServiceManager) -> None:

@@ -28,7 +28,8 @@ class EmbeddedZooKeeper(ChildProcess):
 
     ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min``/``session_ms_max`` say otherwise);
     ``jute_maxbuffer`` is the largest packet in bytes (server default 1 MiB - 1); with ``super_password`` the digest
-    user ``super`` may do everything, whatever the ACLs; ``properties`` are further lines of its configuration file.
+    user ``super`` may do everything, whatever the ACLs; ``properties`` are further lines of its configuration file,
+    ``jaas`` is the text of its JAAS file.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EmbeddedZooKeeper(ChildProcess):
         jute_maxbuffer: int | None = None,
         super_password: str | None = None,
         properties: Mapping[str, object] | None = None,
+        jaas: str | None = None,
         heap_mb: int = 256,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +67,9 @@ class EmbeddedZooKeeper(ChildProcess):
             options.append(f"-Djute.maxbuffer={jute_maxbuffer}")
         if super_password is not None:
             options.append(f"-Dzookeeper.DigestAuthenticationProvider.superDigest={digest('super', super_password)}")
+        if jaas is not None:
+            (folder / "jaas.conf").write_text(jaas, encoding="utf-8")
+            options.append(f"-Djava.security.auth.login.config={folder / 'jaas.conf'}")
         command = java_command(options, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config))
         super().__init__("ZooKeeper", command, folder / "zookeeper.log")
 

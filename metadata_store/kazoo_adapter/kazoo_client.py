@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import ssl
 import threading
@@ -24,16 +25,17 @@ from typing import Any, Final, Protocol
 
 import kazoo
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Close, CloseInstance, Connect
+from kazoo.protocol.serialization import SASL, Close, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.version import __version__ as kazoo_version
 
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
@@ -158,6 +160,26 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             self.client.granted_ms = result[0].time_out
         return result
 
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Before anything else on a connection; a server that does not like the answer says so, or hangs up."""
+        user, _, password = self.client.sasl.partition(":")
+        login = DigestMd5(user, password, secrets.token_hex(16))
+        try:
+            response = login.respond(self._sasl(1, b"", timeout))
+            login.verify(self._sasl(2, response, timeout))
+        except SaslFailed as error:
+            raise AuthFailedError(str(error)) from error
+        except ConnectionDropped as dropped:
+            raise AuthFailedError(f"{host} hung up at the SASL login") from dropped
+
+    def _sasl(self, xid: int, token: bytes, timeout: float) -> bytes:
+        self._submit(SASL(token), timeout, xid)
+        header, buffer, offset = self._read_header(timeout)
+        if header.err:
+            raise SaslFailed(f"the server refused the SASL login (error {header.err})")
+        answer, _ = SASL.deserialize(buffer, offset)
+        return answer or b""
+
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         self.client.listener.event(buffer, offset)
 
@@ -184,8 +206,10 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         session_timeout_ms: int,
         credentials: str | None,
         tls: ZooKeeperTls | None = None,
+        sasl: str | None = None,
     ) -> None:
         self.listener = listener
+        self.sasl = sasl or ""
         self.granted_ms = 0
         self.connections = 0
         self.gate = threading.Lock()
@@ -198,7 +222,9 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_S_MAX),
             **(tls.options() if tls is not None else {}),
         )
-        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger)
+        self._connection = _Connection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options={} if sasl else None
+        )
 
     def _session_callback(self, state: str) -> None:
         if state == self._state:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
@@ -20,6 +21,8 @@ from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, 
 OLDEST_SERVER: Final = (3, 5)
 MULTI_READ_SINCE: Final = (3, 6)
 _KINDS: Final = {1: WatchKind.CREATED, 2: WatchKind.DELETED, 3: WatchKind.CHANGED, 4: WatchKind.CHILD}
+REFUSED: Final = "it refused the credentials"
+REFUSED_S_MAX: Final = 1.0
 _SESSION_ERRORS: Final = (Code.SESSION_EXPIRED, Code.SESSION_MOVED)
 _log = logging.getLogger("regent.metadata_store")
 
@@ -39,9 +42,9 @@ class Session:
     """A session with a real ensemble, without the operations on znodes.
 
     ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
-    ``credentials`` is ``user:password`` for the ``digest`` scheme. ``create_chroot`` creates a missing chroot as
-    Kafka does. With ``tls`` every server is spoken to so. ``multi_read`` None asks the server whether it has
-    MultiRead; False reads singly.
+    ``credentials`` is ``user:password`` for the ``digest`` scheme, ``sasl`` for a login by SASL (DIGEST-MD5).
+    ``create_chroot`` creates a missing chroot as Kafka does. With ``tls`` every server is spoken to so. ``multi_read``
+    None asks the server whether it has MultiRead; False reads singly.
     """
 
     def __init__(
@@ -55,18 +58,20 @@ class Session:
         hooks: WriteHooks | None = None,
         zxid_seen: int = 0,
         tls: ZooKeeperTls | None = None,
+        sasl: str | None = None,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
         self.on_state_thread: Callable[[ConnectionState], None] | None = None
         self.hooks = hooks
         self.hosts, self.chroot = split_chroot(connect_string)
-        if credentials is not None and ":" not in credentials:
+        if any(given is not None and ":" not in given for given in (credentials, sasl)):
             raise ValueError("the ZooKeeper credentials are not of the form user:password")
         self._session_timeout_ms = session_timeout_ms
         self._credentials = credentials
         self._create_chroot = create_chroot
         self._tls = tls
+        self._sasl = sasl
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None
@@ -102,6 +107,7 @@ class Session:
             self._state_thread,
             self.limits,
             self._tls,
+            self._sasl,
         )
         try:
             self._transport.start()
@@ -115,9 +121,17 @@ class Session:
             raise ConnectFailed(
                 f"no ZooKeeper of {self.hosts} gave a session within {timeout_s:g} s: is it running, and reachable?"
             ) from None
-        except NotConnected as error:
+        except ZkError as error:
             await self.close()
-            raise ConnectFailed(f"ZooKeeper {self.hosts} dropped the connection at once: {error}") from error
+            if error.code is Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:
+                why = "it wants a login by SASL: set zookeeper.sasl_file"
+                raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}") from error
+            raise
+        except NotConnected as error:
+            refused = await self._was_refused(self._transport)
+            await self.close()
+            why = REFUSED if refused else f"it dropped the connection at once: {error}"
+            raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}") from error
         except BaseException:
             await self.close()
             raise
@@ -126,8 +140,16 @@ class Session:
         assert self._first_state is not None
         assert self._transport is not None
         if await self._first_state is not ConnectionState.CONNECTED:
-            why = "it refused the credentials" if self._transport.auth_failed else "it ended the session at once"
+            why = REFUSED if self._transport.auth_failed else "it ended the session at once"
             raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}")
+
+    async def _was_refused(self, transport: Transport) -> bool:
+        """A login by SASL fails after the session has begun; that it did is known when the connection is given up."""
+        if self._sasl is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFUSED_S_MAX):
+                    await transport.ended.wait()
+        return transport.auth_failed
 
     async def _inspect(self, transport: Transport) -> None:
         """What must hold before a session is used: release, chroot, and that no data was lost."""

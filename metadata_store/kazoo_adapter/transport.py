@@ -43,6 +43,7 @@ class Transport:
         on_state_thread: Callable[[ConnectionState], None],
         limits: Limits,
         tls: ZooKeeperTls | None = None,
+        sasl: str | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.state = ConnectionState.LOST
@@ -56,7 +57,7 @@ class Transport:
         self._limits = limits
         self._items: deque[Callable[[], None]] = deque()
         self._on_event, self._on_state, self._on_state_thread = on_event, on_state, on_state_thread
-        self._client = Client(self, hosts, session_timeout_ms, credentials, tls)
+        self._client = Client(self, hosts, session_timeout_ms, credentials, tls, sasl)
 
     @property
     def session_timeout_ms(self) -> int:

@@ -188,21 +188,24 @@ def test_an_advertised_port_needs_a_fixed_one(tmp_path: Path) -> None:
     assert set(found) == {"listener.advertised_port"}
 
 
-def test_credentials_stand_in_a_file_and_are_never_shown(tmp_path: Path) -> None:
-    secret = tmp_path / "digest"
+@pytest.mark.parametrize("key", ["digest", "sasl"])
+def test_credentials_stand_in_a_file_and_are_never_shown(tmp_path: Path, key: str) -> None:
+    secret = tmp_path / "secret"
     secret.write_text("regent:s3cret\n")
-    loaded = load(written(tmp_path, MINIMAL), {"REGENT_ZOOKEEPER__DIGEST_FILE": str(secret)})
-    digest = loaded.settings.zookeeper.digest
-    assert digest is not None
-    assert digest.get_secret_value() == "regent:s3cret"
-    assert loaded.origins["zookeeper.digest"] == f"file {secret}"
+    loaded = load(written(tmp_path, MINIMAL), {f"REGENT_ZOOKEEPER__{key.upper()}_FILE": str(secret)})
+    found = getattr(loaded.settings.zookeeper, key)
+    assert found.get_secret_value() == "regent:s3cret"
+    assert loaded.origins[f"zookeeper.{key}"] == f"file {secret}"
     assert "s3cret" not in repr(loaded) + str(loaded.settings)
 
 
 def test_credentials_come_from_systemd_where_nothing_else_names_them(tmp_path: Path) -> None:
-    (tmp_path / "zookeeper-digest").write_text("regent:s3cret")
-    loaded = load(written(tmp_path, MINIMAL), {"CREDENTIALS_DIRECTORY": str(tmp_path)})
-    assert loaded.settings.zookeeper.digest is not None
+    for key in ("digest", "sasl"):
+        (tmp_path / f"zookeeper-{key}").write_text(f"{key}:s3cret")
+    loaded = load(written(tmp_path, MINIMAL), {"CREDENTIALS_DIRECTORY": str(tmp_path)}).settings.zookeeper
+    assert loaded.digest is not None
+    assert loaded.sasl is not None
+    assert (loaded.digest.get_secret_value(), loaded.sasl.get_secret_value()) == ("digest:s3cret", "sasl:s3cret")
     assert load(written(tmp_path, MINIMAL), {"CREDENTIALS_DIRECTORY": "/nowhere"}).settings.zookeeper.digest is None
 
 
