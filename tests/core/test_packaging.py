@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from configs.admin_section import AdminSettings
-from configs.loading import DEFAULT_FILE, DIGEST_CREDENTIAL
+from configs.loading import CREDENTIALS, DEFAULT_FILE
 from configs.sections import ControllerSettings, HttpSettings, ListenerSettings, StateSettings
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,8 @@ def test_the_units_folders_are_those_of_the_settings() -> None:
     assert HttpSettings().socket.parent == Path("/run", found["RuntimeDirectory"])
     assert StateSettings().directory == Path("/var/lib", found["StateDirectory"])
     assert Path("/etc", found["ConfigurationDirectory"]) == DEFAULT_FILE.parent
-    assert found["LoadCredential"] == DIGEST_CREDENTIAL
+    loaded = re.findall(r"^LoadCredential=zookeeper-(\w+)$", UNIT.read_text(), re.MULTILINE)
+    assert tuple(loaded) == CREDENTIALS
 
 
 def test_the_unit_notifies_reloads_and_restarts() -> None:
