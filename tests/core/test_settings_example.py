@@ -33,8 +33,8 @@ def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
     secrets = {key.name for key in keys() if key.meta("environment_only")}
     assert shown | secrets == {key.name for key in keys()}
     path = tmp_path / "full.toml"
-    path.write_text(full.replace("/etc/regent/zookeeper-digest", str(tmp_path / "digest")))
-    (tmp_path / "digest").write_text("user:password")
+    path.write_text(re.sub(r"/etc/regent/zookeeper-(digest|sasl)", str(tmp_path / "secret"), full))
+    (tmp_path / "secret").write_text("user:password")
     settings = load(path, {}).settings
     plain = load(FILE, {}).settings
     files: Any = {
