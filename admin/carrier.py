@@ -35,6 +35,8 @@ WAIT_S_MAX: Final = 300.0
 """Longest wait for an answer, as in the daemon."""
 GRACE_S: Final = 5.0
 """How much later than its time-out a call may be answered."""
+RELAY_S_MAX: Final = 40.0
+"""Longest wait for the answer to a broker's call: longer than a broker waits (30 s)."""
 CONNECT_S_MAX: Final = 5.0
 PAUSE_S: Final = 0.1
 """Between two tries to the same daemon."""
@@ -114,7 +116,9 @@ class Carrier:
     async def carry(self, call: Call) -> Struct:
         """See :class:`admin.ports.Controller`."""
         timeout_s = max(getattr(call.body, "timeout_ms", NO_TIMEOUT_MS), 0) / 1000
-        trying = _Trying(call, _now_s() + min(timeout_s, RETRY_S_MAX), _now_s() + min(timeout_s, WAIT_S_MAX) + GRACE_S)
+        envelope = Envelope(call.frame, call.principal, call.client_host)
+        until_s = _now_s() + min(timeout_s, RETRY_S_MAX)
+        trying = _Trying(envelope, until_s, _now_s() + min(timeout_s, WAIT_S_MAX) + GRACE_S)
         async with self._turns:
             while True:
                 office = self._view.office()
@@ -126,6 +130,17 @@ class Carrier:
                         return _answer_to(call, answer)
                     trying.attempt += answer.error == LOST
                 await self._until_again(office, trying.again_until_s)
+
+    async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
+        """See :class:`admin.ports.Controller`. Brokers ask again by themselves, and look for the controller first."""
+        office, now_s = self._view.office(), _now_s()
+        if office is None or self._secret is None:
+            raise NotController
+        trying = _Trying(Envelope(frame, principal, client_host), now_s, now_s + RELAY_S_MAX)
+        answer = await self._try(office, trying, self._secret)
+        if answer.error != Error.NONE or answer.data is None:
+            raise NotController
+        return answer.data
 
     async def _until_again(self, office: Office | None, deadline_s: float) -> None:
         """Until the role was read anew or, while somebody is in office, for a little; NotController at the deadline."""
@@ -196,8 +211,8 @@ class Carrier:
 class _Trying:
     """A call and how far it is: until when it is tried again, and until when its answer is waited for."""
 
-    def __init__(self, call: Call, again_until_s: float, wait_until_s: float) -> None:
-        self.envelope = Envelope(call.frame, call.principal, call.client_host)
+    def __init__(self, envelope: Envelope, again_until_s: float, wait_until_s: float) -> None:
+        self.envelope = envelope
         self.call_id = secrets.token_bytes(CALL_ID_BYTES)
         self.attempt = 0
         self.again_until_s = again_until_s

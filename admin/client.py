@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from admin.endpoint_tls import EndpointTls
+from admin.framing import Header, body_of, head, i16, rewritten
 from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
-from admin.rewriting import rewrite
 from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
 from brokers.inbound import Quiet
-from brokers.wire.entities import Codec
 from brokers.wire.errors import Error
 from brokers.wire.messages import Request, read_request, response_codec
-from brokers.wire.primitives import NO_TAGS, Malformed, Reader
+from brokers.wire.primitives import NO_TAGS, Malformed
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 
@@ -30,14 +29,6 @@ log = logging.getLogger("regent.admin")
 
 UNKNOWN: Final = "who asks is not known to the admin endpoint"
 _HEADER_BYTES_MIN: Final = 8
-
-
-class Header(NamedTuple):
-    """The fields that every request begins with."""
-
-    api: int
-    version: int
-    correlation: bytes
 
 
 class Host(Protocol):
@@ -48,6 +39,7 @@ class Host(Protocol):
     tls: EndpointTls | None
     directory: Directory
     controller: Controller
+    shared: bool
 
     def reserve(self, size: int) -> None:
         """Counts the bytes of a request, negative ones when it is done; raises Malformed when there are too many."""
@@ -137,14 +129,16 @@ class Client:
         self._reserved += size
 
     async def _answer(self, frame: bytes) -> None:
-        header = Header(_i16(frame[:2]), _i16(frame[2:4]), frame[4:8])
-        match route(header.api, header.version):
+        header = Header(i16(frame[:2]), i16(frame[2:4]), frame[4:8])
+        match route(header.api, header.version, shared=self._host.shared):
             case Route.PASS:
                 await self._pass(frame, header)
             case Route.REWRITE:
                 await self._rewrite(frame, header)
             case Route.CARRY:
                 await self._carry(frame, header)
+            case Route.RELAY:
+                await self._relay(frame)
             case Route.OWN:
                 await self._answer_as_node(frame, header)
             case Route.AUTHENTICATE:
@@ -159,7 +153,7 @@ class Client:
     async def _pass(self, frame: bytes, header: Header) -> None:
         upstream = await self._connected()
         size = await upstream.ask(frame)
-        await self._stream.send(_head(header, size))
+        await self._stream.send(head(header, size))
         await self._pass_rest(upstream)
 
     async def _pass_rest(self, upstream: Upstream) -> None:
@@ -171,7 +165,7 @@ class Client:
         upstream = await self._connected()
         await upstream.ask(frame)
         body = await self._changed(upstream, Api(header.api), header.version)
-        await self._stream.send(_head(header, len(body) + upstream.left), body)
+        await self._stream.send(head(header, len(body) + upstream.left), body)
         await self._pass_rest(upstream)
 
     async def _changed(self, upstream: Upstream, api: Api, version: int) -> bytes:
@@ -180,7 +174,7 @@ class Client:
         for more in (CHUNK_BYTES, REWRITTEN_BYTES_MAX):
             held += await upstream.take_up_to(more)
             try:
-                return _rewritten(api, codec, held, self._host.controller)
+                return rewritten(api, codec, held, self._host.controller.node(), shared=self._host.shared)
             except Malformed as error:
                 why = str(error)
         raise BrokerLost(f"its answer to {api.name} v{version} cannot be read: {why}")
@@ -193,11 +187,11 @@ class Client:
         size = await upstream.ask(frame)
         held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
         try:
-            answer = codec.read(_body(api, codec, held))
+            answer = codec.read(body_of(api, codec, held))
         except Malformed as error:
             raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
         self._identity.heard(request, answer)
-        await self._stream.send(_head(header, size), held)
+        await self._stream.send(head(header, size), held)
         await self._pass_rest(upstream)
 
     async def _brokers_known(self) -> None:
@@ -225,10 +219,7 @@ class Client:
 
     async def _carry(self, frame: bytes, header: Header) -> None:
         request = self._read(frame)
-        await self._brokers_known()
-        secured = self._host.directory.secured()
-        principal = self._identity.principal if secured else ANONYMOUS
-        if principal is None or (secured and principal == ANONYMOUS):
+        if (principal := await self._principal()) is None:
             await self._reply(header, refusal(request.body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
             return
         api = Api(header.api)
@@ -239,6 +230,23 @@ class Client:
             answer = refusal(request.body, Error.NOT_CONTROLLER)
         self._throttle_ms = getattr(answer, "throttle_time_ms", 0)
         await self._reply(header, answer)
+
+    async def _principal(self) -> str | None:
+        """Who the client is; None where that must be known, and is not."""
+        await self._brokers_known()
+        if not self._host.directory.secured():
+            return ANONYMOUS
+        principal = self._identity.principal
+        return None if principal == ANONYMOUS else principal
+
+    async def _relay(self, frame: bytes) -> None:
+        """A broker that finds nobody here looks for the controller again."""
+        if (principal := await self._principal()) is None:
+            raise Malformed(f"a call to the controller: {UNKNOWN}")
+        try:
+            await self._stream.send(await self._host.controller.relay(frame, principal, self._stream.peer))
+        except NotController:
+            raise Malformed("a call to the controller, which no daemon is at present, or none that answers") from None
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
@@ -263,7 +271,7 @@ class Client:
     async def _reply(self, header: Header, answer: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)
         body = (NO_TAGS if codec.flexible else b"") + codec.write(answer)
-        await self._stream.send(_head(header, len(body)), body)
+        await self._stream.send(head(header, len(body)), body)
 
     def _refuse(self, kind: str, why: str) -> None:
         self._host.quiet.warn(self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}")
@@ -273,28 +281,3 @@ class Client:
 async def hold(seconds: float) -> None:
     """Holds a connection back; a client that hangs up ends it."""
     await asyncio.sleep(seconds)
-
-
-def _i16(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
-
-
-def _head(header: Header, size: int) -> bytes:
-    """Length and correlation id of an answer with ``size`` bytes behind them."""
-    return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
-
-
-def _body(api: Api, codec: Codec[Struct], held: bytes) -> Reader:
-    """Where the body of an answer begins, behind the tags of its header."""
-    reader = Reader(held)
-    if codec.flexible and api is not Api.API_VERSIONS:  # whose answers have the first header in every version
-        reader.skip_tags()
-    return reader
-
-
-def _rewritten(api: Api, codec: Codec[Struct], held: bytes, controller: Controller) -> bytes:
-    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
-    reader = _body(api, codec, held)
-    start = reader.position
-    answer = codec.read(reader)
-    return held[:start] + codec.write(rewrite(answer, controller.node())) + held[reader.position :]

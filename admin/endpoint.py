@@ -34,7 +34,8 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
     announced_for = settings.controller.id if admin.listed else None
     view = ClusterView(admin.client_listener, announced_for=announced_for, tls=tls is not None)
     carrier = Carrier(view, shared_secret(settings.secret_file), access_of(settings.security).transport)
-    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings), tls)
+    shared = admin.client_listener in (settings.brokers.inter_broker_listener, settings.brokers.control_plane_listener)
+    listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings), tls, shared=shared)
     await listener.start()
     try:
         port = admin.advertised_port or listener.port

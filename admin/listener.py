@@ -17,7 +17,7 @@ _BACKLOG: Final = 512
 
 
 class AdminListener:
-    """Serves from :meth:`start` to :meth:`stop`."""
+    """Serves from :meth:`start` to :meth:`stop`. ``shared``: brokers find their controller here, too."""
 
     def __init__(
         self,
@@ -27,7 +27,10 @@ class AdminListener:
         controller: Controller,
         limits: Limits | None = None,
         tls: EndpointTls | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
+        self.shared = shared
         self.limits = limits or Limits()
         self.quiet = Quiet()
         self.tls = tls

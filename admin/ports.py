@@ -79,3 +79,6 @@ class Controller(Protocol):
 
         May be cancelled at any await: the client hung up, the change goes on or does not.
         """
+
+    async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
+        """The framed answer to a call that brokers make; raises :class:`NotController`. It is tried once."""

@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from admin.ports import Node
 from admin.routes import HIDDEN
+from brokers.wire.calls import RELAYED, SERVED
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.messages.cluster import (
@@ -22,11 +23,14 @@ from brokers.wire.messages.cluster import (
 B = TypeVar("B", MetadataBroker, DescribeClusterBroker)
 
 
-def rewrite(answer: Struct, node: Node | None) -> Struct:
-    """The answer as clients get it; ``node`` is the controller, None to leave what the broker says about it."""
+def rewrite(answer: Struct, node: Node | None, *, shared: bool = False) -> Struct:
+    """The answer as clients get it; ``node`` is the controller, None to leave what the broker says about it.
+
+    ``shared``: brokers find their controller here, too.
+    """
     match answer:
         case ApiVersionsResponse(error_code=Error.NONE):
-            return offer(answer)
+            return offer(answer, shared=shared)
         case MetadataHead() if node is not None:
             entry = MetadataBroker(node.id, node.host, node.port, _rack(answer.brokers))
             others = tuple(broker for broker in answer.brokers if broker.node_id != node.id)
@@ -44,11 +48,11 @@ def _rack(brokers: tuple[B, ...]) -> str | None:
     return next((broker.rack for broker in brokers if broker.rack is not None), None)
 
 
-def offer(answer: ApiVersionsResponse) -> ApiVersionsResponse:
+def offer(answer: ApiVersionsResponse, *, shared: bool = False) -> ApiVersionsResponse:
     """What the endpoint offers, given what the broker behind it does.
 
     Calls to the controller in the versions known here; what is read or changed here in versions that both know; the
-    rest as the broker has it, without what is between brokers and controllers.
+    rest as the broker has it, without what is between brokers and controllers, unless brokers call here.
     """
     found = {key.api_key: key for key in answer.api_keys if key.api_key not in HIDDEN}
     for api, message in MESSAGES.items():
@@ -58,4 +62,5 @@ def offer(answer: ApiVersionsResponse) -> ApiVersionsResponse:
             first, last = max(message.first, theirs.min_version), min(message.last, theirs.max_version)
             if first <= last:
                 found[api] = ApiVersion(api, first, last)
+    found |= {api: ApiVersion(api, *SERVED[api]) for api in RELAYED} if shared else {}
     return structs.replace(answer, api_keys=tuple(found[key] for key in sorted(found)))

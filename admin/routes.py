@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
+from brokers.wire.calls import RELAYED, SERVED
 from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.versions import Api
 
@@ -19,7 +20,7 @@ HIDDEN: Final = frozenset(
         Api.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What brokers and controllers say to each other: never offered to clients, never passed on."""
+"""What brokers and controllers say to each other: never offered to clients, never passed on to a broker."""
 
 OWN: Final = frozenset(
     {
@@ -41,20 +42,22 @@ class Route(Enum):
     PASS = auto()
     REWRITE = auto()
     CARRY = auto()
+    RELAY = auto()
     OWN = auto()
     REFUSE = auto()
     AUTHENTICATE = auto()
     CLOSE = auto()
 
 
-def route(api: int, version: int) -> Route:
-    """The way of a request.
+def route(api: int, version: int, *, shared: bool = False) -> Route:
+    """The way of a request; ``shared``: brokers find their controller here, too.
 
     CLOSE is what a broker does with an API or a version that it does not have. ApiVersions of an unknown version is
     passed on, because its answer says which versions there are, in a form that every client reads.
     """
     if api in HIDDEN:
-        return Route.CLOSE
+        relayed = shared and api in RELAYED and SERVED[Api(api)][0] <= version <= SERVED[Api(api)][1]
+        return Route.RELAY if relayed else Route.CLOSE
     message = MESSAGES.get(api)  # type: ignore[call-overload]  # any number may come
     if message is None:
         return Route.PASS

@@ -71,10 +71,9 @@ class Channels:
             self._wake()
 
     def show_endpoint(self, endpoint: Endpoint | None) -> bool:
-        """Lists the controller with one more endpoint, but under no name that it has; returns whether that is news."""
+        """Lists the controller with one more endpoint, or with this one of a name that it has; whether that is news."""
         own = self._shared.settings.own_endpoints
-        taken = endpoint is None or endpoint.listener in {known.listener for known in own}
-        listed = own if taken or endpoint is None else (*own, endpoint)
+        listed = own if endpoint is None else (*(e for e in own if e.listener != endpoint.listener), endpoint)
         if listed == self._shared.own_endpoints:
             return False
         self._shared.own_endpoints = listed

@@ -30,6 +30,7 @@ from brokers.wire.calls import (
     read_call,
     read_header,
 )
+from brokers.wire.envelope import Envelope
 from brokers.wire.errors import Error
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.replies import (
@@ -64,6 +65,9 @@ class CallHandlers(Protocol):
     async def carried(self, call: CarriedCall) -> Struct:
         """Does what a client of an admin endpoint asks for."""
 
+    async def admits(self, principal: str, client_host: str) -> bool:
+        """Whether somebody at an admin endpoint may call as brokers do (ClusterAction)."""
+
 
 class ControllerListener:
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
@@ -85,7 +89,7 @@ class ControllerListener:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
         self.buffered_bytes = 0
-        self._envelopes = Envelopes(secret, self.quiet) if secret is not None else None
+        self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed) if secret is not None else None
         self._address = host, port
         self._tls = tls
         self._offered = OFFERED if gate is not None else SERVED
@@ -196,6 +200,17 @@ class ControllerListener:
         call = read_call(header, reader)
         if isinstance(call, ApiVersionsCall):
             return encode_api_versions(header.correlation, call.version, self._offered)
+        return encode_reply(call, header.correlation, await self._reply(call))
+
+    async def _relayed(self, envelope: Envelope) -> bytes:
+        """The framed response to a broker's call that came to an admin endpoint."""
+        reader = Reader(envelope.request)
+        header = read_header(reader)
+        if not header.served:
+            raise Malformed(f"API key {header.api} v{header.version} is not served")
+        call, handlers = read_call(header, reader), self._handlers
+        if handlers is not None and not await handlers.admits(envelope.principal, envelope.client_host):
+            return encode_reply(call, header.correlation, refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED))
         return encode_reply(call, header.correlation, await self._reply(call))
 
     async def _reply(self, call: Call) -> Reply:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from brokers.inbound import InboundConnection, Quiet
+from brokers.wire.calls import RELAYED
 from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, read_envelope
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
@@ -51,6 +52,8 @@ class CarriedCall(Struct, frozen=True):
     attempt: int
 
 
+Relay = Callable[[Envelope], Awaitable[bytes]]
+"""Answers a broker's call that came to an admin endpoint, as a framed response; raises :class:`NotController`."""
 Carry = Callable[[CarriedCall], Awaitable[Struct]]
 """Answers a call with the response struct of its API; raises :class:`NotController`."""
 
@@ -68,8 +71,9 @@ class _Told:
 class Envelopes:
     """All envelopes of one listener."""
 
-    def __init__(self, secret: bytes, quiet: Quiet, calls_max: int = CALLS_MAX) -> None:
+    def __init__(self, secret: bytes, quiet: Quiet, calls_max: int = CALLS_MAX, *, relay: Relay | None = None) -> None:
         self._secret = secret
+        self._relay = relay
         self._quiet = quiet
         self._calls_max = calls_max
         self._under_way: set[asyncio.Future[Struct]] = set()
@@ -103,12 +107,16 @@ class Envelopes:
         return True
 
     async def _carried(self, envelope: Envelope, carry: Carry | None) -> Answer:
-        if carry is None:
+        relay = self._relay if _api_key(envelope) in RELAYED else None
+        if carry is None and relay is None:
             return Answer(Error.NOT_CONTROLLER, None)
         if len(self._under_way) >= self._calls_max:
             self._quiet.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are under way")
             return Answer(Error.REQUEST_TIMED_OUT, None)
         try:
+            if relay is not None:
+                return Answer(Error.NONE, await relay(envelope))
+            assert carry is not None
             call = opened(envelope)
             return Answer(Error.NONE, response_codec(call.api, call.version).write(await self._done(carry(call))))
         except Malformed as error:
@@ -136,6 +144,10 @@ class Envelopes:
             task.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way)
+
+
+def _api_key(envelope: Envelope) -> int:
+    return int.from_bytes(envelope.request[:2], "big", signed=True)
 
 
 def opened(envelope: Envelope) -> CarriedCall:

@@ -28,6 +28,7 @@ from controller.reassignment_call import (
     ListReassignmentsReply,
 )
 from controller.translations import TRANSLATIONS, Translation, Unacceptable
+from state_machines.acls import Operation
 
 
 def event_kind(api: Api) -> str:
@@ -122,6 +123,11 @@ class Calls:
         if found.body is None:
             return found.whole(None)
         return found.whole(await self._carry(call if found.body is call.body else replace(call, body=found.body)))
+
+    async def admits(self, principal: str, client_host: str) -> bool:
+        """Whether somebody at an admin endpoint may call as brokers do."""
+        await self._authorizer.ready()
+        return self._authorizer.may_cluster(principal, client_host, Operation.CLUSTER_ACTION)
 
     async def _carry(self, call: CarriedCall) -> Struct:
         if (translation := TRANSLATIONS.get(call.api)) is not None:

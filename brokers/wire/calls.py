@@ -22,6 +22,9 @@ SERVED: Final = {
 }
 """Versions that the controller listener offers. Brokers of every IBP find theirs in it."""
 
+RELAYED: Final = frozenset(SERVED.keys() - {Api.API_VERSIONS})
+"""What an admin endpoint passes on to the controller where brokers share a listener with clients."""
+
 NO_BROKER_EPOCH: Final = -1
 """Broker epoch of ControlledShutdown v0 and v1: no check."""
 

@@ -44,18 +44,26 @@ async def listener_names(ctx: Context) -> Finding:
 
 
 async def separate_listener(ctx: Context) -> Finding:
-    """The daemon is listed on the inter-broker listener; on a shared one clients would see it as a broker."""
-    name, ours = "separate listener", ctx.settings.brokers
+    """The daemon is listed on the inter-broker listener; on a shared one it must be able to answer clients.
+
+    The admin endpoint can: it passes brokers' calls on to the daemon, and everything else to a broker.
+    """
+    name, ours, admin = "separate listener", ctx.settings.brokers, ctx.settings.admin
     internal = {ours.inter_broker_listener, ours.control_plane_listener}
     shared = [b for b, broker in ctx.brokers.items() if not {e.listener for e in broker.endpoints} - internal]
-    if shared:
-        return refuse(
-            name,
-            f"broker {named(sorted(shared))} has one listener for clients and brokers",
-            "give brokers a second one: listeners=CLIENT://...,INTERNAL://... and inter.broker.listener.name=INTERNAL, "
-            "then let clients use the other",
-        )
-    return ok(name, f"clients have one besides {ours.inter_broker_listener}")
+    if not shared:
+        return ok(name, f"clients have one besides {ours.inter_broker_listener}")
+    answered = admin.listed and admin.client_listener in internal
+    if answered and ctx.settings.security.protocol != "SSL":
+        return ok(name, f"shared by clients and brokers: the admin endpoint answers on {admin.client_listener}")
+    return refuse(
+        name,
+        f"broker {named(sorted(shared))} has one listener for clients and brokers",
+        "its brokers are known by certificates alone, which the admin endpoint does not see: give brokers a second one"
+        if answered
+        else f"set admin.client_listener to {ours.inter_broker_listener}, so that the admin endpoint answers both, or "
+        "give brokers a second one: listeners=CLIENT://...,INTERNAL://... and inter.broker.listener.name=INTERNAL",
+    )
 
 
 async def listener_protocol(ctx: Context) -> Finding:

@@ -93,6 +93,8 @@ class FakeController:
         self.gate = asyncio.Event()
         self.gate.set()
         self.answer: Callable[[Call], Struct] | None = None
+        self.relayed: list[tuple[bytes, str, str]] = []
+        self.relays: bytes | None = None
 
     def node(self) -> Node | None:
         return self.named
@@ -107,6 +109,12 @@ class FakeController:
         if self.answer is None:
             raise NotController
         return self.answer(call)
+
+    async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
+        self.relayed.append((frame, principal, client_host))
+        if self.relays is None:
+            raise NotController
+        return self.relays
 
 
 class Someone:
@@ -197,14 +205,14 @@ class Addresses:
 
 
 @asynccontextmanager
-async def place(brokers: int = 1, **limits: int) -> AsyncIterator[Place]:
+async def place(brokers: int = 1, *, shared: bool = False, **limits: int) -> AsyncIterator[Place]:
     """An endpoint on a free port before ``brokers`` scripted brokers."""
     scripted = [ScriptedBroker() for _ in range(brokers)]
     for broker in scripted:
         await broker.start()
     controller = FakeController()
     directory = Addresses([broker.address for broker in scripted])
-    listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits))
+    listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits), shared=shared)
     await listener.start()
     made = Place(listener, scripted, controller, directory)
     try:

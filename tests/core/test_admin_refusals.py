@@ -111,3 +111,13 @@ def test_other_messages_have_no_refusal() -> None:
 def test_ways(api: int, version: int, way: Route) -> None:
     """An API that is not known here may be known to the broker, which hangs up if it is not."""
     assert route(api, version) is way
+
+
+@pytest.mark.parametrize("api", range(70))
+def test_where_brokers_call_too_their_three_calls_are_relayed(api: int) -> None:
+    for version in range(-1, 5):
+        served = (
+            api in {7: range(4), 56: range(4), 67: range(1)}
+            and version in {7: range(4), 56: range(4), 67: range(1)}[api]
+        )
+        assert route(api, version, shared=True) is (Route.RELAY if served else route(api, version))

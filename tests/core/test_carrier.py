@@ -17,9 +17,11 @@ from brokers.controller_listener import ControllerListener
 from brokers.controller_listener import NotController as RoleLost
 from brokers.envelopes import CarriedCall
 from brokers.transport import TcpTransport
+from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import Answer, Envelope, encode_envelope, read_answer
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
+from brokers.wire.replies import AllocateProducerIdsReply
 from brokers.wire.versions import Api
 from tests.polling import eventually
 
@@ -33,6 +35,7 @@ class Handlers:
     def __init__(self) -> None:
         self.calls: list[CarriedCall] = []
         self.act: Act = made
+        self.blocks = 0
 
     def called(self) -> bool:
         return bool(self.calls)
@@ -40,6 +43,13 @@ class Handlers:
     async def carried(self, call: CarriedCall) -> Struct:
         self.calls.append(call)
         return await self.act(call)
+
+    async def admits(self, principal: str, client_host: str) -> bool:
+        return (principal, client_host) == ("User:broker", "10.0.0.7")
+
+    async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
+        self.blocks += 1
+        return AllocateProducerIdsReply(0, 1_000 * call.broker_id, 1_000)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)
@@ -343,3 +353,50 @@ async def test_a_listener_without_a_secret_hangs_up_on_envelopes() -> None:
     async with way(theirs=None) as w:
         with pytest.raises(OSError, match="closed"):
             await Raw.to(w.first)
+
+
+# -- brokers' calls, where they share a listener with clients
+
+ALLOCATE = b"\x00\x43\x00\x00\x00\x00\x00\x09\xff\xff\x00" + (5).to_bytes(4, "big") + (77).to_bytes(8, "big") + b"\x00"
+"""AllocateProducerIds v0 of broker 5, correlation 9."""
+
+
+def allocated(frame: bytes) -> tuple[int, int, int]:
+    """Correlation id, error and first id of a framed answer."""
+    assert len(frame) == 4 + int.from_bytes(frame[:4], "big")
+    number = int.from_bytes
+    return number(frame[4:8], "big"), number(frame[13:15], "big", signed=True), number(frame[15:23], "big")
+
+
+async def test_a_brokers_call_is_answered_by_the_daemon_in_office() -> None:
+    async with way() as w:
+        assert allocated(await w.carrier.relay(ALLOCATE, "User:broker", "10.0.0.7")) == (9, 0, 5_000)
+        assert w.first.handlers.blocks == 1
+
+
+async def test_who_may_not_act_as_a_broker_is_told_so() -> None:
+    async with way() as w:
+        correlation, error, _ = allocated(await w.carrier.relay(ALLOCATE, "User:alice", "10.0.0.7"))
+        assert (correlation, error) == (9, 31)
+        assert w.first.handlers.blocks == 0
+
+
+async def test_a_daemon_that_resigned_says_so_and_its_broker_looks_again() -> None:
+    async with way() as w:
+        w.first.listener.resign()
+        assert allocated(await w.carrier.relay(ALLOCATE, "User:broker", "10.0.0.7"))[1] == 41
+
+
+@pytest.mark.parametrize("frame", [ALLOCATE[:-2], b"\x00\x43\x00\x09" + ALLOCATE[4:], ALLOCATE[:2]])
+async def test_what_is_no_call_reaches_nobody(frame: bytes) -> None:
+    async with way() as w:
+        with pytest.raises(NotController):
+            await w.carrier.relay(frame, "User:broker", "10.0.0.7")
+        assert w.first.handlers.blocks == 0
+
+
+async def test_without_a_daemon_in_office_there_is_no_answer() -> None:
+    async with way() as w:
+        w.role.is_of(None)
+        with pytest.raises(NotController):
+            await w.carrier.relay(ALLOCATE, "User:broker", "10.0.0.7")

@@ -64,7 +64,7 @@ async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None
 
 
 @in_virtual_time
-async def test_another_daemons_endpoint_a_scribble_and_a_name_of_its_own_are_not_shown() -> None:
+async def test_another_daemons_endpoint_and_a_scribble_are_not_shown() -> None:
     async with world() as w:
         await w.take_office()
         await endpoint(w, DAEMON + 1)
@@ -73,7 +73,17 @@ async def test_another_daemons_endpoint_a_scribble_and_a_name_of_its_own_are_not
         await w.operator.create(endpoint_path(DAEMON), b"scribble")
         await w.told()
         assert listed(w) == INTERNAL
-        await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
+
+
+@in_virtual_time
+async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon() -> None:
+    """It passes brokers' calls on; without it brokers find the daemon itself."""
+    async with world() as w:
+        await w.take_office()
+        zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
+        await w.told()
+        assert listed(w) == {"INTERNAL": ("regent1", 9096)}
+        w.server.expire(zk.session_id)
         await w.told()
         assert listed(w) == INTERNAL
 

@@ -433,3 +433,17 @@ def test_connect_strings_are_taken_apart() -> None:
     assert servers("zk1,zk2:2182, [::1]:2183,[::2]/kafka") == [
         ("zk1", 2181), ("zk2", 2182), ("::1", 2183), ("::2", 2181),
     ]  # fmt: skip
+
+
+async def test_a_shared_listener_is_allowed_where_the_admin_endpoint_answers_on_it(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await shared_listener(cluster)
+        assert (await cluster.finding("separate listener")).level is Level.REFUSED
+        cluster.settings = cluster.settings.model_copy(
+            update={"admin": cluster.settings.admin.model_copy(update={"client_listener": "INTERNAL"})}
+        )
+        found = await cluster.finding("separate listener")
+        assert (found.level, "the admin endpoint answers on INTERNAL" in found.what) == (Level.OK, True)
+        secured = cluster.settings.security.model_copy(update={"protocol": "SSL"})
+        cluster.settings = cluster.settings.model_copy(update={"security": secured})
+        assert "certificates" in (await cluster.finding("separate listener")).remedy

@@ -127,5 +127,9 @@ async def test_one_listener_for_clients_and_brokers_refuses_a_take_over() -> Non
     async with world(1, client_port=port, replication=1, properties=shared) as w:
         daemon = w.daemon(settings={"brokers.inter_broker_listener": "PLAINTEXT"})
         await stands_in_the_way(w, daemon, {"separate listener": "broker 1 has one listener for clients and brokers"})
+        answered = {"brokers.inter_broker_listener": "PLAINTEXT", "admin.client_listener": "PLAINTEXT"}
+        _, out, _ = await regent(w.daemon(settings=answered), "preflight", "-o", "json")
+        found = {c["name"]: c for c in json.loads(out)["items"]}["separate listener"]
+        assert (found["result"], "the admin endpoint answers on PLAINTEXT" in found["what"]) == ("ok", True)
         unnamed = "broker 1 (PLAINTEXT) registered no listener INTERNAL"
         await stands_in_the_way(w, w.daemon(), {"brokers answer": unnamed})

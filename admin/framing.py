@@ -1,0 +1,47 @@
+"""Heads of requests and answers, and an answer whose beginning is changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from admin.ports import Node
+from admin.rewriting import rewrite
+from brokers.wire.entities import Codec
+from brokers.wire.primitives import Reader
+from brokers.wire.versions import Api
+
+
+class Header(NamedTuple):
+    """The fields that every request begins with."""
+
+    api: int
+    version: int
+    correlation: bytes
+
+
+def i16(data: bytes) -> int:
+    """Two bytes as a signed number."""
+    return int.from_bytes(data, "big", signed=True)
+
+
+def head(header: Header, size: int) -> bytes:
+    """Length and correlation id of an answer with ``size`` bytes behind them."""
+    return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
+
+
+def body_of(api: Api, codec: Codec[Struct], held: bytes) -> Reader:
+    """Where the body of an answer begins, behind the tags of its header."""
+    reader = Reader(held)
+    if codec.flexible and api is not Api.API_VERSIONS:  # whose answers have the first header in every version
+        reader.skip_tags()
+    return reader
+
+
+def rewritten(api: Api, codec: Codec[Struct], held: bytes, node: Node | None, *, shared: bool) -> bytes:
+    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
+    reader = body_of(api, codec, held)
+    start = reader.position
+    answer = codec.read(reader)
+    return held[:start] + codec.write(rewrite(answer, node, shared=shared)) + held[reader.position :]
