@@ -42,6 +42,7 @@ class WriteInvariants(Checking):
         super().__init__(world)
         self._owner: dict[int, object] = {}
         self._given_up: set[int] = set()
+        self._known: dict[tuple[object, Key], int | None] = {}
         self._asked: set[tuple[Key, int, int, tuple[int, ...]]] = set()
         self._created: dict[tuple[Key, int], dict[int, int]] = {}
 
@@ -62,6 +63,9 @@ class WriteInvariants(Checking):
             self._given_up.add(first.version)
             return
         self._may_act(zk, f"writes {ops[-1].path}")
+        for op in ops:
+            if isinstance(op, Create) and (key := key_of(op.path)) is not None:
+                self._known[zk.process, key] = self.world.topic_known_to(zk.process, key[0])
         if first.version in self._given_up:
             self._fail("I14", f"{zk.name} writes {ops[-1].path} after it asked to give its role up")
 
@@ -189,7 +193,7 @@ class WriteInvariants(Checking):
 
     def _begun(self, session: Session, key: Key) -> None:
         """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""
-        known = self.world.topic_known_to(session.client.process, key[0])
+        known = self._known.pop((session.client.process, key), None)
         present = self.history.topics[key[0]]
         if known is not None and known != present.czxid:
             self.world.happened(SPOILT)
