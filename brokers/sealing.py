@@ -1,15 +1,15 @@
 """Bodies from dirty rows, encoded from the model when they are sent.
 
-The head of a row is encoded once and kept while the row stays the same object, so it serves every replica's
-LeaderAndIsr and the UpdateMetadata of all. The feed is cut at most once per seal interval, for all channels alike:
+A row is encoded once and that is kept while the row stays the same object, so it serves every replica's LeaderAndIsr
+and the UpdateMetadata of all. The feed is cut at most once per seal interval, for all channels alike:
 they stand at cuts, so one UpdateMetadata body serves every channel that goes from one cut to the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from brokers.wire.answers import Failure, TopicKey
 from brokers.wire.partitions import (
@@ -28,11 +28,19 @@ from state_machines.types import PartitionRow, PartitionState
 
 REQUEST_ROWS_MAX: Final = 20_000
 """Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""
-HEADS_MAX: Final = 40_000
-"""Heads that are kept: about 5 MB."""
+KEPT_MAX: Final = 40_000
+"""Rows whose encoding is kept: about 10 MB."""
 SHARED_BODIES_MAX: Final = 4
 """UpdateMetadata bodies that are kept for channels that come to the same position."""
 ANY_NUMBER: Final = -1
+
+
+class _Kept(NamedTuple):
+    """A row's encoding, for as long as the row stays the same object: its head, and its entry in LeaderAndIsr."""
+
+    row: PartitionRow
+    head: bytes
+    entry: bytes
 
 
 class Sealer:
@@ -43,19 +51,25 @@ class Sealer:
         self._view = audience.view
         self._encoder = PartitionEncoder(ibp)
         self._by_id = ibp.leader_and_isr_version >= 5
-        self._heads: dict[int, tuple[PartitionRow, bytes]] = {}
+        self._kept: dict[int, _Kept] = {}
         self._shared: dict[tuple[int, int, int], tuple[bytes | None, int]] = {}
         self._cut = 0
         self._cut_at_s = -math.inf
 
     def leader_and_isr(self, entries: Mapping[int, bool]) -> bytes | None:
         """Body of LeaderAndIsr for rows (row -> is new); None where no row is told any more."""
+        rows, kept, tail = self._view.rows, self._kept, self._encoder.leader_and_isr_tail
         groups: dict[int, list[bytes]] = {}
-        group, topic, tail = [], NO_TOPIC, self._encoder.leader_and_isr_tail
-        for i, row, fields in self._told(entries):
+        group, topic = [], NO_TOPIC
+        for i, is_new in entries.items():
+            row, known = rows[i], kept.get(i)
+            if known is None or known.row is not row:
+                known = self._encode(i, row)
+                if known is None:
+                    continue
             if row.topic != topic:
                 group, topic = groups.setdefault(row.topic, []), row.topic
-            group.append(fields + tail(row, is_new=entries[i]))
+            group.append(known.head + tail(row, is_new=True) if is_new else known.entry)
         return self._body(groups)
 
     def cut(self, now_s: float, interval_s: float) -> int:
@@ -98,11 +112,18 @@ class Sealer:
         return rows, reached
 
     def _metadata(self, changed: Iterable[int]) -> bytes | None:
+        rows, kept, offline_replicas = self._view.rows, self._kept, self._view.offline_replicas
         groups: dict[int, list[bytes]] = {}
-        group, topic, offline_replicas = [], NO_TOPIC, self._view.offline_replicas
-        for i, row, fields in self._told(changed, forgotten=True):
+        group, topic = [], NO_TOPIC
+        for i in changed:
+            row, known = rows[i], kept.get(i)
+            if known is None or known.row is not row:
+                known = self._encode(i, row)
+            if known is None and not self._forgets(i, row):
+                continue
             if row.topic != topic:
                 group, topic = groups.setdefault(row.topic, []), row.topic
+            fields = forgotten_head(row) if known is None else known.head
             group.append(fields + metadata_tail(offline_replicas(i)))
         return self._body(groups)
 
@@ -125,27 +146,22 @@ class Sealer:
             found += [(i, wanted[key, row.partition]) for key in keys if (key, row.partition) in wanted]
         return found
 
-    def _told(self, wanted: Iterable[int], *, forgotten: bool = False) -> Iterator[tuple[int, PartitionRow, bytes]]:
-        """Those of the rows that brokers hear of, each with its head; and those that they are to forget.
+    def _encode(self, i: int, row: PartitionRow) -> _Kept | None:
+        """What is kept of a row from now on; None where brokers do not hear of it."""
+        if not is_told(row):
+            return None
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        fields = head(row)
+        known = self._kept[i] = _Kept(row, fields, fields + self._encoder.leader_and_isr_tail(row))
+        return known
 
-        Not what a topic of the same name has again: a broker that came back may have heard of that in its snapshot.
+    def _forgets(self, i: int, row: PartitionRow) -> bool:
+        """Whether brokers hear of a row that they are to forget it.
+
+        Not where a topic of the same name has it again: a broker that came back may have heard that in its snapshot.
         """
-        rows, topics, heads = self._view.rows, self._view.topics, self._heads
-        if len(heads) >= HEADS_MAX:
-            heads.clear()
-        for i in wanted:
-            row = rows[i]
-            known = heads.get(i)
-            if known is not None and known[0] is row:
-                yield i, row, known[1]
-            elif is_told(row):
-                fields = head(row)
-                heads[i] = row, fields
-                yield i, row, fields
-            elif (
-                forgotten and is_forgotten(row) and self._view.find(topics[row.topic].name, row.partition) in (None, i)
-            ):
-                yield i, row, forgotten_head(row)
+        return is_forgotten(row) and self._view.find(self._view.topics[row.topic].name, row.partition) in (None, i)
 
     def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:
         topics, encode = self._view.topics, self._encoder.topic

@@ -282,7 +282,8 @@ class Office:
             ops.append(Delete(paths.CONTROLLER, stat.version))
         if self.lock_path is not None:
             ops.append(Delete(self.lock_path, ANY_VERSION))
-        await self.zk.multi(ops)
+        if ops[1:]:  # it may have been handed back already
+            await self.zk.multi(ops)
         self.lock_path = None
 
     # -- helpers

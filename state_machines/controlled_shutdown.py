@@ -13,7 +13,7 @@ from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
-from state_machines.types import NO_VERSION, PartitionState
+from state_machines.types import NO_VERSION
 
 LEAVES = "its broker shuts down"
 
@@ -49,12 +49,6 @@ def _replicated(draft: Draft, broker: int) -> list[int]:
 
 def remaining(cluster: Cluster, broker: int) -> list[int]:
     """What it still leads and could be led elsewhere: the answer of the ControlledShutdown request."""
-    return [
-        i
-        for i, row in enumerate(cluster.rows)
-        if row.leader == broker
-        and row.state is not PartitionState.NON_EXISTENT
-        and broker in row.assignment.replicas
-        and len(row.assignment.replicas) > 1
-        and row.has_leadership
-    ]
+    rows = cluster.rows
+    led = [i for i in cluster.hosted(broker) if rows[i].leader == broker]
+    return [i for i in led if len(rows[i].assignment.replicas) > 1 and rows[i].has_leadership]

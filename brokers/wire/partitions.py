@@ -143,5 +143,8 @@ def body(pieces: list[bytes]) -> bytes:
 
 
 def grouped_body(groups: Mapping[int, list[bytes]], topic: Callable[[int], bytes]) -> bytes:
-    """The array of topics from entries by topic index; no topic occurs twice."""
-    return body([topic_piece(topic(index), entries) for index, entries in groups.items()])
+    """The array of topics from entries by topic index; no topic occurs twice. Joined once: most have few entries."""
+    parts = [varint(len(groups) + 1)]
+    for index, entries in groups.items():
+        parts += topic(index), varint(len(entries) + 1), *entries, NO_TAGS
+    return b"".join(parts)

@@ -81,7 +81,8 @@ async def create_partitions(c: Controller, pending: PendingCall) -> None:
         asked = _Asked(pending, account)
         await _grow(c, asked)
         if asked.grown and asked.body.timeout_ms > 0:
-            answer_when_led(c, pending, asked.grown, asked.body.timeout_ms, asked.answer)
+            counts = {topic.name: topic.count for topic in asked.body.topics}
+            answer_when_led(c, pending, asked.grown, asked.body.timeout_ms, asked.answer, counts)
             waits = True
         else:
             pending.answer(asked.answer(frozenset(asked.grown)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -26,16 +26,19 @@ def answer_when_led(
     topics: Collection[str],
     timeout_ms: int,
     answer: Callable[[frozenset[str]], Struct],
+    counts: Mapping[str, int] | None = None,
 ) -> None:
     """Answers with ``answer(late)`` once all partitions of ``topics`` have leaders that know it, or after the time-out.
 
+    ``counts``: partitions that topics must have by then; the model may not know of all that was written.
     ``late``: topics for which the time was too short. If the term ends first, the call is refused as by any other
     controller that lost the role.
     """
+    least = counts or {}
 
     async def wait() -> None:
         deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
-        late = frozenset([name for name in topics if not await _led(c, name, deadline_s)])
+        late = frozenset([name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)])
         rows = [i for name in topics if name not in late for i in _rows(c, name)]
         await c.channels.metadata_told(rows, METADATA_S_MAX)
         pending.answer(answer(late))
@@ -48,10 +51,10 @@ def _rows(c: Controller, name: str) -> Collection[int]:
     return () if topic is None else topic.rows
 
 
-async def _led(c: Controller, name: str, deadline_s: float) -> bool:
-    """Waits until every partition has a leader that acknowledged it; False at the deadline."""
+async def _led(c: Controller, name: str, count: int, deadline_s: float) -> bool:
+    """Waits until ``count`` partitions, and all, have a leader that acknowledged it; False at the deadline."""
     now = asyncio.get_running_loop().time
-    while not (rows := _rows(c, name)) or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
+    while len(rows := _rows(c, name)) < count or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
         if now() >= deadline_s:
             return False
         await asyncio.sleep(min(LED_POLL_S, max(0.0, deadline_s - now())))

@@ -78,6 +78,9 @@ class RealAsking:
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         return AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED)
 
+    async def admits(self, principal: str, client_host: str) -> bool:
+        return True
+
     async def carried(self, call: CarriedCall) -> Struct:
         raise NotController
 

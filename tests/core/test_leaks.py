@@ -73,7 +73,7 @@ async def test_terms_leave_nothing_in_memory() -> None:
 
 @in_virtual_time
 async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
-    with short_windows(), mock.patch("brokers.sealing.HEADS_MAX", 8):
+    with short_windows(), mock.patch("brokers.sealing.KEPT_MAX", 8):
         async with life(1, 2, 3, 4) as w:
             topics = Topics(w)
             tracemalloc.start()

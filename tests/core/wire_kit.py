@@ -127,6 +127,10 @@ class FakeCluster:
     any_stopped = False
     any_failed = False
 
+    @property
+    def present(self) -> int:
+        return len(self.rows)
+
     def stopped(self, i: int, broker: int) -> bool:
         return False
 

@@ -126,9 +126,10 @@ class History:
             self.former.setdefault(key, []).append(states)
             if by_hand:
                 self.by_hand.add(key)
-                self.hosts.setdefault(key, set()).update(self.dropped.get(key, ()))
+                strays = {*strays, *self.dropped.get(key, ())}
             else:
                 self.hosts.get(key, set()).difference_update(self.assignment(key))
+                strays = {*strays, *(b for b in self.dropped.get(key, ()) if key in self.strays(b))}
             self.hosts.setdefault(key, set()).update(strays)
 
     def untold(self, broker: int) -> set[Key]:

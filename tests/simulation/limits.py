@@ -91,7 +91,7 @@ def _targets(limits: Limits) -> dict[str, Any]:
         "metadata_store.cluster_nodes.WRITES_MAX": limits.writes,
         "brokers.sealing.REQUEST_ROWS_MAX": limits.rows,
         "brokers.channel.REQUEST_ROWS_MAX": limits.rows,
-        "brokers.sealing.HEADS_MAX": limits.heads,
+        "brokers.sealing.KEPT_MAX": limits.heads,
         "state_machines.interning.ISRS_SPARE": limits.ended,
         "brokers.delivery.Snapshots": partial(_snapshots, limits),
         "controller.handlers.failover.FIRST_TOPICS": limits.first,

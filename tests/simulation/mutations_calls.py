@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from unittest import mock
 
@@ -34,6 +34,7 @@ def answer_before_it_is_started(stack: ExitStack) -> None:
         _names: Iterable[str],
         _timeout_ms: int,
         reply: Callable[[frozenset[str]], object],
+        _counts: Mapping[str, int] | None = None,
     ) -> None:
         pending.answer(reply(frozenset()))
 

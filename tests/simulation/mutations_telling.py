@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -12,7 +11,6 @@ from brokers.channels import Channels
 from brokers.link import Link
 from brokers.sealing import Sealer
 from brokers.snapshot import Snapshots, Turn
-from brokers.wire.partitions import head
 from controller.claim_watch import ClaimWatch
 from controller.lease import Lease
 from controller.office import Claim, Office
@@ -63,20 +61,8 @@ def stale_broker_epoch(stack: ExitStack) -> None:
 def resend_old_rows(stack: ExitStack) -> None:
     """What was encoded of a row once is sent again when the row has changed."""
 
-    told_now = Sealer._told
-
-    def told(self: Sealer, wanted: Iterable[int], *, forgotten: bool = False) -> Any:
-        for i in wanted:
-            row = self._view.rows[i]
-            known = self._heads.get(i)
-            if known is None and row.has_leadership:
-                known = self._heads[i] = row, head(row)
-            if known is not None:
-                yield i, row, known[1]
-            else:
-                yield from told_now(self, [i], forgotten=forgotten)
-
-    put(stack, Sealer, "_told", told)
+    encode_now = Sealer._encode
+    put(stack, Sealer, "_encode", lambda self, i, row: self._kept.get(i) or encode_now(self, i, row))
 
 
 @mutation

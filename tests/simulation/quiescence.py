@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from brokers.simulated.digest import Truth, View, differences, expected_view, view
@@ -223,15 +224,24 @@ class Quiescence:
 
         Not what followers know of partitions that have no leader: brokers take no notice of such a leadership. Nor
         what was removed by hand, of which no broker hears, nor what comes after it where the former one was hosted:
-        brokers refuse another topic id, and lower leader epochs.
+        brokers refuse another topic id, and lower leader epochs. Nor the order of replicas in LeaderAndIsr: where the
+        controller died between writing another one and the new leader epoch, only UpdateMetadata brings it.
         """
         history = self.w.invariants.history
         hosts, spoilt, untold = history.hosts, history.spoilt, history.untold(broker)
         metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in untold}
         unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers} | history.strays(broker)
-        led = {key: known for key, known in found.led.items() if key not in unheeded}
+        led = {
+            key: (epoch, isr, partition_epoch, _sorted(replicas))
+            for key, (epoch, isr, partition_epoch, replicas) in found.led.items()
+            if key not in unheeded
+        }
         unheeded |= {key for key, known in truth.items() if known.leader == NO_LEADER}
-        followed = {key: known for key, known in found.followed.items() if key not in unheeded}
+        followed = {
+            key: (leader, epoch, _sorted(replicas))
+            for key, (leader, epoch, replicas) in found.followed.items()
+            if key not in unheeded
+        }
         return View(found.live, metadata, led, followed)
 
     def _reaches(self, node: BrokerNode, other: int) -> bool:
@@ -255,3 +265,7 @@ class Quiescence:
         for broker in sorted(self.w.invariants.history.registered):
             hashed.update(f"{broker} {view(self.w.brokers[broker].core).digest()}\n".encode())
         return hashed.hexdigest()
+
+
+def _sorted(ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(ids))
