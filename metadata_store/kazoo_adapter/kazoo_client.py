@@ -50,6 +50,9 @@ INT32_MAX: Final = 2**31 - 1
 WAKEUPS_MAX: Final = 4_096
 RECONNECT_DELAY_S: Final = 0.1
 RECONNECT_DELAY_S_MAX: Final = 1.0
+HANDSHAKE_SESSIONS_MAX: Final = 0.3
+"""Longest wait for the answer to a handshake, in session timeouts; but :data:`HANDSHAKE_S` at least."""
+HANDSHAKE_S: Final = 2.0
 
 _CLOSED: Final = (KeeperState.CLOSED, KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED)
 
@@ -155,9 +158,15 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             client._pending.append((request, call, self._xid))
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        result = super()._invoke(timeout, request, xid)
-        if isinstance(request, Connect):
-            self.client.granted_ms = result[0].time_out
+        """A server that takes the connection and does not answer, as one that starts, is left in time to try again.
+
+        kazoo waits for as long as a session, which would be over then.
+        """
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        session_s = self.client._session_timeout / 1000
+        result = super()._invoke(min(timeout, max(HANDSHAKE_S, session_s * HANDSHAKE_SESSIONS_MAX)), request, xid)
+        self.client.granted_ms = result[0].time_out
         return result
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:

@@ -19,6 +19,7 @@ class Proxy:
         self.port: int = self._socket.getsockname()[1]
         self.connections = 0
         self._accepting = True
+        self._mute = False
         self._losing = self._lost = False
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -46,6 +47,11 @@ class Proxy:
         """Cuts when the server has answered the next request."""
         self._losing = True
 
+    def mute(self) -> None:
+        """Cuts, and nobody answers the next connection."""
+        self._mute = True
+        self.cut()
+
     def stall(self) -> None:
         """Connections stay open, bytes stop."""
         self._flowing.clear()
@@ -62,6 +68,13 @@ class Proxy:
             writer.transport.abort()
             return
         self.connections += 1
+        if self._mute:
+            self._mute = False
+            self._writers.add(writer)
+            while await reader.read(65536):
+                pass
+            self._writers.discard(writer)
+            return
         try:
             to_reader, to_writer = await asyncio.open_connection(*self._target)
         except OSError:

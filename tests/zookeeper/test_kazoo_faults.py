@@ -109,6 +109,19 @@ async def test_a_restart_within_the_session_keeps_it(server: EmbeddedZooKeeper) 
     await s.zk.close()
 
 
+SESSION_ENDS_S = 9.0
+
+
+async def test_a_handshake_that_nobody_answers_does_not_cost_the_session(backend: RealBackend) -> None:
+    async with session(backend, session_timeout_ms=10_000) as s:
+        made = await s.zk.create("/e", b"", ephemeral=True)
+        connections = backend.mute(s.zk)
+        async with asyncio.timeout(SESSION_ENDS_S):
+            await s.reaches(SUSPENDED, CONNECTED)
+        assert await s.zk.exists("/e") == made.stat
+        assert backend.connections(s.zk) == connections + 2
+
+
 async def test_an_emptied_ensemble_is_an_error_of_its_own(server: EmbeddedZooKeeper, tmp_path: Path) -> None:
     s = await connected(server.connect)
     for n in range(10):
