@@ -274,11 +274,13 @@ class Channel:
         self._shared.progress.set()
 
     async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
+        entries = self._audience.deletable(self.broker.id, entries)
         self._in_flight = len(entries)
-        body = self._shared.sealer.stop_replica(entries)
-        errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
+        if entries:
+            body = self._shared.sealer.stop_replica(entries)
+            errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
+            self._answered(errors, Api.STOP_REPLICA, entries)
         self.outbox.stopping = {}
-        self._answered(errors, Api.STOP_REPLICA, entries)
 
     def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:
         self._in_flight = 0

@@ -14,9 +14,8 @@ from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, Group, brokers, say
-from state_machines.audit import BY_LEADER, REPLICA_STEPS
+from state_machines.audit import BY_LEADER, PARTITION_STEPS, REPLICA_STEPS
 from state_machines.events import OBSERVED, Kind
-from state_machines.partition import PartitionStateMachine
 from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
 
 IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
@@ -41,7 +40,7 @@ def of_partitions() -> dict[str, Broken]:
         "A3": leader_in_isr(),
         "A4": isr_assigned(),
         "A5": isr_not_empty(),
-        "A6": transitions(PartitionStateMachine.VALID_PREVIOUS),
+        "A6": transitions(PARTITION_STEPS),
         "A8": next_version(),
         "A9": elected_while_absent(),
         "A10": clean_election(),

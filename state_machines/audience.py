@@ -317,6 +317,21 @@ class Audience:
         """Whether every broker acknowledged the feed up to a position."""
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
+    def deletable(self, broker: int, entries: Mapping[int, bool]) -> dict[int, bool]:
+        """Those StopReplica entries that do not hit what the broker was told of a later incarnation of the topic.
+
+        The request names no topic id: it would delete the log of the topic that somebody recreated by hand meanwhile.
+        """
+        view = self.view
+        if view.present == len(view.rows):
+            return dict(entries)
+        rows, lead, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
+        for i, delete in entries.items():
+            later = view.find(view.topics[rows[i].topic].name, rows[i].partition)
+            if later in (None, i) or later in lead or broker not in rows[later].assignment.replicas:
+                kept[i] = delete
+        return kept
+
     def behind(self, outbox: Outbox) -> bool:
         """Whether something waits for the incarnation, the snapshot included."""
         return self.dirty(outbox) or outbox.turn < outbox.turn_end

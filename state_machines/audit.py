@@ -119,6 +119,12 @@ def isr_not_empty(row: Row) -> str | None:
     return "the ISR is empty" if row.leader_epoch1 is not None and not row.isr1 else None
 
 
+PARTITION_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
+    **PartitionStateMachine.VALID_PREVIOUS,
+    PartitionState.NEW: PartitionStateMachine.VALID_PREVIOUS[PartitionState.NEW] | {PartitionState.NEW},
+}
+"""What a row may tell of a partition: one without a first leader is reassigned and stays new."""
+
 REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
     **ReplicaStateMachine.VALID_PREVIOUS,
     **{
@@ -131,7 +137,7 @@ REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
 
 def partition_states(row: Row) -> str | None:
     """A6 of partitions."""
-    return _transitions(row, PartitionState, PartitionStateMachine.VALID_PREVIOUS)
+    return _transitions(row, PartitionState, PARTITION_STEPS)
 
 
 def replica_states(row: Row) -> str | None:
