@@ -7,9 +7,6 @@ from typing import Final
 from tests.verify.stock_tools.lines_moves import ELECTIONS, MOVES, OUTAGES
 from tests.verify.stock_tools.steps import Act, Does, Group, Line
 
-UPDATE_FEATURES: Final = "UpdateFeatures is not answered yet"
-SCRAM: Final = "AlterUserScramCredentials is not answered yet"
-
 CREATION: Final = Group(
     "Topics are created",
     (
@@ -123,17 +120,11 @@ CONFIGURATIONS: Final = Group(
         Line("kafka-configs --alter --user alice --delete-config consumer_byte_rate"),
         Line("kafka-configs --alter --ip 127.0.0.9 --add-config connection_creation_rate=100"),
         Line("kafka-configs --alter --ip 127.0.0.9 --delete-config connection_creation_rate"),
-        Line(
-            "kafka-configs --alter --user alice --add-config SCRAM-SHA-256=[iterations=4096,password=secret]",
-            waiting=SCRAM,
-        ),
-        Line(
-            "kafka-configs --alter --user alice --add-config SCRAM-SHA-256=[iterations=1,password=secret]",
-            waiting=SCRAM,
-        ),
-        Line("kafka-configs --describe --user alice", waiting=SCRAM),
-        Line("kafka-configs --alter --user alice --delete-config SCRAM-SHA-256", waiting=SCRAM),
-        Line("kafka-configs --alter --user nobody --delete-config SCRAM-SHA-512", waiting=SCRAM),
+        Line("kafka-configs --alter --user alice --add-config SCRAM-SHA-256=[iterations=4096,password=secret]"),
+        Line("kafka-configs --alter --user alice --add-config SCRAM-SHA-256=[iterations=1,password=secret]"),
+        Line("kafka-configs --describe --user alice"),
+        Line("kafka-configs --alter --user alice --delete-config SCRAM-SHA-256"),
+        Line("kafka-configs --alter --user nobody --delete-config SCRAM-SHA-512"),
     ),
 )
 READING: Final = Group(
@@ -176,11 +167,11 @@ READING: Final = Group(
 CLUSTER: Final = Group(
     "Features, versions and ACLs",
     (
-        Line("kafka-features describe", waiting=UPDATE_FEATURES),
-        Line("kafka-features upgrade --feature no.such.feature=1", waiting=UPDATE_FEATURES),
-        Line("kafka-features upgrade --metadata 3.9", waiting=UPDATE_FEATURES),
-        Line("kafka-features downgrade --feature metadata.version=1 --unsafe", waiting=UPDATE_FEATURES),
-        Line("kafka-features disable --feature no.such.feature", waiting=UPDATE_FEATURES),
+        Line("kafka-features describe"),
+        Line("kafka-features upgrade --feature no.such.feature=1"),
+        Line("kafka-features upgrade --metadata 3.9"),
+        Line("kafka-features downgrade --feature metadata.version=1 --unsafe"),
+        Line("kafka-features disable --feature no.such.feature"),
         Line("kafka-features upgrade --feature metadata.version=many"),
         Line("kafka-broker-api-versions"),
         Line("kafka-acls --list"),

@@ -77,10 +77,6 @@ def _accepted() -> Iterator[str]:
         yield f"- **`{one.line}`** ({sum(one.covers(line.text) for line in LINES)} lines). {one.why}"
         yield from (f"  - {whose}: `{what}`" for whose, what in (("Kafka", one.lost), ("regent", one.extra)) if what)
     yield ""
-    waiting = {line.waiting for line in LINES if line.waiting}
-    for why in sorted(waiting):
-        count = sum(line.waiting == why for line in LINES)
-        yield f"- Waiting: {why}. {count} lines, marked *waiting*, may differ until it is.\n"
 
 
 def _group(group: Group) -> Iterator[str]:
@@ -89,7 +85,7 @@ def _group(group: Group) -> Iterator[str]:
         if isinstance(step, Act):
             yield f"- {step.does.value}: {step.of}"
             continue
-        marks = {"placed": step.placed, "repeated": bool(step.until), "waiting": bool(step.waiting)}
+        marks = {"placed": step.placed, "repeated": bool(step.until)}
         named = ", ".join(mark for mark, true in marks.items() if true)
         yield f"- `{step.text.replace('{files}/', '')}`{f' ({named})' if named else ''}"
     yield ""

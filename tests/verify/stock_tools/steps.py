@@ -14,13 +14,12 @@ class Line(NamedTuple):
     """A command line as typed, without its bootstrap server; ``{files}`` is the folder of the JSON files.
 
     ``until``: the line is repeated until its output matches this regular expression, and compared then. ``placed``:
-    replicas were placed at random, only their numbers are compared. ``waiting``: why its answers still differ.
+    replicas were placed at random, only their numbers are compared.
     """
 
     text: str
     until: str = ""
     placed: bool = False
-    waiting: str = ""
 
     @property
     def tool(self) -> str:
