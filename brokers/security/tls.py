@@ -14,6 +14,8 @@ from brokers.security.users import SecurityUnusable
 log = logging.getLogger("regent.brokers")
 
 _Stamp = tuple[tuple[int, int, int], ...]
+NO_PASSWORD: Final = b""
+"""A key that needs one is an error: nobody is there to type it."""
 OLDEST: Final = ssl.TLSVersion.TLSv1_2
 """As Kafka 3.9's default of ``ssl.enabled.protocols``."""
 
@@ -98,7 +100,7 @@ class Tls:
 
     def _load(self, context: ssl.SSLContext) -> None:
         if self._certificate is not None:
-            context.load_cert_chain(self._certificate, self._key)
+            context.load_cert_chain(self._certificate, self._key, password=NO_PASSWORD)
 
     def _begins(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
         """Called by OpenSSL when a handshake begins."""

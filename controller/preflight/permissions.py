@@ -28,6 +28,9 @@ _PARENTS: Final = (
     paths.TOPICS,
     paths.DELETE_TOPICS,
     f"{paths.CONFIG}/topics",
+    f"{paths.CONFIG}/users",
+    paths.CONFIG_CHANGES,
+    paths.DELEGATION_TOKENS,
     paths.ISR_CHANGES,
     paths.LOG_DIR_EVENTS,
 )

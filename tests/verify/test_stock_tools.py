@@ -43,7 +43,7 @@ WITHOUT_A_CLUSTER = (
     "TopicCommandTest.testDescribe*",
     "TopicCommandTest.testIsNotUnderReplicatedWhenAdding",
 )
-@pytest.mark.timeout(1_100)
+@pytest.mark.timeout(1_100 if has_compiler() else 3_600)
 async def test_stock_tools_say_the_same_of_both_controllers() -> None:
     played = await play(print)
     found = list(differences(played))
