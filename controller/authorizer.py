@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from brokers.envelopes import NotController
@@ -21,6 +22,8 @@ from state_machines.acls import CLUSTER_NAME, Acls, Operation, Resource, allowed
 
 log = logging.getLogger("regent.controller")
 
+AGAIN_S: Final = 30.0
+"""How soon lists that ZooKeeper refused to give are asked for again."""
 MALFORMED_NAMED_MAX: Final = 100
 """Paths of lists that cannot be understood and that were complained of; further ones are not named."""
 
@@ -103,19 +106,26 @@ class Authorizer:
         self._served.set()
 
     async def follow(self, zk: ZooKeeper) -> None:
-        """Keeps the lists up to date until cancelled. A lost connection is waited for: :meth:`look_again` ends it."""
+        """Keeps the lists up to date until cancelled. A lost connection is waited for: :meth:`look_again` ends it.
+
+        Lists that ZooKeeper does not give are asked for again by the clock: a mended ACL of a znode fires no watch.
+        """
         self._changed.set()
+        refused = False
         while True:
-            await self._changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S if refused else None):
+                    await self._changed.wait()
             self._changed.clear()
             try:
                 await self._read(zk)
+                refused = False
             except (NotConnected, OutcomeUnknown):
                 self._all = True
                 continue
             except ZkError as error:
                 log.error("access control lists cannot be read, nobody but super users is allowed anything: %s", error)
-                self._acls, self._all = unreadable(), True
+                self._acls, self._all, refused = unreadable(), True, True
             self._known.set()
 
     async def _read(self, zk: ZooKeeper) -> None:

@@ -79,7 +79,10 @@ async def read_acl_changes(zk: ZooKeeper, after: dict[str, str]) -> tuple[set[Pl
                 malformed.append(place)
             elif place is not None:
                 places.add(place)
-            if node is Code.NO_NODE:
-                malformed.append(Malformed(f"{parent}/{name}", "is gone already"))
+            if isinstance(node, Code):
+                gone = node is Code.NO_NODE
+                malformed.append(
+                    Malformed(f"{parent}/{name}", "is gone already" if gone else f"cannot be read: {node.name}")
+                )
         after.update({parent: names[-1]} if names else {})
     return places, malformed

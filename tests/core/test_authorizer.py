@@ -13,7 +13,7 @@ from brokers.wire.messages import security as s
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from metadata_store.acl import READ, Acl
+from metadata_store.acl import ADMIN, READ, Acl
 from tests.core.acl_kit import asked, authorizer_starts, put, put_raw
 from tests.core.carried_kit import create, grow, topic
 from tests.core.controller_kafka import id_of
@@ -245,3 +245,20 @@ async def test_a_call_that_waits_for_the_lists_ends_with_the_term() -> None:
         await w.active.ended()
         with pytest.raises(NotController):
             await creates(w, ALICE, "x")
+
+
+@in_virtual_time
+async def test_lists_that_were_refused_are_asked_for_again_without_a_word() -> None:
+    async with world() as w:
+        await authorizer_starts(w.operator)
+        await put(w.operator, "x", (ALICE, "Create", "Allow"))
+        before, stat = await w.operator.get_acls("/kafka-acl/Topic")
+        closed = await w.operator.set_acls("/kafka-acl/Topic", [Acl(ADMIN, "world", "anyone")], stat.acl_version)
+        await w.take_office()
+        assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
+        await w.operator.set_acls("/kafka-acl/Topic", before, closed.acl_version)
+
+        async def noticed() -> bool:
+            return (await creates(w, ALICE, "x"))["x"] == 0
+
+        await eventually(noticed, within_s=60.0)
