@@ -18,6 +18,7 @@ def never_look_again(stack: ExitStack) -> None:
     """Changes of ISRs complete no reassignment."""
     for handler in ("alter_partition", "isr_notification", "reassignment"):
         stack.enter_context(mock.patch(f"controller.handlers.{handler}.isrs_changed"))
+    put(stack, Controller, "_wake_reassignments", lambda self, changes: None)
 
 
 @mutation
