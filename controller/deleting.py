@@ -28,7 +28,8 @@ class Deleting:
 
     ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
     for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
-    while. ``forgotten``: rows of the last topics that were deleted.
+    while. ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the last topics that were
+    deleted while one of them was absent.
     """
 
     def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:
@@ -40,6 +41,7 @@ class Deleting:
         self.changed = asyncio.Event()
         self.awaited = False
         self.refused = False
+        self.absent: set[int] = set()
         self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
         self._cluster = cluster
         self._queue = queue

@@ -25,6 +25,10 @@ class Assigned(Directory):
         rows, gone = self.rows, PartitionState.NON_EXISTENT
         return sorted(i for i in self._hosting.rows_on(broker) if rows[i].state is not gone)
 
+    def hosts(self) -> set[int]:
+        """Brokers that assignments name; looks at distinct assignments."""
+        return self._hosting.brokers()
+
     def observe_assignments(self, name: str, version: int, found: Mapping[int, Assignment]) -> list[int]:
         """What a topic znode says of known partitions, as we wrote it or read it back; returns their rows.
 

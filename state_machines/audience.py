@@ -325,10 +325,10 @@ class Audience:
         view = self.view
         if view.present == len(view.rows):
             return dict(entries)
-        rows, lead, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
+        rows, untold, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = view.find(view.topics[rows[i].topic].name, rows[i].partition)
-            if later in (None, i) or later in lead or broker not in rows[later].assignment.replicas:
+            if later in (None, i) or untold.get(later) or broker not in rows[later].assignment.replicas:
                 kept[i] = delete
         return kept
 

@@ -81,6 +81,10 @@ class Hosting:
                 del self._plain[before.replicas]
         return entered.assignment
 
+    def brokers(self) -> set[int]:
+        """Brokers that an assignment names."""
+        return {b for found in chain(self._plain.values(), self._moving.values()) for b in found.assignment.replicas}
+
     def rows_on(self, broker: int) -> Iterator[int]:
         """Rows with a replica on ``broker``, in no order."""
         placed = chain(self._plain.values(), self._moving.values())

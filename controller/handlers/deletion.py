@@ -157,7 +157,8 @@ async def _delete_znodes(c: Controller) -> None:
     outcome = await c.store.delete_topics(doomed, c.fence)
     c.term.check()
     applied = set(outcome.applied)
-    c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
+    if c.deleting.absent:
+        c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
     partitions = sum(forget(c, name) for name in outcome.applied)
     if outcome.applied:
         log.info("%s: deleted, %d partitions", shortly(outcome.applied), partitions)
@@ -195,13 +196,17 @@ async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
 def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
     """Nobody waits for the answers of brokers that are gone; those that are back are told what they missed.
 
-    Of what was deleted lately too: one whose session expired comes back with the metadata that it had.
+    Of what was deleted meanwhile too: one whose session expired comes back with the metadata that it had.
     """
-    cluster = c.cluster
+    cluster, deleting = c.cluster, c.deleting
+    deleting.absent.update(gone)
     if back:
         rows = [i for index in sorted(cluster.deletions) for i in cluster.topics[index].rows]
-        rows += [i for i in c.deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
+        rows += [i for i in deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
         c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
+        deleting.absent.difference_update(back)
+    if not deleting.absent:
+        deleting.forgotten.clear()
     if cluster.deletions:
         c.deleting.touch(waiting_for(cluster, gone))
         c.deleting.resume(waiting_for(cluster, back))

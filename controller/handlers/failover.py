@@ -50,6 +50,7 @@ async def take_office(c: Controller) -> None:
     await load_brokers(c)
     await load_topics(c, since)
     await load_deletions(c)
+    c.deleting.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
     loaded_s = time.monotonic()
     await endpoint_change(c)
     for broker in c.cluster.brokers.values():

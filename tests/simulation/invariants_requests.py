@@ -111,7 +111,7 @@ class RequestInvariants(WriteInvariants):
     def _stopped(self, broker: int, request: StopReplica) -> None:
         """I12: no log is deleted of a topic that goes on, but for what is being removed.
 
-        What a former controller says is refused.
+        What a former controller says is refused. Who has yet to hear of a recreated topic has logs of the former alone.
         """
         if request.head.controller_epoch != self.history.epoch:
             return
@@ -119,6 +119,8 @@ class RequestInvariants(WriteInvariants):
             key = entry.topic, entry.partition
             goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
             if entry.delete and goes_on and broker in self.history.kept(key):
+                if (request.head.broker_epoch, key, self.history.life(key)) not in self._told_new:
+                    continue
                 self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
 
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
