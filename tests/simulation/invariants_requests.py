@@ -126,14 +126,15 @@ class RequestInvariants(WriteInvariants):
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
         """A partition that this term created with the broker in its ISR: the first word of it says new.
 
-        Where two lives began alike it cannot be said which of them is told.
+        Where two lives began alike it cannot be said which of them is told, and what began with the replicas of the
+        former topic gives those to whoever is added later.
         """
         life, first = self.history.life(key), self.history.at(key, 0)
         told = head.broker_epoch, key, life
         if first is None or life not in lives or told in self._told_new:
             return
         self._told_new.add(told)
-        if len(lives) > 1:
+        if len(lives) > 1 or key in self.history.spoilt:
             return
         known = self._created[key, life].get(broker) == head.broker_epoch
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:

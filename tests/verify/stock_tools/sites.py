@@ -44,6 +44,7 @@ SETTINGS: Final = {
     "controller.auto_leader_rebalance_enable": False,
     "controller.num_partitions": PARTITIONS,
     "controller.default_replication_factor": 3,
+    "controller.super_users": "User:ANONYMOUS",
     "zookeeper.session_timeout_ms": 20_000,
     "controller.loop_stall_ms_max": 8_000,
 }
