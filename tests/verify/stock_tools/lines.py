@@ -196,7 +196,7 @@ DELETION: Final = Group(
         Line("kafka-topics --delete --topic counted"),
         Line("kafka-topics --delete --topic 'metric.*|defaults'"),
         Line("kafka-topics --describe --topic counted"),
-        Line("kafka-topics --create --topic counted --replica-assignment 3:2"),
+        Line("kafka-topics --create --topic counted --replica-assignment 3:2", until="Created topic counted"),
         Line("kafka-topics --describe --topic counted"),
         Line("kafka-topics --delete --topic counted"),
         Line("kafka-topics --delete"),
