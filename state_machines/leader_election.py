@@ -59,23 +59,26 @@ class NotElected(Struct, frozen=True, gc=False):
     why: str
 
 
+_UNKNOWN: Final = NotElected(ElectionError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+_TO_BE_DELETED: Final = NotElected(ElectionError.INVALID_TOPIC_EXCEPTION, TO_BE_DELETED)
+_LEADS_ALREADY: Final = NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADS_ALREADY)
+_LEADER_LIVES: Final = NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADER_LIVES)
+
+
 def judge(cluster: Cluster, i: int | None, kind: ElectionType) -> NotElected | None:
     """None where an election is to be held. The order of the checks is Kafka's."""
-    if i is None or (cluster.rows[i].state is PartitionState.NON_EXISTENT and not _queued(cluster, i)):
-        return NotElected(ElectionError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
-    if _queued(cluster, i):
-        return NotElected(ElectionError.INVALID_TOPIC_EXCEPTION, TO_BE_DELETED)
+    if i is None:
+        return _UNKNOWN
     row = cluster.rows[i]
-    if kind is ElectionType.PREFERRED and row.has_leadership and row.leader == row.assignment.replicas[0]:
-        return NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADS_ALREADY)
-    if kind is ElectionType.UNCLEAN and row.has_leadership and row.leader in cluster.live:
-        return NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADER_LIVES)
+    if row.topic in cluster.deletions:
+        return _TO_BE_DELETED
+    if row.state is PartitionState.NON_EXISTENT:
+        return _UNKNOWN
+    if kind is ElectionType.PREFERRED and row.leader == row.assignment.replicas[0] and row.has_leadership:
+        return _LEADS_ALREADY
+    if kind is ElectionType.UNCLEAN and row.leader in cluster.live and row.has_leadership:
+        return _LEADER_LIVES
     return None
-
-
-def _queued(cluster: Cluster, i: int) -> bool:
-    topic = cluster.rows[i].topic
-    return topic in cluster.deletions
 
 
 def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
@@ -84,9 +87,10 @@ def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
     Decided again after a conflict, a row is passed over that needs no election by then.
     """
     wanted = [i for i in rows if draft.covers(i) and judge(draft.cluster, i, kind) is None]
-    partitions, live = PartitionStateMachine(draft), draft.live
-    started = [i for i in wanted if draft.row(i).has_leadership]
-    partitions.elect_leaderless(i for i in wanted if not draft.row(i).has_leadership)
+    partitions, live, rows_now = PartitionStateMachine(draft), draft.live, draft.cluster.rows
+    started = [i for i in wanted if rows_now[i].has_leadership]
+    if len(started) < len(wanted):
+        partitions.elect_leaderless(i for i in wanted if not rows_now[i].has_leadership)
     if kind is ElectionType.PREFERRED:
         partitions.elect(started, partial(selectors.preferred, live=live))
     else:
