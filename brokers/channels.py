@@ -93,15 +93,20 @@ class Channels:
         self._wake()
 
     @contextmanager
-    def more_coming(self) -> Iterator[None]:
-        """While a large decision is committed: few large requests are cheaper for everybody than many small ones."""
+    def more_coming(self, *, urgent: bool = True) -> Iterator[None]:
+        """While a large decision is committed: few large requests are cheaper for everybody than many small ones.
+
+        What is not ``urgent``, because nobody lacks a leader meanwhile, is told once for all it may be.
+        """
         self._shared.more_coming += 1
+        self._shared.unhurried += not urgent
         for channel in self._channels.values():
             channel.postpone()
         try:
             yield
         finally:
             self._shared.more_coming -= 1
+            self._shared.unhurried -= not urgent
             for channel in self._channels.values():
                 channel.hurry()
 

@@ -18,6 +18,8 @@ from state_machines.audience import Audience
 from state_machines.types import Broker, Endpoint
 
 NO_BROKER_EPOCH: Final = -1
+UNHURRIED_S_MAX: Final = 2.0
+"""How long a decision that is not urgent is kept back while more of it is coming."""
 
 
 class ChannelSettings(Struct, frozen=True):
@@ -101,6 +103,7 @@ class Shared:
         self.snapshots = Snapshots(audience, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
         self.more_coming = 0
+        self.unhurried = 0
         self._live: tuple[int, bytes] = (0, b"")
 
     @staticmethod
@@ -112,6 +115,8 @@ class Shared:
     def seal_interval_s(self) -> float:
         """Shortest time between two seals to one broker."""
         settings = self.settings
+        if self.unhurried:
+            return UNHURRIED_S_MAX
         return (settings.bulk_seal_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
 
     def cut(self) -> int:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -27,6 +28,7 @@ from controller.reassignment_call import (
 )
 from metadata_store import paths
 from metadata_store.errors import NotConnected
+from metadata_store.fenced import WRITES_MAX
 from state_machines.reassignment import (
     UNKNOWN,
     Asked,
@@ -157,7 +159,8 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     if not rows:
         return
     await _watch_states(c, rows)
-    report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
+    with c.channels.more_coming(urgent=False) if len(rows) > WRITES_MAX else nullcontext():
+        report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
     settled = {i for i in rows if is_settled(c.cluster, i)}
     c.reassignments.complete |= settled
     c.reassignments.stopped -= settled

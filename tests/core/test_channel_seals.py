@@ -37,6 +37,21 @@ async def test_even_the_first_seal_of_a_large_decision_waits_for_more_of_it_and_
         assert w.brokers[1].of(LEADER_AND_ISR)[0].partitions() == [("t", 0), ("t", 1)]
 
 
+async def test_a_decision_that_is_not_urgent_is_told_once_for_all_of_it(clock: list[float]) -> None:
+    async with world(1, bulk_seal_interval_ms=10) as w:
+        first, second = w.add_topic("t", [(1,)] * 2)
+        await settled(w)
+        clock[0] += 10
+        with w.channels.more_coming(urgent=False):
+            w.elect(first)
+            with w.channels.more_coming():
+                clock[0] += 1
+                assert await w.channels.quiesced(0.05) == {1}
+                w.elect(second)
+        await settled(w)
+        assert w.brokers[1].apis() == "U" + "Lu"
+
+
 @pytest.mark.parametrize(("more_coming", "interval_s"), [(0, 0.02), (1, 0.1)])
 def test_seals_of_one_round_share_a_body_and_the_next_round_reads_on(
     more_coming: int, interval_s: float, clock: list[float]
