@@ -132,14 +132,9 @@ def encode_op(op: Op, chroot: str) -> tuple[int, bytes]:
 def multi(ops: Sequence[Op], chroot: str) -> bytes:
     """Body of a multi, as one buffer."""
     parts: list[bytes] = []
-    head_len, integer = _HEAD_LEN.pack, _INT.pack
     for op in ops:
-        if type(op) is SetData and op.path != "/":  # as the rest, without the calls: nearly all are
-            path = (chroot + op.path).encode()
-            parts += head_len(SET_DATA, 0, -1, len(path)), path, blob(op.data), integer(op.version)
-        else:
-            opcode, body = encode_op(op, chroot)
-            parts += _HEAD.pack(opcode, 0, -1), body
+        opcode, body = encode_op(op, chroot)
+        parts += (_HEAD.pack(opcode, 0, -1), body)
     parts.append(_END)
     return b"".join(parts)
 
