@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli controller admin pipeline brokers metadata_store state_machines configs
+PARALLEL := -n logical --dist=worksteal
 LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
 .DEFAULT_GOAL := help
@@ -19,7 +20,7 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all tests but the long ones, cheapest first
 
 test-core: venv ## tests without Java
-	$(PYTEST) tests $(addprefix --ignore=,$(LATER))
+	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
 test-simulation: venv ## whole clusters in virtual time, 300 seeds
 	$(PYTEST) tests/simulation --timeout=600
@@ -28,7 +29,7 @@ simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.j
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
 
 test-zookeeper: venv jars ## tests on a real ZooKeeper
-	$(PYTEST) tests/zookeeper
+	$(PYTEST) tests/zookeeper $(PARALLEL)
 
 test-cluster: venv jars ## tests on real brokers
 	$(PYTEST) tests/cluster --timeout=300

@@ -15,15 +15,16 @@ from brokers.wire.answers import Failure, TopicKey
 from brokers.wire.partitions import (
     NO_TOPIC,
     PartitionEncoder,
+    body,
     forgotten_head,
-    grouped_body,
     head,
     metadata_tail,
     stop_entry,
+    topic_piece,
 )
 from brokers.wire.primitives import compact_string
 from brokers.wire.versions import Ibp
-from state_machines.audience import Audience, is_forgotten, is_told
+from state_machines.audience import Audience, is_forgotten, is_told, successor
 from state_machines.types import PartitionRow, PartitionState
 
 REQUEST_ROWS_MAX: Final = 20_000
@@ -133,7 +134,8 @@ class Sealer:
         for i, delete in entries.items():
             row = self._view.rows[i]
             groups.setdefault(row.topic, []).append(stop_entry(row, delete=delete))
-        return grouped_body(groups, lambda index: compact_string(self._view.topics[index].name))
+        topics = self._view.topics
+        return body([topic_piece(compact_string(topics[index].name), found) for index, found in groups.items()])
 
     def rows_of(self, failed: Iterable[Failure], sent: Iterable[int]) -> list[tuple[int, int]]:
         """(row, error) of failures in the answer to a request for the rows ``sent``."""
@@ -161,8 +163,10 @@ class Sealer:
 
         Not where a topic of the same name has it again: a broker that came back may have heard that in its snapshot.
         """
-        return is_forgotten(row) and self._view.find(self._view.topics[row.topic].name, row.partition) in (None, i)
+        return is_forgotten(row) and successor(self._view, i) is None
 
     def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:
         topics, encode = self._view.topics, self._encoder.topic
-        return grouped_body(groups, lambda index: encode(topics[index])) if groups else None
+        if not groups:
+            return None
+        return body([topic_piece(encode(topics[index]), entries) for index, entries in groups.items()])

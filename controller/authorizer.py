@@ -111,7 +111,7 @@ class Authorizer:
         Lists that ZooKeeper does not give are asked for again by the clock: a mended ACL of a znode fires no watch.
         """
         self._changed.set()
-        refused = False
+        refused = ""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S if refused else None):
@@ -119,13 +119,21 @@ class Authorizer:
             self._changed.clear()
             try:
                 await self._read(zk)
-                refused = False
+                if refused:
+                    log.info("access control lists are readable again, and hold")
+                refused = ""
             except (NotConnected, OutcomeUnknown):
                 self._all = True
                 continue
             except ZkError as error:
-                log.error("access control lists cannot be read, nobody but super users is allowed anything: %s", error)
-                self._acls, self._all, refused = unreadable(), True, True
+                if refused != str(error):
+                    log.error(
+                        "access control lists cannot be read (%s): nobody but super users is allowed anything; give "
+                        "the daemon's identity in ZooKeeper the right to read, they are asked for every %.0f s",
+                        error,
+                        AGAIN_S,
+                    )
+                self._acls, self._all, refused = unreadable(), True, str(error)
             self._known.set()
 
     async def _read(self, zk: ZooKeeper) -> None:

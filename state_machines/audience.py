@@ -79,6 +79,12 @@ def is_forgotten(row: PartitionRow) -> bool:
     return row.version != NO_VERSION and row.state is _NON_EXISTENT
 
 
+def successor(view: ClusterView, i: int) -> int | None:
+    """The row of the same partition in a later incarnation of the topic, where there is one."""
+    later = view.find(view.topics[view.rows[i].topic].name, view.rows[i].partition)
+    return None if later == i else later
+
+
 def replicas_hear(change: Change) -> bool:
     """Whether replicas must hear LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
 
@@ -317,18 +323,18 @@ class Audience:
         """Whether every broker acknowledged the feed up to a position."""
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
-    def deletable(self, broker: int, entries: Mapping[int, bool]) -> dict[int, bool]:
+    def deletable(self, broker: int, entries: Mapping[int, bool]) -> Mapping[int, bool]:
         """Those StopReplica entries that do not hit what the broker was told of a later incarnation of the topic.
 
         The request names no topic id: it would delete the log of the topic that somebody recreated by hand meanwhile.
         """
         view = self.view
         if view.present == len(view.rows):
-            return dict(entries)
+            return entries
         rows, untold, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
-            later = view.find(view.topics[rows[i].topic].name, rows[i].partition)
-            if later in (None, i) or untold.get(later) or broker not in rows[later].assignment.replicas:
+            later = successor(view, i)
+            if later is None or untold.get(later) or broker not in rows[later].assignment.replicas:
                 kept[i] = delete
         return kept
 

@@ -17,6 +17,8 @@ CHECKLIST = Path("docs", "checklist.csv")
 KAFKA_TESTS = Path("docs", "kafka-tests.csv")
 TABLES = {"seed": CHECKLIST, "kafka": KAFKA_TESTS}
 """The table that holds what each kind of mark may name, in its first column."""
+ROWS = "rows"
+"""The property of a report that names what its test shows: who collects tests need not be who reports them."""
 
 
 class Recorder:
@@ -37,15 +39,19 @@ class Recorder:
                 if unknown:
                     raise pytest.UsageError(f"{item.nodeid}: no such row in {table}: {', '.join(map(str, unknown))}")
                 if rows:
-                    self._rows[item.nodeid] = sorted({*self._rows.get(item.nodeid, ()), *rows})
+                    found = self._rows[item.nodeid] = sorted({*self._rows.get(item.nodeid, ()), *rows})
+                    item.user_properties.append((ROWS, found))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        shown = dict(report.user_properties).get(ROWS)
+        if isinstance(shown, list):
+            self._rows[report.nodeid] = shown
         if report.nodeid in self._rows and (report.when == "call" or not report.passed):
             worse = self._outcomes.get(report.nodeid) == "failed"
             self._outcomes[report.nodeid] = "failed" if worse else report.outcome
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not self._outcomes:
+        if not self._outcomes or hasattr(session.config, "workerinput"):
             return
         path = self._root / RESULTS
         found = json.loads(path.read_text()) if path.exists() else {}

@@ -7,7 +7,7 @@ Bodies are the array of topics, equal for every broker that gets them; headers a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct, pack
 from typing import Final, NamedTuple
@@ -140,11 +140,3 @@ def topic_piece(topic: bytes, entries: list[bytes]) -> bytes:
 def body(pieces: list[bytes]) -> bytes:
     """The array of topics."""
     return varint(len(pieces) + 1) + b"".join(pieces)
-
-
-def grouped_body(groups: Mapping[int, list[bytes]], topic: Callable[[int], bytes]) -> bytes:
-    """The array of topics from entries by topic index; no topic occurs twice. Joined once: most have few entries."""
-    parts = [varint(len(groups) + 1)]
-    for index, entries in groups.items():
-        parts += topic(index), varint(len(entries) + 1), *entries, NO_TAGS
-    return b"".join(parts)

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 from brokers.wire import cold
-from brokers.wire.partitions import PartitionEncoder, grouped_body, head, metadata_tail
+from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import compact_string
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Api, Ibp
@@ -116,7 +116,7 @@ class Director:
         ]
         entries = [head(row) + encoder.leader_and_isr_tail(row, is_new=is_new) for row in rows]
         known = encoder.topic(self._topic(topic_id))
-        return await self._send(Api.LEADER_AND_ISR, grouped_body({0: entries}, lambda _: known), **envelope)
+        return await self._send(Api.LEADER_AND_ISR, body([topic_piece(known, entries)]), **envelope)
 
     async def update(
         self,
@@ -128,15 +128,15 @@ class Director:
         **envelope: Any,
     ) -> Answer:
         """UpdateMetadata with these leader epochs by partition, or the live list alone."""
-        body = EMPTY_BODY
+        said = EMPTY_BODY
         if epochs is not None:
             encoder = PartitionEncoder(envelope.get("ibp", self.ibp))
             rows = [self._row(partition, leader, epoch, (1, 2, 3), 0) for partition, epoch in epochs.items()]
             known = encoder.topic(self._topic(topic_id))
-            body = grouped_body({0: [head(row) + metadata_tail(()) for row in rows]}, lambda _: known)
+            said = body([topic_piece(known, [head(row) + metadata_tail(()) for row in rows])])
         ports = {**dict.fromkeys(live, NOBODY_PORT), CONTROLLER: self._controller_port}
         listed = [Broker(b, 1, (Endpoint("INTERNAL", "127.0.0.1", port),)) for b, port in ports.items()]
-        return await self._send(Api.UPDATE_METADATA, body, live=live_list(listed), **envelope)
+        return await self._send(Api.UPDATE_METADATA, said, live=live_list(listed), **envelope)
 
     async def stop(self, epochs: Mapping[int, int] | int, *, delete: bool = False, **envelope: Any) -> Answer:
         """StopReplica with these leader epochs by partition (a number: partition 0)."""
@@ -144,9 +144,8 @@ class Director:
         entries = [
             p.to_bytes(4, "big") + e.to_bytes(4, "big", signed=True) + bytes((delete, 0)) for p, e in named.items()
         ]
-        return await self._send(
-            Api.STOP_REPLICA, grouped_body({0: entries}, lambda _: compact_string(self.topic)), **envelope
-        )
+        stopped = body([topic_piece(compact_string(self.topic), entries)])
+        return await self._send(Api.STOP_REPLICA, stopped, **envelope)
 
     def rise(self) -> int:
         """The next controller epoch; returns the one before."""

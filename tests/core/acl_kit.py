@@ -29,8 +29,13 @@ async def authorizer_starts(zk: ZooKeeper) -> None:
 
 async def put(zk: ZooKeeper, name: str, *lines: Line, kind: str = "Topic", pattern: str = "literal") -> None:
     """Replaces a list, and tells; without lines it goes."""
+    await put_raw(zk, name, encoded(*lines) if lines else None, kind, pattern)
+
+
+def encoded(*lines: Line) -> bytes:
+    """A list as its znode holds it."""
     acls = [{"principal": p, "permissionType": a, "operation": o, "host": "*"} for p, o, a in lines]
-    await put_raw(zk, name, json.dumps({"version": 1, "acls": acls}).encode() if acls else None, kind, pattern)
+    return json.dumps({"version": 1, "acls": acls}).encode()
 
 
 async def put_raw(zk: ZooKeeper, name: str, data: bytes | None, kind: str = "Topic", pattern: str = "literal") -> None:

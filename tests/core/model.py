@@ -166,7 +166,8 @@ def check_model(cluster: Cluster, zookeeper: NaiveZooKeeper, unobserved: Collect
             assert i not in cluster.leaderless, f"{name}: waits for a leader although it is being deleted"
             continue
         assert name in unobserved or leadership_of(row) == held.get(name), f"{name}: memory and ZooKeeper differ"
-        online = row.has_leadership and row.leader in cluster.brokers
+        serves = row.leader in cluster.brokers and row.leader not in cluster.failed(i)
+        online = row.has_leadership and serves
         assert (row.state is PartitionState.ONLINE) == online, f"{name}: {row.state.name} under leader {row.leader}"
         assert (i in cluster.leaderless) == (not online), f"{name}: leaderless is not kept"
         assert len(set(row.assignment.replicas)) == len(row.assignment.replicas), f"{name}: a replica twice"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -13,8 +14,9 @@ from brokers.wire.messages import security as s
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
+from controller.authorizer import AGAIN_S
 from metadata_store.acl import ADMIN, READ, Acl
-from tests.core.acl_kit import asked, authorizer_starts, put, put_raw
+from tests.core.acl_kit import asked, authorizer_starts, encoded, put, put_raw
 from tests.core.carried_kit import create, grow, topic
 from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world
@@ -262,3 +264,35 @@ async def test_lists_that_were_refused_are_asked_for_again_without_a_word() -> N
             return (await creates(w, ALICE, "x"))["x"] == 0
 
         await eventually(noticed, within_s=60.0)
+
+
+@in_virtual_time
+async def test_lists_that_stay_refused_are_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with world() as w:
+        await authorizer_starts(w.operator)
+        before, stat = await w.operator.get_acls("/kafka-acl/Topic")
+        closed = await w.operator.set_acls("/kafka-acl/Topic", [Acl(ADMIN, "world", "anyone")], stat.acl_version)
+        await w.take_office()
+        assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
+        await asyncio.sleep(5 * AGAIN_S)
+        assert caplog.text.count("cannot be read") == 1
+        await w.operator.set_acls("/kafka-acl/Topic", before, closed.acl_version)
+        await asyncio.sleep(2 * AGAIN_S)
+        assert caplog.text.count("readable again") == 1
+
+
+@in_virtual_time
+async def test_a_notification_that_cannot_be_read_makes_everything_be_read() -> None:
+    async with world() as w:
+        await office(w)
+        assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
+        await w.operator.create("/kafka-acl/Topic/x", encoded((ALICE, "Create", "Allow")))
+        await w.operator.create(
+            "/kafka-acl-changes/acl_changes_", b"TOPIC:x", sequential=True, acl=[Acl(ADMIN, "world", "anyone")]
+        )
+
+        async def noticed() -> bool:
+            return (await creates(w, ALICE, "x"))["x"] == 0
+
+        await eventually(noticed)

@@ -125,6 +125,23 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
 
 
 @in_virtual_time
+async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for() -> None:
+    """The connection is lost between the znode and the model: those that were there before are led."""
+    async with world() as w:
+        await running(w)
+        session = w.active.zk.session_id
+        w.active.script.at(paths.topic("t"), lambda: w.server.suspend(session), when="after")
+        waiting = asyncio.create_task(created(w, grow("t", 4)))
+        await asyncio.sleep(0.2)
+        assert len(w.assignment("t").partitions) == 4
+        assert w.reign.cluster.find("t", 3) is None
+        assert not waiting.done()
+        w.server.resume(session)
+        assert await waiting == {"t": 0}
+        assert all(("t", p) in w.led() for p in range(4))
+
+
+@in_virtual_time
 async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
     async with world() as w:
         await running(w)

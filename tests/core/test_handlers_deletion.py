@@ -310,6 +310,21 @@ async def test_a_broker_that_was_away_is_told_what_was_deleted_meanwhile() -> No
         assert w.wires.last_word(2, UPDATE_METADATA)["again", 0] == (1, 0)
 
 
+@in_virtual_time
+async def test_a_broker_that_knew_of_a_deletion_does_not_hear_of_it_again() -> None:
+    async with world() as w:
+        await running(w)
+        await w.mark("u")
+        await w.told()
+        assert gone(w, "u")
+        w.die(2)
+        await w.told()
+        w.wires.frames.clear()
+        await w.boot(2)
+        await w.told()
+        assert ("u", 0) not in w.wires.last_word(2, UPDATE_METADATA)
+
+
 # -- what others do meanwhile
 
 

@@ -77,6 +77,18 @@ async def test_releasing_frees_the_role_and_the_place_at_once() -> None:
         assert await second.office.predecessor() is None
 
 
+@in_virtual_time
+async def test_what_was_handed_back_is_not_released_again() -> None:
+    async with queued(2) as (w, [first, second]):
+        claim = await first.office.claim()
+        await first.office.release(claim)
+        await second.office.claim()
+        zxid = w.server.tree.zxid
+        await first.office.release(claim)
+        assert w.server.tree.zxid == zxid
+        assert w.node(paths.CONTROLLER) is not None
+
+
 @pytest.mark.seed("S4-86")
 @in_virtual_time
 async def test_a_successors_role_is_not_released() -> None:

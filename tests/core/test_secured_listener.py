@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -227,5 +228,11 @@ def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
         assert (found.transport is not None) == (tls or sasl)
     with pytest.raises(SecurityUnusable, match="TLS files cannot be used"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "ca_file": tmp_path / "none"}))
+    sealed = tmp_path / "sealed.pem"
+    seal = ["openssl", "pkcs8", "-topk8", "-in", str(files["certificate_file"]), "-passout", "pass:word"]
+    key = subprocess.run(seal, check=True, capture_output=True, text=True).stdout
+    sealed.write_text(key + files["certificate_file"].read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(SecurityUnusable, match=f"{sealed}.*the key without a password"):
+        access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "certificate_file": sealed}))
     assert "b" not in repr(Login("PLAIN", "a", "b")).removeprefix("Login")
     assert issubclass(AuthenticationFailed, OSError)

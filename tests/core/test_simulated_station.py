@@ -24,7 +24,7 @@ from brokers.simulated.station import Options, Station
 from brokers.transport import TcpTransport
 from brokers.wire.answers import Errors, Failure, parse_answer
 from brokers.wire.frames import ConnectionLost
-from brokers.wire.partitions import PartitionEncoder, grouped_body, head, metadata_tail
+from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import Reader
 from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
@@ -53,21 +53,21 @@ class Sender:
         return [PartitionRow(0, p, replicas, online, leader, e, (1, 2, 3), 5, 0) for p, e in epochs.items()]
 
     def _body(self, entries: list[bytes]) -> bytes:
-        return grouped_body({0: entries}, lambda _: self.encoder.topic(Topic(0, "orders", TOPIC_ID, (), 0, 1)))
+        return body([topic_piece(self.encoder.topic(Topic(0, "orders", TOPIC_ID, (), 0, 1)), entries)])
 
     def lead(self, epochs: dict[int, int], leader: int = 1, correlation: int = 1) -> bytes:
-        body = self._body([head(row) + self.encoder.leader_and_isr_tail(row) for row in self._rows(epochs, leader)])
-        return b"".join(self.requests.leader_and_isr(correlation, self.broker_epoch, body))[4:]
+        said = self._body([head(row) + self.encoder.leader_and_isr_tail(row) for row in self._rows(epochs, leader)])
+        return b"".join(self.requests.leader_and_isr(correlation, self.broker_epoch, said))[4:]
 
     def update(self, epochs: dict[int, int], leader: int = 1, live: tuple[int, ...] = (1, 2, 3)) -> bytes:
-        body = self._body([head(row) + metadata_tail(()) for row in self._rows(epochs, leader)])
+        said = self._body([head(row) + metadata_tail(()) for row in self._rows(epochs, leader)])
         listed = live_list([Broker(b, 1, (Endpoint("INTERNAL", "127.0.0.1", 9),)) for b in live])
-        return b"".join(self.requests.update_metadata(1, self.broker_epoch, body, listed))[4:]
+        return b"".join(self.requests.update_metadata(1, self.broker_epoch, said, listed))[4:]
 
     def stop(self, epochs: dict[int, int], delete: bool = False) -> bytes:
         entries = [p.to_bytes(4, "big") + e.to_bytes(4, "big") + bytes((delete, 0)) for p, e in epochs.items()]
-        body = grouped_body({0: entries}, lambda _: b"\x07orders")
-        return b"".join(self.requests.stop_replica(1, self.broker_epoch, body))[4:]
+        said = body([topic_piece(b"\x07orders", entries)])
+        return b"".join(self.requests.stop_replica(1, self.broker_epoch, said))[4:]
 
 
 class Line:

@@ -71,6 +71,14 @@ def test_outcomes_of_marked_tests_are_kept_and_merged(project: Path) -> None:
     }
 
 
+def test_several_workers_keep_one_set_of_results(project: Path) -> None:
+    run(project)
+    before = results(project)
+    (project / seed_results.RESULTS).unlink()
+    run(project, "-p", "xdist", "-n2")
+    assert results(project) == before
+
+
 def test_results_of_tests_that_are_gone_are_dropped(project: Path) -> None:
     (project / "test_other.py").write_text(TESTS.format(limit=3))
     run(project)

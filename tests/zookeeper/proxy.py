@@ -71,9 +71,14 @@ class Proxy:
         if self._mute:
             self._mute = False
             self._writers.add(writer)
-            while await reader.read(65536):
+            try:
+                while await reader.read(65536):
+                    pass
+            except OSError:
                 pass
-            self._writers.discard(writer)
+            finally:
+                self._writers.discard(writer)
+                writer.transport.abort()
             return
         try:
             to_reader, to_writer = await asyncio.open_connection(*self._target)

@@ -9,10 +9,8 @@ import pytest
 
 from brokers.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
-from tests.cluster.scene import Scene
+from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 REFUSED = "The throttling quota has been exceeded."
 ALMOST_NOTHING = "controller_mutation_rate=0.0001"
@@ -22,7 +20,12 @@ ALMOST_NOTHING = "controller_mutation_rate=0.0001"
 @pytest.mark.kafka(
     "kafkatest.controller_mutation_quota_test", "TopicCommandTest.test*DoesNotRetryThrottlingQuotaExceededException"
 )
-async def test_tools_are_throttled_while_their_client_has_a_quota(stage: Scene, tmp_path: Path) -> None:
+async def test_tools_are_throttled_while_their_client_has_a_quota(tmp_path: Path) -> None:
+    async with scene() as stage:
+        await throttled(stage, tmp_path)
+
+
+async def throttled(stage: Scene, tmp_path: Path) -> None:
     name, client = f"quota-{uuid.uuid4().hex[:6]}", f"tool-{uuid.uuid4().hex[:6]}"
     identity = tmp_path / "client.properties"
     identity.write_text(f"client.id={client}\n", encoding="utf-8")
