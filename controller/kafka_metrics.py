@@ -45,6 +45,8 @@ STATES: Final[Mapping[str, KafkaState]] = {
     "resume_reassignments": KafkaState(5, "PartitionReassignment"),
     "advance_reassignments": KafkaState(5, "PartitionReassignment"),
     "finish_reassignments": KafkaState(5, "PartitionReassignment"),
+    "dropped_replicas": KafkaState(5, "PartitionReassignment"),
+    "reassigned_state": KafkaState(5, "PartitionReassignment"),
     "reassigned_states": KafkaState(5, "PartitionReassignment"),
     "alter_reassignments": KafkaState(5, "PartitionReassignment"),
     "list_reassignments": KafkaState(15, "ListPartitionReassignment"),

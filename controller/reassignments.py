@@ -15,6 +15,8 @@ class Reassignments:
         """To be decided on: their ISR changed, or a decision on them could not be written."""
         self.again: set[int] = set()
         """To be decided on once more after a while, because something could not be written."""
+        self.touched: set[str] = set()
+        """Paths of watched state znodes that somebody else changed."""
         self.timers: set[str] = set()
         """Events that are signalled after a while."""
         self.complete: set[int] = set()
@@ -23,6 +25,8 @@ class Reassignments:
         """To be finished now."""
         self.name_daemons: set[str] = set()
         """Topics of which running partitions name a daemon as a replica: a broker is to take its place."""
+        self.returned: set[int] = set()
+        """Brokers that are to be told again to drop replicas, once the role can be confirmed."""
         self.waiting = False
         """Whether rows that were in ``complete`` are being waited for."""
 

@@ -242,6 +242,9 @@ class Reign:
         if path in WATCHED:
             self._claim_watch.doubt()
         for name, detail in signals_of(event, self.controller.me, mended=mended):
+            if name == "reassigned_state":
+                self.controller.reassignments.touched.add(path)
+                detail = None
             self.queue.signal(name, detail)
 
     def state_changed(self, state: ConnectionState) -> None:

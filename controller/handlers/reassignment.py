@@ -27,7 +27,7 @@ from controller.reassignment_call import (
     ListReassignmentsReply,
 )
 from metadata_store import paths
-from metadata_store.errors import NotConnected
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from state_machines.reassignment import (
     UNKNOWN,
@@ -52,6 +52,8 @@ log = logging.getLogger("regent.controller")
 
 STOPPED_S_MAX: Final = 30.0
 """How long a final rewrite waits for brokers to stop replicas; one that does not answer keeps its log, as in Kafka."""
+TURN_ROWS: Final = 10_000
+"""Rows in one decision, which is one turn of the loop: about a tenth of a second."""
 AGAIN_S: Final = 5.0
 """After how long what could not be written is tried again."""
 
@@ -159,14 +161,18 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     if not rows:
         return
     await _watch_states(c, rows)
+    rows, failed = list(rows), False
     with c.channels.more_coming(urgent=False) if len(rows) > WRITES_MAX else nullcontext():
-        report = await c.carry_out(partial(reassign, rows=rows, again=again), why)
+        for at in range(0, len(rows), TURN_ROWS):
+            some = rows[at : at + TURN_ROWS]
+            report = await c.carry_out(partial(reassign, rows=some, again=again), why)
+            failed = failed or bool(report.failed)
     settled = {i for i in rows if is_settled(c.cluster, i)}
     c.reassignments.complete |= settled
     c.reassignments.stopped -= settled
     _finish_later(c)
     _resume_deletions(c, rows)
-    if report.failed:
+    if failed:
         c.reassignments.again.update(rows)
         _later(c, "advance_reassignments", _look_again)
 
@@ -222,13 +228,33 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
 
 
 async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
-    """Who returns before the final rewrite may still have the log that was to go: the rewrite waits for it again."""
-    if rows := dropped_on(c.cluster, brokers):
-        why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
-        await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), why)
-        c.reassignments.stopped.difference_update(rows)
-        c.reassignments.complete.update(rows)
-        _finish_later(c)
+    """Who returns before the final rewrite may still have the log that was to go: the rewrite waits for it again.
+
+    Logs are deleted and nothing is written, so the role is confirmed first.
+    """
+    rows = dropped_on(c.cluster, brokers)
+    if not rows:
+        return
+    c.reassignments.stopped.difference_update(rows)
+    c.reassignments.complete.update(rows)
+    try:
+        await c.store.confirm(c.fence)
+    except (NotConnected, OutcomeUnknown):
+        c.reassignments.returned.update(brokers)
+        c.queue.signal("dropped_replicas")
+        return
+    c.term.check()
+    why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
+    await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), why)
+    _finish_later(c)
+
+
+async def dropped_replicas(c: Controller) -> None:
+    """The connection was lost when a broker with replicas that are to go returned."""
+    await c.connected()
+    brokers = c.reassignments.returned & c.cluster.brokers.keys()
+    c.reassignments.returned.clear()
+    await _drop_again(c, brokers)
 
 
 async def resume_reassignments(c: Controller) -> None:
@@ -271,9 +297,24 @@ async def finish_reassignments(c: Controller) -> None:
 # -- ISRs that leaders write themselves
 
 
+async def reassigned_state(c: Controller) -> None:
+    """Watched state znodes changed: read again, what is due is decided on."""
+    touched = sorted(c.reassignments.touched)
+    c.reassignments.touched.clear()
+    await _read_states(c, [i for path in touched if (i := _row_of_state(c, path)) is not None])
+
+
+def _row_of_state(c: Controller, path: str) -> int | None:
+    name = paths.partition_of_state(path)
+    return None if name is None else c.cluster.find(*name)
+
+
 async def reassigned_states(c: Controller) -> None:
-    """State znodes of what is being reassigned changed: read again, those that are due are decided on."""
-    rows = sorted(c.cluster.reassigning)
+    """Watches were gone: the state znodes of all that is being reassigned are read again."""
+    await _read_states(c, sorted(c.cluster.reassigning))
+
+
+async def _read_states(c: Controller, rows: Collection[int]) -> None:
     await _watch_states(c, rows)
     isrs_changed(c, rows)
 

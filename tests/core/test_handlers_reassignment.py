@@ -10,6 +10,8 @@ from unittest import mock
 import pytest
 
 from brokers.controller_listener import NotController
+from controller.controller import Controller
+from controller.handlers import reassignment
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import OutcomeUnknown
@@ -181,24 +183,56 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time()
 async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete() -> None:
     """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""
     async with world() as w:
-        await running(w)
-        exchange = Wire.exchange
-
-        async def hears_no_stops(wire: Wire, parts: Sequence[bytes]) -> bytes:
-            if wire._broker == 1 and int.from_bytes(unframe(parts)[:2], "big") == STOP_REPLICA:
-                await asyncio.get_running_loop().create_future()
-            return await exchange(wire, parts)
-
-        with mock.patch.object(Wire, "exchange", hears_no_stops):
-            await alter(w, {("t", 0): (2,)})
-            await w.settle()
-            assert written(w, "t") == Assignment((2, 1), (), (1,))
-            w.die(1)
-        w.wires.frames.clear()
+        await left_while_it_should_stop(w)
         await w.boot(1)
         await told(w)
         assert written(w, "t") == Assignment((2,))
         assert deleted(w, 1) == {("t", 0)}
+
+
+@pytest.mark.seed("S4-60", "S4-86")
+@in_virtual_time
+async def test_who_is_not_the_controller_any_more_tells_nobody_again_to_delete() -> None:
+    async with world() as w:
+        await left_while_it_should_stop(w)
+        w.active.script.at(paths.CONTROLLER_EPOCH, w.seize)
+        await w.boot(1)
+        assert "another controller" in await w.active.ended()
+        assert deleted(w, 1) == set()
+
+
+@pytest.mark.seed("S4-60")
+@in_virtual_time
+async def test_it_is_told_again_once_the_connection_is_back() -> None:
+    async with world() as w:
+        await left_while_it_should_stop(w)
+        session = w.active.zk.session_id
+        w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
+        await w.boot(1)
+        await asyncio.sleep(0.1)
+        assert deleted(w, 1) == set()
+        w.server.resume(session)
+        await told(w)
+        assert written(w, "t") == Assignment((2,))
+        assert deleted(w, 1) == {("t", 0)}
+
+
+async def left_while_it_should_stop(w: World) -> None:
+    """Broker 1 is gone: it was told to delete its replica, and did not answer."""
+    await running(w)
+    exchange = Wire.exchange
+
+    async def hears_no_stops(wire: Wire, parts: Sequence[bytes]) -> bytes:
+        if wire._broker == 1 and int.from_bytes(unframe(parts)[:2], "big") == STOP_REPLICA:
+            await asyncio.get_running_loop().create_future()
+        return await exchange(wire, parts)
+
+    with mock.patch.object(Wire, "exchange", hears_no_stops):
+        await alter(w, {("t", 0): (2,)})
+        await w.settle()
+        assert written(w, "t") == Assignment((2, 1), (), (1,))
+        w.die(1)
+    w.wires.frames.clear()
 
 
 @pytest.mark.seed("S4-69", "S4-78")
@@ -595,6 +629,20 @@ async def test_isrs_that_leaders_write_themselves_complete_it(notified: bool) ->
 
 @pytest.mark.seed("S4-54")
 @in_virtual_time
+async def test_only_what_changed_is_read_again() -> None:
+    async with world() as w:
+        await running(w, "2.7-IV1", (1, 2), (1, 2))
+        await alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
+        await told(w)
+        with mock.patch.object(Controller, "reread", autospec=True, side_effect=Controller.reread) as reread:
+            await w.leader_writes("t", 1, (1,))
+            await told(w)
+        assert {i for call in reread.call_args_list for i in call.args[1]} == {w.reign.cluster.find("t", 1)}
+        assert w.led()["t", 1] == (1, (1,))
+
+
+@pytest.mark.seed("S4-54")
+@in_virtual_time
 async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun() -> None:
     """The leader had shrunk its ISR, and nobody noticed yet: the target is not in sync."""
     async with world() as w:
@@ -606,6 +654,18 @@ async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun() -> None
         await w.leader_writes("t", 0, (1, 2))
         await told(w)
         assert (written(w, "t"), w.led()) == (Assignment((2,)), {("t", 0): (2, (2,))})
+
+
+@in_virtual_time
+async def test_many_are_decided_on_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reassignment, "TURN_ROWS", 2)
+    async with world() as w:
+        await running(w, "3.9", *[(1, 2)] * 5)
+        with mock.patch.object(Controller, "carry_out", autospec=True, side_effect=Controller.carry_out) as carry_out:
+            assert await alter(w, {("t", p): (2, 3) for p in range(5)}) == {}
+            await told(w)
+        assert carry_out.call_count == 3
+        assert new_to(w, 3) == {("t", p): True for p in range(5)}
 
 
 # -- the next term
