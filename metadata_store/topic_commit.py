@@ -30,14 +30,13 @@ async def commit_topics(
     """Rewrites topic znodes; what was not sent because the connection went away counts as a conflict."""
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
-    writes = list(_writes(changes, found, total))
-    waiting = {change.topic for _, change, _ in writes}
-    jobs = _jobs(zk, fence, writes, total, writes_max)
+    jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max)
     try:
         async for outcome in in_flight(jobs, IN_FLIGHT_MAX):
             total.add(outcome)
     except NotConnected:
         settled = {change.topic for change in total.applied} | {topic for topic, _ in total.refused}
+        waiting = {change.topic for change in changes}
         total.conflicts += sorted(waiting - settled - {*total.conflicts, *total.gone, *total.unknown})
     return total
 
