@@ -84,8 +84,8 @@ class ZooKeeperSettings(Section):
     tls: bool = key(False, "Whether the servers of connect speak TLS there (their secureClientPort).")
     ca_file: AbsolutePath | None = key(
         None,
-        "For tls: certificates, PEM, of the authorities that have signed the servers' ones. Without it those of the "
-        "system.",
+        "For tls: certificates, PEM, of the authorities that have signed the servers' ones. The system's authorities "
+        "are trusted besides: keep check_host on.",
         sample="/etc/regent/zookeeper-ca.pem",
         remedy="name a file of PEM certificates",
     )
