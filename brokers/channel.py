@@ -97,8 +97,10 @@ class Channel:
         self._wake.set()
 
     def postpone(self) -> None:
-        """More is coming: the next seal waits for it."""
-        self._next_seal_s = max(self._next_seal_s, self._shared.now_s() + self._shared.seal_interval_s)
+        """More is coming: the next seal waits for it, for no longer than before where something waits already."""
+        waiting = self._audience.dirty(self.outbox)
+        interval_s = self._shared.round_s if waiting else self._shared.seal_interval_s
+        self._next_seal_s = max(self._next_seal_s, self._shared.now_s() + interval_s)
 
     def hurry(self) -> None:
         """Nothing more is coming for now: the next seal need not wait."""
@@ -184,6 +186,7 @@ class Channel:
     async def _seal(self) -> None:
         shared, outbox = self._shared, self.outbox
         self._next_seal_s = shared.now_s() + shared.seal_interval_s
+        await self._stop_former()
         if outbox.lead:
             await self._tell_live_list()
         held = self._held_back()
@@ -216,7 +219,7 @@ class Channel:
         self._held_since_s = self._held_since_s or now_s
         if now_s - self._held_since_s > LEADER_FIRST_S_MAX:
             return set()
-        self._next_seal_s = max(self._next_seal_s, now_s + HELD_POLL_S)
+        self._next_seal_s = now_s + max(self._shared.round_s, HELD_POLL_S)
         return held
 
     async def _introduce(self) -> None:
@@ -236,6 +239,7 @@ class Channel:
 
     async def _turn(self) -> None:
         outbox = self.outbox
+        await self._stop_former()
         await self._tell_live_list()
         while new := outbox.take_new(REQUEST_ROWS_MAX):  # the turn would tell them as old ones
             await self._tell_leaders(new, self._shared.sealer.leader_and_isr(new))
@@ -272,6 +276,11 @@ class Channel:
             self._audience.acknowledged += 1
         self._answered(errors, Api.LEADER_AND_ISR, rows)
         self._shared.progress.set()
+
+    async def _stop_former(self) -> None:
+        """Replicas of former incarnations, before anything is said of the present one."""
+        if self.outbox.stop and (former := self._audience.superseded(self.broker.id)):
+            await self._tell_stops(self.outbox.take_stops(former[:REQUEST_ROWS_MAX]))
 
     async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
         entries = self._audience.deletable(self.broker.id, entries)

@@ -96,7 +96,8 @@ class Channels:
     def more_coming(self, *, urgent: bool = True) -> Iterator[None]:
         """While a large decision is committed: few large requests are cheaper for everybody than many small ones.
 
-        What is not ``urgent``, because nobody lacks a leader meanwhile, is told once for all it may be.
+        A decision that is not ``urgent``, because nobody lacks a leader by it, is told at its end, or after
+        ``UNHURRIED_S_MAX``; a broker that has something else to hear hears that as soon as ever.
         """
         self._shared.more_coming += 1
         self._shared.unhurried += not urgent
@@ -107,7 +108,7 @@ class Channels:
         finally:
             self._shared.more_coming -= 1
             self._shared.unhurried -= not urgent
-            for channel in self._channels.values():
+            for channel in self._channels.values() if not self._shared.more_coming else ():
                 channel.hurry()
 
     def metadata_changed(self, rows: Iterable[int]) -> None:

@@ -114,14 +114,17 @@ class Shared:
     @property
     def seal_interval_s(self) -> float:
         """Shortest time between two seals to one broker."""
+        return UNHURRIED_S_MAX if self.unhurried else self.round_s
+
+    @property
+    def round_s(self) -> float:
+        """The same for what cannot wait: changes that somebody else's decision left to be told."""
         settings = self.settings
-        if self.unhurried:
-            return UNHURRIED_S_MAX
         return (settings.bulk_seal_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
 
     def cut(self) -> int:
         """Up to where the feed may be read in a seal that starts now: the same for every broker's seal of a round."""
-        return self.sealer.cut(self.now_s(), self.seal_interval_s)
+        return self.sealer.cut(self.now_s(), self.round_s)
 
     def progressed(self) -> None:
         """A seal or a turn was acknowledged."""

@@ -165,11 +165,18 @@ class Outbox:
     def take_stop(self, limit: int) -> dict[int, bool]:
         """Removes and returns the first ``limit`` StopReplica entries; what waited for them may go out next."""
         taken, self.stop = _split(self.stop, limit)
-        self.stopping = taken
+        return self._taken(taken)
+
+    def take_stops(self, rows: Iterable[int]) -> dict[int, bool]:
+        """The same for the entries of ``rows``."""
+        return self._taken({i: self.stop.pop(i) for i in rows})
+
+    def _taken(self, stops: dict[int, bool]) -> dict[int, bool]:
+        self.stopping = stops
         if self.after:
-            freed = [i for i in self.after if i in taken]
+            freed = [i for i in self.after if i in stops]
             self.lead.update((i, self.after.pop(i)) for i in freed)
-        return taken
+        return stops
 
     def orders(self, i: int) -> bool:
         """Whether LeaderAndIsr or StopReplica of a row waits, or is under way."""
@@ -323,6 +330,15 @@ class Audience:
         """Whether every broker acknowledged the feed up to a position."""
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
+    def superseded(self, broker: int) -> list[int]:
+        """Rows of StopReplica entries of which there is a later incarnation: they go before its LeaderAndIsr.
+
+        A broker with the log of the former one refuses that (INCONSISTENT_TOPIC_ID), for good.
+        """
+        if self.view.present == len(self.view.rows):
+            return []
+        return [i for i in self.outboxes[broker].stop if successor(self.view, i) is not None]
+
     def deletable(self, broker: int, entries: Mapping[int, bool]) -> Mapping[int, bool]:
         """Those StopReplica entries that do not hit what the broker was told of a later incarnation of the topic.
 
@@ -334,7 +350,9 @@ class Audience:
         rows, untold, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = successor(view, i)
-            if later is None or untold.get(later) or broker not in rows[later].assignment.replicas:
+            if later is None or untold.get(later) or not is_told(rows[later]):
+                kept[i] = delete
+            elif broker not in rows[later].assignment.replicas:
                 kept[i] = delete
         return kept
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import time
 
 from rich.console import Console
 
 from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.process import ProcessFailed
+from brokers.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 from cli.demo.process import RegentProcess
 from cli.demo.story import PARTITIONS, DemoFailed, Story
 from cli.exit_codes import Exit
@@ -26,7 +27,9 @@ async def run(console: Console, *, keep: bool = False) -> int:
     cluster = EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS})
     try:
         async with cluster:
-            regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"])
+            port = free_port()
+            settings = {"admin.host": "127.0.0.1", "admin.port": port, "admin.advertised_host": "127.0.0.1"}
+            regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"], settings=settings)
             try:
                 well = await Story(console, cluster, regent).play()
                 console.print(
@@ -34,7 +37,7 @@ async def run(console: Console, *, keep: bool = False) -> int:
                     f"{time.monotonic() - began:.0f} s in all, with starting the cluster."
                 )
                 if keep:
-                    await _stay(console, cluster, regent)
+                    await _stay(console, cluster, regent, port)
             finally:
                 await regent.kill()
     except (DemoFailed, ProcessFailed) as failed:
@@ -43,14 +46,26 @@ async def run(console: Console, *, keep: bool = False) -> int:
     return Exit.DONE if well else Exit.FAILED
 
 
-async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
+async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
+    """With an admin endpoint, so that Kafka's tools find their controller, too."""
+    command = [sys.executable, "-m", "cli.main", "admin-endpoint", "--config", str(regent.config)]
+    endpoint = ChildProcess("admin endpoint", command, cluster.folder / "admin-endpoint.log")
+    await endpoint.start(lambda: accepts(port))
+    try:
+        _say_where(console, cluster, regent, port)
+        await asyncio.Event().wait()
+    finally:
+        await endpoint.kill()
+
+
+def _say_where(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
     console.print("Left up until Ctrl-C, which removes all of it, the logs too:")
     for name, value in (
         ("brokers", ",".join(cluster.bootstrap)),
+        ("endpoint", f"127.0.0.1:{port} for Kafka's own tools, which may also ask any broker"),
         ("ZooKeeper", cluster.connect),
         ("regent", f".venv/bin/regent --config {regent.config} status"),
         ("journal", str(regent.journal)),
         ("logs", str(cluster.folder)),
     ):
         console.print(f"  {name:<10} {value}", soft_wrap=True)
-    await asyncio.Event().wait()

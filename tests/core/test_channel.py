@@ -241,21 +241,6 @@ async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, vers
         assert answer == Answer(1, 101, Api.STOP_REPLICA, 0, (), {rows[0]: False, rows[1]: True})
 
 
-async def test_what_was_recreated_by_hand_is_not_deleted_by_the_stop_of_its_former_incarnation() -> None:
-    """StopReplica names no topic id: after the word of the new replica it would hit that one."""
-    async with world(1) as w:
-        former = w.add_topic("t", [(1,), (1,)])
-        stops = [ReplicaMove(i, 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True) for i in former]
-        w.channels.tell((), stops)
-        w.cluster.observe_topic_gone("t")
-        present = w.add_topic("t", [(1,)])
-        w.channels.leader_and_isr_to(1, present, is_new=True)
-        await settled(w)
-        assert [request.partitions() for request in w.brokers[1].of(LEADER_AND_ISR)] == [[("t", 0)]]
-        (stop,) = w.brokers[1].of(STOP_REPLICA)
-        assert [s.partition_index for s in stop.entity.topic_states[0].partition_states] == [1]
-
-
 # -- retry
 
 

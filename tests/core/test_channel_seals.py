@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.delivery import Shared
+from brokers.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
 from state_machines.audience import Audience
 from tests.core.channel_world import settings, settled, world
@@ -43,13 +43,45 @@ async def test_a_decision_that_is_not_urgent_is_told_once_for_all_of_it(clock: l
         await settled(w)
         clock[0] += 10
         with w.channels.more_coming(urgent=False):
-            w.elect(first)
-            with w.channels.more_coming():
+            for row in (first, second):
+                with w.channels.more_coming():
+                    w.elect(row)
                 clock[0] += 1
                 assert await w.channels.quiesced(0.05) == {1}
-                w.elect(second)
+            clock[0] -= 1
         await settled(w)
         assert w.brokers[1].apis() == "U" + "Lu"
+
+
+async def test_what_waited_before_it_does_not_wait_for_its_end(clock: list[float]) -> None:
+    async with world(1, 2, bulk_seal_interval_ms=10) as w:
+        first, second = w.add_topic("t", [(1, 2)] * 2)
+        await settled(w)
+        w.elect(first)
+        with w.channels.more_coming(urgent=False):
+            clock[0] += 0.02
+            assert await w.channels.quiesced(0.05) == {2}, "the leader was told, now its follower may be"
+            clock[0] += 0.02
+            assert await w.channels.quiesced(0.5) == frozenset()
+            w.elect(second)
+            clock[0] += 0.02
+            assert await w.channels.quiesced(0.05) == {1, 2}
+        assert await w.channels.quiesced(0.05) == {2}
+        clock[0] += 0.1
+        await settled(w)
+        assert [w.brokers[b].apis() for b in (1, 2)] == ["ULuLu", "UuLuL"]
+
+
+async def test_a_follower_is_told_soon_after_its_leader_however_long_it_lasts(clock: list[float]) -> None:
+    async with world(1, 2, bulk_seal_interval_ms=10) as w:
+        [row] = w.add_topic("t", [(1, 2)])
+        await settled(w)
+        with w.channels.more_coming(urgent=False):
+            w.elect(row)
+            clock[0] += UNHURRIED_S_MAX + 0.01
+            assert await w.channels.quiesced(0.05) == {2}
+            clock[0] += 0.02
+            assert await w.channels.quiesced(0.5) == frozenset()
 
 
 @pytest.mark.parametrize(("more_coming", "interval_s"), [(0, 0.02), (1, 0.1)])
