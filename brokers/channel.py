@@ -4,8 +4,9 @@ Within a seal: UpdateMetadata with the live list alone (where LeaderAndIsr follo
 partitions, StopReplica. A follower that is sent to a leader which is not in its live list ignores it for good, so
 no LeaderAndIsr leaves before the present live list was acknowledged (KAFKA-4443). Changes go ahead of the turns of
 a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once; while a decision of
-several multis is committed they are ``bulk_seal_interval_ms`` apart, the first one too, and one follows its end. A
-follower hears of a new leader after the leader itself has acknowledged (for at most ``LEADER_FIRST_S_MAX``).
+several multis is committed they are ``bulk_seal_interval_ms`` apart (``UNHURRIED_S_MAX`` where nobody lacks a leader
+by it), the first one too, and one follows its end. A follower hears of a new leader after the leader itself has
+acknowledged (waiting ``LEADER_FIRST_S_MAX`` and a round at most).
 
 A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
 meanwhile follows. Only the end of the incarnation ends the retries (Kafka ``RequestSendThread``).

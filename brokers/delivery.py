@@ -29,7 +29,7 @@ class ChannelSettings(Struct, frozen=True):
     listener). ``own_endpoints``: what brokers are told as the controller's address, by listener name; empty = the
     controller is not listed. ``security_protocol``: number of the protocol that those listeners speak. ``rack``: its
     rack, used as soon as a broker has one; None = the most common one.
-    ``bulk_seal_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming.
+    ``bulk_seal_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming that cannot wait.
     """
 
     controller_id: int

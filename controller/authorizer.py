@@ -14,7 +14,7 @@ from typing import Final
 from brokers.envelopes import NotController
 from configs.sections import ControllerSettings
 from controller.principals import ANONYMOUS, Principals, principals
-from metadata_store.acl_nodes import CHANGES, read_acl_changes, read_acls, read_lists
+from metadata_store.acl_nodes import CHANGES, Place, read_acl_changes, read_acls, read_lists
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ZooKeeper
@@ -56,6 +56,7 @@ class Authorizer:
         self._all = True
         self._seen: dict[str, str] = {}
         self._told: set[str] = set()
+        self._closed: set[Place] = set()
         self._over = False
         if not lists:
             self._known.set()
@@ -114,7 +115,7 @@ class Authorizer:
         refused = ""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if refused else None):
+                async with asyncio.timeout(AGAIN_S if refused or self._closed else None):
                     await self._changed.wait()
             self._changed.clear()
             try:
@@ -146,17 +147,18 @@ class Authorizer:
         places, malformed = await read_acl_changes(zk, self._seen)
         if everything or malformed or (there and not self._acls.found):
             found = await read_acls(zk)
-            self._acls = found.acls
+            self._acls, self._closed = found.acls, found.closed
             malformed = found.malformed
         else:
-            await read_lists(zk, self._acls, places, malformed.append)
+            self._closed = await read_lists(zk, self._acls, places | self._closed, malformed.append)
         for bad in malformed:
             self._complain(bad)
 
     def _complain(self, bad: Malformed) -> None:
         if str(bad) not in self._told and len(self._told) < MALFORMED_NAMED_MAX:
             self._told.add(str(bad))
-            log.error("%s: nobody but super users is allowed anything by it; mend it with kafka-acls", bad)
+            remedy = "until it is mended, for instance with kafka-acls, only super users are allowed anything by it"
+            log.error("%s; %s", bad, remedy)
 
 
 def authorizer_of(settings: ControllerSettings) -> Authorizer:

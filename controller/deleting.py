@@ -29,7 +29,7 @@ class Deleting:
     ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
     for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
     while. ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the last topics that were
-    deleted while one of them was absent.
+    deleted since a broker returned and none was absent: one may be away of which nobody knows, or nobody yet.
     """
 
     def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metadata_store import paths
 from metadata_store.kafka_store import Request
 
 
@@ -29,6 +30,11 @@ class Reassignments:
         """Brokers that are to be told again to drop replicas, once the role can be confirmed."""
         self.waiting = False
         """Whether rows that were in ``complete`` are being waited for."""
+
+    def touch(self, path: str) -> None:
+        """A watch fired."""
+        if paths.partition_of_state(path) is not None:
+            self.touched.add(path)
 
     def names(self, topic: str) -> bool:
         """Whether the request still names partitions of a topic."""

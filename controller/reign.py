@@ -241,10 +241,8 @@ class Reign:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
             self._claim_watch.doubt()
+        self.controller.reassignments.touch(path)
         for name, detail in signals_of(event, self.controller.me, mended=mended):
-            if name == "reassigned_state":
-                self.controller.reassignments.touched.add(path)
-                detail = None
             self.queue.signal(name, detail)
 
     def state_changed(self, state: ConnectionState) -> None:

@@ -60,7 +60,7 @@ def signals_of(event: WatchEvent, me: int, *, mended: bool) -> Iterator[tuple[st
     elif path.startswith(paths.BROKER_IDS):
         yield "broker_change", None
     elif paths.partition_of_state(path) is not None:
-        yield ("mended_state", path) if mended else ("reassigned_state", path)
+        yield ("mended_state", path) if mended else ("reassigned_state", None)
     elif path.startswith(f"{paths.TOPICS}/"):
         if kind is WatchKind.DELETED:
             yield "topic_change", None

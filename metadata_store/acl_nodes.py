@@ -18,14 +18,20 @@ ROOTS: Final = {Pattern.LITERAL: "/kafka-acl", Pattern.PREFIXED: "/kafka-acl-ext
 CHANGES: Final = {"/kafka-acl-changes": decode_literal_change, "/kafka-acl-extended-changes": decode_extended_change}
 """Parents of the notifications, which brokers write and delete, and how each is read."""
 
+
 Place = tuple[Pattern, Key]
+"""A list, by the resource that it is about."""
 
 
 class ReadAcls(Struct, frozen=True):
-    """What was read, and the znodes that could not be understood: nobody is allowed anything by those."""
+    """What was read, and the znodes that could not be understood: nobody is allowed anything by those.
+
+    ``closed``: those of them that ZooKeeper refused to give.
+    """
 
     acls: Acls
     malformed: list[Malformed]
+    closed: set[Place]
 
 
 def acl_path(place: Place) -> str:
@@ -42,14 +48,15 @@ async def read_acls(zk: ZooKeeper) -> ReadAcls:
             listed = await zk.children(f"{root}/{resource}")
             acls.found = acls.found or listed is not None
             places += [(pattern, (resource, name)) for name in listed[0]] if listed is not None else []
-    await read_lists(zk, acls, places, malformed.append)
-    return ReadAcls(acls, malformed)
+    closed = await read_lists(zk, acls, places, malformed.append)
+    return ReadAcls(acls, malformed, closed)
 
 
 async def read_lists(
     zk: ZooKeeper, acls: Acls, places: Iterable[Place], malformed: Callable[[Malformed], None]
-) -> None:
-    """Reads some lists into ``acls``; one that is gone goes there, too."""
+) -> set[Place]:
+    """Reads some lists into ``acls``; one that is gone goes there, too. Returns those that ZooKeeper refused."""
+    closed = set[Place]()
     wanted = list(dict.fromkeys(places))
     nodes = await zk.read_many([acl_path(place) for place in wanted])
     for place, node in zip(wanted, nodes, strict=True):
@@ -57,7 +64,10 @@ async def read_lists(
         if isinstance(found, Malformed):
             malformed(found)
             found = NOBODY
+            if isinstance(node, Code):
+                closed.add(place)
         acls.put(*place, found)
+    return closed
 
 
 def _entries(path: str, node: Node | Code) -> tuple[Entry, ...] | Malformed:
@@ -80,9 +90,7 @@ async def read_acl_changes(zk: ZooKeeper, after: dict[str, str]) -> tuple[set[Pl
             elif place is not None:
                 places.add(place)
             if isinstance(node, Code):
-                gone = node is Code.NO_NODE
-                malformed.append(
-                    Malformed(f"{parent}/{name}", "is gone already" if gone else f"cannot be read: {node.name}")
-                )
+                path = f"{parent}/{name}"
+                malformed.append(unreadable(path, node) or Malformed(path, "is gone already"))
         after.update({parent: names[-1]} if names else {})
     return places, malformed

@@ -74,6 +74,10 @@ def is_told(row: PartitionRow) -> bool:
     return row.version != NO_VERSION and row.state is not _NON_EXISTENT
 
 
+def _is_told_to(broker: int, row: PartitionRow) -> bool:
+    return is_told(row) and broker in row.assignment.replicas
+
+
 def is_forgotten(row: PartitionRow) -> bool:
     """Whether brokers hear of a row that they are to forget it: its topic is being deleted, or was."""
     return row.version != NO_VERSION and row.state is _NON_EXISTENT
@@ -350,9 +354,7 @@ class Audience:
         rows, untold, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = successor(view, i)
-            if later is None or untold.get(later) or not is_told(rows[later]):
-                kept[i] = delete
-            elif broker not in rows[later].assignment.replicas:
+            if later is None or untold.get(later) or not _is_told_to(broker, rows[later]):
                 kept[i] = delete
         return kept
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,12 @@ class Recorder:
         self._root = root
         self._rows: dict[str, list[str]] = {}
         self._outcomes: dict[str, str] = {}
+        self._collected: set[str] = set()
+        self._unmarked: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self._collected.update(item.nodeid for item in items)
         for kind, table in TABLES.items():
             known = read_names(self._root / table)
             for item in items:
@@ -42,10 +46,17 @@ class Recorder:
                     found = self._rows[item.nodeid] = sorted({*self._rows.get(item.nodeid, ()), *rows})
                     item.user_properties.append((ROWS, found))
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """What a worker collected: this process did not."""
+        self._collected.update(ids)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         shown = dict(report.user_properties).get(ROWS)
         if isinstance(shown, list):
             self._rows[report.nodeid] = shown
+        else:
+            self._unmarked.add(report.nodeid)
         if report.nodeid in self._rows and (report.when == "call" or not report.passed):
             worse = self._outcomes.get(report.nodeid) == "failed"
             self._outcomes[report.nodeid] = "failed" if worse else report.outcome
@@ -65,9 +76,10 @@ class Recorder:
         file, _, _ = test.partition("::")
         if not (self._root / file).exists():
             return True
-        whole = not any("::" in argument for argument in session.config.args)
-        ran = any(known.startswith(f"{file}::") for known in self._rows)
-        return whole and ran and test not in self._rows
+        chosen = session.config.option.keyword or session.config.option.markexpr
+        whole = not chosen and not any("::" in argument for argument in session.config.args)
+        ran = any(known.startswith(f"{file}::") for known in self._collected)
+        return whole and ran and (test not in self._collected or test in self._unmarked)
 
 
 def read_names(table: Path) -> list[str]:

@@ -106,7 +106,7 @@ async def _count_answers(c: Controller) -> None:
     while answers:
         some = _some(answers)
         del answers[: len(some)]
-        await c.carry_out(partial(_judge, answers=some), f"{len(some)} answers to StopReplica")
+        await c.carry_out(partial(judge_answers, answers=some), f"{len(some)} answers to StopReplica")
         c.deleting.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
         await asyncio.sleep(0)
     _explain(c, c.deleting.settle())
@@ -122,7 +122,7 @@ def _some(answers: Sequence[Answer]) -> Sequence[Answer]:
     return list(answers)
 
 
-def _judge(draft: Draft, answers: Iterable[Answer]) -> None:
+def judge_answers(draft: Draft, answers: Iterable[Answer]) -> None:
     """A request that is refused as a whole names no partition: none of it was deleted."""
     for answer in answers:
         assert isinstance(answer.rows, Mapping)
@@ -157,8 +157,7 @@ async def _delete_znodes(c: Controller) -> None:
     outcome = await c.store.delete_topics(doomed, c.fence)
     c.term.check()
     applied = set(outcome.applied)
-    if c.deleting.absent:
-        c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
+    c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
     partitions = sum(forget(c, name) for name in outcome.applied)
     if outcome.applied:
         log.info("%s: deleted, %d partitions", shortly(outcome.applied), partitions)
@@ -205,8 +204,8 @@ def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int])
         rows += [i for i in deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
         c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
         deleting.absent.difference_update(back)
-    if not deleting.absent:
-        deleting.forgotten.clear()
+        if not deleting.absent:
+            deleting.forgotten.clear()
     if cluster.deletions:
         c.deleting.touch(waiting_for(cluster, gone))
         c.deleting.resume(waiting_for(cluster, back))

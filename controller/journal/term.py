@@ -41,8 +41,15 @@ REASONS: Final = {
     "new_partitions": "new_topic",
     "alter_partitions": BY_LEADER,
     "failover": "failover",
+    "reassign": "reassignment",
+    "drop_again": "reassignment",
+    "elect": "election",
+    "allow_unclean": "unclean_allowed",
+    "log_directories_failed": "log_directory",
+    "advance": "deletion",
+    "judge_answers": "deletion",
 }
-"""``reason`` of a row by the name of the function that decided; one that is not listed is the reason itself."""
+"""``reason`` of a row by the name of the function that decided."""
 
 
 def reason_of(decide: Decide) -> str:

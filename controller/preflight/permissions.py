@@ -31,6 +31,8 @@ _PARENTS: Final = (
     f"{paths.CONFIG}/users",
     paths.CONFIG_CHANGES,
     paths.DELEGATION_TOKENS,
+    paths.DELEGATION_CHANGE_PREFIX.rpartition("/")[0],
+    paths.ADMIN,
     paths.ISR_CHANGES,
     paths.LOG_DIR_EVENTS,
 )

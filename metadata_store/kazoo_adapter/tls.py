@@ -15,8 +15,8 @@ PROBE_S_MAX: Final = 2.0
 class ZooKeeperTls(Struct, frozen=True):
     """PEM files. ``certificate`` (with its ``key``, which may stand in the same file) is shown to servers that ask.
 
-    ``authority`` None: those of the system. ``check_host``: a server's certificate must name the host of the connect
-    string.
+    ``authority`` is trusted besides those of the system, as kazoo does it. ``check_host``: a server's certificate must
+    name the host of the connect string.
     """
 
     authority: Path | None = None
@@ -34,14 +34,16 @@ class ZooKeeperTls(Struct, frozen=True):
             "ca": str(self.authority) if self.authority else None,
             "certfile": str(self.certificate) if self.certificate else None,
             "keyfile": str(key) if key else None,
+            "keyfile_password": "",  # none: OpenSSL would ask at the terminal
         }
 
     def context(self, *, check_host: bool | None = None) -> ssl.SSLContext:
         """For connections of our own; raises OSError where a file cannot be used."""
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.authority)
+        context.load_default_certs()
         context.check_hostname = self.check_host if check_host is None else check_host
         if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.key)
+            context.load_cert_chain(self.certificate, self.key, password=b"")
         return context
 
 

@@ -96,10 +96,10 @@ async def test_many_answers_are_counted_some_at_a_time(at_once: int) -> None:
             counted.append(sum(len(answer.rows) for answer in answers))
             judge(draft, answers)
 
-        judge = deletion._judge
+        judge = deletion.judge_answers
         with (
             mock.patch("controller.handlers.deletion.COUNTED_MAX", at_once),
-            mock.patch("controller.handlers.deletion._judge", judged),
+            mock.patch("controller.handlers.deletion.judge_answers", judged),
         ):
             await w.mark("t")
             await w.told()
@@ -311,12 +311,16 @@ async def test_a_broker_that_was_away_is_told_what_was_deleted_meanwhile() -> No
 
 
 @in_virtual_time
-async def test_a_broker_that_knew_of_a_deletion_does_not_hear_of_it_again() -> None:
+async def test_what_was_deleted_is_told_again_until_nobody_is_away() -> None:
+    """Also to who was away when the term began and has no replica: nobody knew that it would come back."""
     async with world() as w:
         await running(w)
         await w.mark("u")
         await w.told()
         assert gone(w, "u")
+        await w.boot(9)
+        await w.told()
+        assert w.wires.last_word(9, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
         w.die(2)
         await w.told()
         w.wires.frames.clear()

@@ -8,19 +8,27 @@ from unittest import mock
 
 import pytest
 
+from controller.handlers.deletion import judge_answers
 from controller.journal.term import REASONS, TermJournal, reason_of
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from state_machines.alter_partition import alter_partitions
 from state_machines.broker_change import broker_death, broker_return
 from state_machines.controlled_shutdown import move_leaders, stop_followers
+from state_machines.deletion import advance
 from state_machines.events import OBSERVED, Kind, Row
 from state_machines.failover import failover
+from state_machines.leader_election import allow_unclean, elect
+from state_machines.log_directories import log_directories_failed
+from state_machines.reassignment import drop_again, reassign
 from state_machines.topic_change import new_partitions
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
-DECIDERS = (alter_partitions, broker_death, broker_return, failover, move_leaders, new_partitions, stop_followers)
+DECIDERS = (
+    *(advance, allow_unclean, alter_partitions, broker_death, broker_return, drop_again, elect, failover),
+    *(judge_answers, log_directories_failed, move_leaders, new_partitions, reassign, stop_followers),
+)
 
 
 async def running(w: World) -> None:

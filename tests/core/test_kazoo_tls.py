@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import subprocess
 import threading
 from pathlib import Path
 
@@ -69,6 +70,9 @@ async def test_a_handshake_that_fails_says_why(tmp_path: Path, *, good: bool) ->
         said = await why_not(bare, tls)
         assert said is not None
         assert "hangs up where TLS begins" in said
+        said = await why_not(at, ZooKeeperTls(authority.file, authority.signed("own"), sealed_key(tmp_path)))
+        assert said is not None
+        assert "cannot be used" in said, "and nobody is asked for the key's password"
         said = await why_not(at, ZooKeeperTls(tmp_path / "none"))
         assert said is not None
         assert "cannot be used" in said
@@ -78,8 +82,17 @@ async def test_a_handshake_that_fails_says_why(tmp_path: Path, *, good: bool) ->
             await each.wait_closed()
 
 
+def sealed_key(folder: Path) -> Path:
+    """A key with a password."""
+    file = folder / "sealed.key"
+    make = ["openssl", "genpkey", "-algorithm", "RSA", "-aes256", "-pass", "pass:word", "-out", str(file)]
+    subprocess.run(make, check=True, capture_output=True)
+    return file
+
+
 def test_options_of_the_client() -> None:
     own, key = Path("/own.pem"), Path("/key.pem")
     assert ZooKeeperTls(None, own).options()["keyfile"] == str(own)
     assert ZooKeeperTls(None, own, key).options()["keyfile"] == str(key)
     assert ZooKeeperTls().options()["certfile"] is None
+    assert ZooKeeperTls(None, own, key).options()["keyfile_password"] == "", "OpenSSL would ask at the terminal"

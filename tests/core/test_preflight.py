@@ -184,6 +184,13 @@ async def closed_markers(c: Kafka) -> None:
     await close(c, paths.DELETE_TOPICS)
 
 
+async def closed_tokens(c: Kafka) -> None:
+    changes = "/delegation_token/token_changes"
+    await c.operator.create("/delegation_token", None)
+    await c.operator.create(changes, None)
+    await close(c, changes)
+
+
 async def close(c: Kafka, path: str) -> None:
     """Only somebody else may write there."""
     acls, stat = await c.operator.get_acls(path)
@@ -205,6 +212,7 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (closed_epoch, "permissions", "/controller_epoch"),
     (closed_notifications, "permissions", "/isr_change_notification/"),
     (closed_markers, "permissions", "/admin/delete_topics/"),
+    (closed_tokens, "permissions", "/delegation_token/token_changes/"),
     (foreign_epoch, "controller epoch", "eleven"),
     (migrating, "KRaft migration", "3000"),
     (migration_unreadable, "KRaft migration", "cannot be read"),

@@ -77,6 +77,8 @@ def test_several_workers_keep_one_set_of_results(project: Path) -> None:
     (project / seed_results.RESULTS).unlink()
     run(project, "-p", "xdist", "-n2")
     assert results(project) == before
+    run(project, "-p", "xdist", "-n2", "-k", "test_one")
+    assert results(project) == before
 
 
 def test_results_of_tests_that_are_gone_are_dropped(project: Path) -> None:

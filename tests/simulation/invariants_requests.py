@@ -119,7 +119,8 @@ class RequestInvariants(WriteInvariants):
             key = entry.topic, entry.partition
             goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
             if entry.delete and goes_on and broker in self.history.kept(key):
-                if (request.head.broker_epoch, key, self.history.life(key)) not in self._told_new:
+                life = self.history.life(key)
+                if life and (request.head.broker_epoch, key, life) not in self._told_new:
                     continue
                 self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
 
