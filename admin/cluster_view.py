@@ -13,7 +13,7 @@ from admin.ports import Address, Node, Office
 from brokers.inbound import Quiet
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
-from metadata_store.endpoint_znode import AdminEndpoint, announce
+from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
@@ -99,7 +99,6 @@ class ClusterView:
             zk = new_session()
             try:
                 await zk.connect(connect_timeout_s)
-                await self._announce(zk)
                 await self.run(zk)
             except ZooKeeperError as error:
                 log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
@@ -108,10 +107,24 @@ class ClusterView:
                     await zk.close()
             await asyncio.sleep(AGAIN_S)
 
-    async def _announce(self, zk: ZooKeeper) -> None:
-        """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives."""
-        if self._announced_for is not None and self.advertised is not None:
-            await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+    async def _announce(self, zk: ZooKeeper) -> list[str]:
+        """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives.
+
+        Returns the znode that says so: it is written again when somebody removes it.
+        """
+        if self._announced_for is None or self.advertised is None:
+            return []
+        path = endpoint_path(self._announced_for)
+        other = await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+        if other is not None:
+            self._quiet.warn(
+                "",
+                path,
+                f"{path} names another admin endpoint ({other}), so brokers do not show this one to their clients: "
+                f"where two daemons have controller.id {self._announced_for}, give one another id; what a former "
+                "life of this endpoint left goes with its session",
+            )
+        return [path]
 
     async def run(self, zk: ZooKeeper) -> None:
         """Follows on a connected session; raises ``SessionLost`` when that is over."""
@@ -140,6 +153,7 @@ class ClusterView:
 
     async def _read(self, zk: ZooKeeper) -> None:
         store, since = KafkaStore(zk), zk.last_zxid
+        own = await self._announce(zk)
         controller = await store.read_controller()
         found = await store.load_brokers()
         for bad in found.malformed:
@@ -151,7 +165,7 @@ class ClusterView:
         self._known.set()
         registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
         await zk.watch(
-            data=registered + [bad.path for bad in found.malformed] + [paths.CONTROLLER] * (held is not None),
+            data=registered + [bad.path for bad in found.malformed] + [paths.CONTROLLER] * (held is not None) + own,
             exists=[paths.CONTROLLER] * (held is None),
             children=[paths.BROKER_IDS],
             since_zxid=since,

@@ -13,6 +13,7 @@ from controller.claim_watch import OUTRANKED
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Claim, ClaimRefused, Office
+from controller.places import twin_of
 from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.zookeeper_tls import through_tls
@@ -75,6 +76,8 @@ class Candidate:
         """One turn in the queue, and one term."""
         d = self._d
         if office.lock_path is None:
+            if await self._has_twin(office):
+                return
             await office.enter_queue()
         if self._takeover:
             await self._take_over(office)
@@ -85,6 +88,18 @@ class Candidate:
                 await lease.until_valid()
         if not d.stopping.is_set():
             await self._rule(office, lease)
+
+    async def _has_twin(self, office: Office) -> bool:
+        """Whether another daemon in the queue has our id; waits a while then. A former life goes with its session."""
+        since = office.zk.last_zxid
+        twin = await twin_of(office.zk, office.me)
+        if twin is None:
+            return False
+        self._d.become(Mode.BLOCKED, f"{twin}: give one of the two another controller.id, unless it is a former life")
+        await office.zk.watch(children=[own.LOCKS], since_zxid=since)
+        with self._d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
+            await self._d.changed.wait()
+        return True
 
     async def _take_over(self, office: Office) -> None:
         """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""

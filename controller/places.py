@@ -50,6 +50,15 @@ async def clear_own_places(zk: ZooKeeper, me: Process) -> str | None:
     return None
 
 
+async def twin_of(zk: ZooKeeper, me: Process) -> str | None:
+    """Another daemon in the queue that has our id, in words. What is left of a former life goes with its session."""
+    for place in await read_places(zk):
+        other = place.process
+        if other is not None and other.id == me.id and other.nonce != me.nonce and not own.is_dead(other, me):
+            return f"the daemon on {other.host} (pid {other.pid}) has controller.id {me.id}, too"
+    return None
+
+
 async def delete_if_there(zk: ZooKeeper, path: str) -> None:
     """Deletes a znode that may be gone already."""
     try:

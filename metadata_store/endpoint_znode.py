@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from metadata_store.errors import Code, ZkError
-from metadata_store.port import ANY_VERSION, ZooKeeper
+from metadata_store.port import ZooKeeper
 
 ROOT: Final = "/regent"
 ENDPOINTS: Final = f"{ROOT}/endpoints"
@@ -42,16 +42,27 @@ def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
         return None
 
 
-async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> None:
-    """Writes it anew on this session: what an earlier life of the endpoint left goes."""
+async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str | None:
+    """Sees to it that it is there, on this session: what an earlier life of the endpoint left goes.
+
+    Returns what another endpoint has written there, which stays: two daemons have one id, or an earlier life of this
+    endpoint listened elsewhere and its session is not over yet.
+    """
     for parent in (ROOT, ENDPOINTS):
         await _created(zk, parent, b"")
-    path = endpoint_path(daemon)
+    path, data = endpoint_path(daemon), msgspec.json.encode(endpoint)
     for _ in range(TRIES_MAX):
-        if await _created(zk, path, msgspec.json.encode(endpoint), ephemeral=True):
-            return
-        with suppress(ZkError):
-            await zk.delete(path, ANY_VERSION)
+        node = await zk.get(path)
+        if node is not None and node.stat.ephemeral_owner == zk.session_id:
+            return None
+        if node is not None and node.data != data and node.stat.ephemeral_owner:
+            return (node.data or b"").decode(errors="replace")
+        if node is not None:
+            with suppress(ZkError):
+                await zk.delete(path, node.stat.version)
+        if await _created(zk, path, data, ephemeral=True):
+            return None
+    return None
 
 
 async def _created(zk: ZooKeeper, path: str, data: bytes, *, ephemeral: bool = False) -> bool:

@@ -24,6 +24,12 @@ async def endpoint_change(c: Controller) -> None:
     if c.channels.show_endpoint(shown):
         where = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else "no longer"
         log.info("clients of brokers find the controller at the admin endpoint %s", where)
+        if shown is not None and not any(b.endpoint(shown.listener) for b in c.cluster.brokers.values()):
+            log.warning(
+                "no broker has a listener %s: clients find no controller; set admin.client_listener to the listener "
+                "of the brokers that clients use",
+                shown.listener,
+            )
 
 
 def _protocol(c: Controller, listener: str) -> int:

@@ -66,6 +66,22 @@ async def separate_listener(ctx: Context) -> Finding:
     )
 
 
+async def client_listener(ctx: Context) -> Finding:
+    """Clients of every broker find the admin endpoint on the listener that the settings name."""
+    name, admin = "client listener", ctx.settings.admin
+    if not admin.listed:
+        return ok(name, "not used: admin.listed is false")
+    without = sorted(b for b, broker in ctx.brokers.items() if broker.endpoint(admin.client_listener) is None)
+    if not without:
+        return ok(name, admin.client_listener)
+    remedy = (
+        "set admin.client_listener to the brokers' listener that clients use, or admin.listed = false where tools and "
+        "applications need no controller"
+    )
+    what = f"broker {named(without)} has no listener {admin.client_listener}: its clients would find no controller"
+    return (refuse if len(without) == len(ctx.brokers) else warn)(name, what, remedy)
+
+
 async def listener_protocol(ctx: Context) -> Finding:
     """Every broker's listener speaks the security protocol of the settings."""
     name, ours = "listener protocol", ctx.settings.security.protocol

@@ -34,6 +34,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     brokers.isr_wait,
     listeners.listener_names,
     listeners.separate_listener,
+    listeners.client_listener,
     listeners.listener_protocol,
     listeners.own_address,
     cluster.own_id,

@@ -17,6 +17,7 @@ from admin.endpoint import run
 from admin.ports import Address, Node
 from configs.loading import load
 from metadata_store import paths
+from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
@@ -81,8 +82,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def following(c: Cluster) -> AsyncIterator[ClusterView]:
-    view = ClusterView("CLIENT", ADVERTISED)
+async def following(c: Cluster, *, announced_for: int | None = None) -> AsyncIterator[ClusterView]:
+    view = ClusterView("CLIENT", ADVERTISED, announced_for=announced_for)
     task = asyncio.create_task(view.follow(c.session, 1))
     yield view
     task.cancel()
@@ -111,6 +112,35 @@ async def test_brokers_and_daemons_come_and_go() -> None:
         await eventually(lambda: view.node() == DAEMON._replace(id=DAEMON.id + 1))
         await c.resign()
         await eventually(lambda: view.node() is None)
+
+
+async def test_it_announces_itself_again_when_somebody_removes_its_znode() -> None:
+    async with cluster() as c, following(c, announced_for=7):
+
+        async def announced() -> bool:
+            node = await c.zk.get(endpoint_path(7))
+            return node is not None and decode_endpoint(node.data) == AdminEndpoint("CLIENT", *ADVERTISED)
+
+        await eventually(announced)
+        await c.zk.delete(endpoint_path(7), ANY_VERSION)
+        await eventually(announced)
+
+
+async def test_another_endpoint_of_the_same_daemon_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster() as c:
+        other = c.session()
+        await other.connect(1)
+        assert await announce(other, 7, AdminEndpoint("CLIENT", "regent2", 9096)) is None
+        async with following(c, announced_for=7):
+            await eventually(lambda: "names another admin endpoint" in caplog.text)
+            assert "controller.id 7" in caplog.text
+            await other.close()
+
+            async def announced() -> bool:
+                node = await c.zk.get(endpoint_path(7))
+                return node is not None and decode_endpoint(node.data) == AdminEndpoint("CLIENT", *ADVERTISED)
+
+            await eventually(announced)
 
 
 async def test_a_broker_in_office_is_no_daemon() -> None:

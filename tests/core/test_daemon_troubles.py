@@ -19,6 +19,7 @@ from metadata_store.errors import NotConnected
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
+from tests.core.office_kit import process
 from tests.core.virtual_time import in_virtual_time
 
 
@@ -67,12 +68,26 @@ async def no_kraft(w: World) -> None:
     await w.operator.delete(paths.MIGRATION, -1)
 
 
+async def twin(w: World) -> None:
+    for path in (own.ROOT, own.LOCKS):
+        if await w.operator.exists(path) is None:
+            await w.operator.create(path, b"")
+    await w.operator.create(f"{own.LOCKS}/lock-", own.encode(process()), ephemeral=True, sequential=True)
+
+
+async def no_twin(w: World) -> None:
+    names, _ = await w.operator.children(own.LOCKS) or ([], None)
+    for name in names:
+        await w.operator.delete(f"{own.LOCKS}/{name}", -1)
+
+
 Step = Callable[[World], Awaitable[None]]
 IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
     "a newer format": (newer_format, "upgrade this daemon", older_format),
     "no permission": (no_permission, "check the ACL of /regent", permission),
     "a locked epoch": (locked_epoch, "set zookeeper.digest to the credentials that locked it", open_epoch),
     "a broken epoch": (broken_epoch, "/controller_epoch cannot be understood", mended_epoch),
+    "a daemon with the same id": (twin, "has controller.id 1000001, too: give one of the two another", no_twin),
     "a migration to KRaft": (kraft, "names KRaft controller 3000", no_kraft),
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, UPDATE_METADATA
@@ -16,7 +18,7 @@ AT = AdminEndpoint("CLIENT", "regent1", 9096)
 async def endpoint(w: World, daemon: int = DAEMON, at: AdminEndpoint = AT) -> MemoryZooKeeper:
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
-    await announce(zk, daemon, at)
+    assert await announce(zk, daemon, at) is None
     return zk
 
 
@@ -55,10 +57,12 @@ async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None
         first = await endpoint(w)
         await w.told()
         assert listed(w) == BOTH
-        await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
-        await w.told()
-        assert listed(w)["CLIENT"] == ("regent1", 9999)
+        second = await endpoint(w)
         w.server.expire(first.session_id)
+        await w.told()
+        assert listed(w) == BOTH
+        w.server.expire(second.session_id)
+        await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
         await w.told()
         assert listed(w)["CLIENT"] == ("regent1", 9999)
 
@@ -73,6 +77,15 @@ async def test_another_daemons_endpoint_and_a_scribble_are_not_shown() -> None:
         await w.operator.create(endpoint_path(DAEMON), b"scribble")
         await w.told()
         assert listed(w) == INTERNAL
+
+
+@in_virtual_time
+async def test_a_listener_that_no_broker_has_is_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await w.take_office()
+        await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
+        await w.told()
+        assert "no broker has a listener OUTSIDE" in caplog.text
 
 
 @in_virtual_time

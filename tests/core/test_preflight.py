@@ -97,6 +97,11 @@ async def shared_listener(c: Kafka) -> None:
     await c.again(2, client_listener=False)
 
 
+async def no_client_listener(c: Kafka) -> None:
+    admin = c.settings.admin.model_copy(update={"client_listener": "OUTSIDE"})
+    c.settings = c.settings.model_copy(update={"admin": admin})
+
+
 async def tls(c: Kafka) -> None:
     await c.again(2, protocol=1)
 
@@ -225,6 +230,7 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (other_listener_name, "listener names", "broker 3 (inter.broker.listener.name=REPLICATION)"),
     (control_plane, "listener names", "broker 3 (control.plane.listener.name=CONTROL)"),
     (shared_listener, "separate listener", "broker 2"),
+    (no_client_listener, "client listener", "broker 1, 2, 3 has no listener OUTSIDE"),
     (tls, "listener protocol", "2 (SSL)"),
     (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
@@ -360,6 +366,13 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (offline_directory, "log directories", "/data2 of broker 2"),
     (secret_directories, "log directories", "broker 2 does not tell"),
 ]
+
+
+async def test_some_brokers_without_the_listener_of_clients_are_a_warning(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await shared_listener(cluster)
+        found = await cluster.finding("client listener")
+        assert (found.level, found.what[:33]) == (Level.WARNING, "broker 2 has no listener CLIENT: ")
 
 
 @pytest.mark.parametrize(("prepare", "name", "culprit"), WARNINGS, ids=[f"{p.__name__}" for p, _, _ in WARNINGS])
