@@ -85,6 +85,7 @@ class Controller:
         self.queue = queue
         self.counters = counters
         self.daemons = daemons
+        self.endpoint: str | None = None
         self.ibp = ibp
         self.unclean = Permission(store, cluster, unclean_default)
         self.balance = balance

@@ -44,6 +44,7 @@ class Gauges:
     event_queue_size: int = 0
     ibp_mismatch_brokers: int = 0
     malformed_znodes: int = 0
+    endpoint_shown: bool = False
     log_lines_dropped: int = 0
     brokers: Mapping[int, BrokerGauges] = field(default_factory=dict)
     controller_state: int = 0

@@ -64,6 +64,7 @@ def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
             b: BrokerGauges(queued=told.partitions, age_s=told.oldest_s, unacknowledged_partitions=told.partitions)
             for b, told in reign.channels.propagation().items()
         },
+        endpoint_shown=reign.controller.endpoint is not None,
         controller_state=controller_state(reign.handling),
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=census.under_replicated,

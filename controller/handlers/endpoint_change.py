@@ -21,9 +21,9 @@ async def endpoint_change(c: Controller) -> None:
     if node is not None and found is None:
         log.error("%s cannot be understood: the admin endpoint is not shown to clients of brokers", path)
     shown = Endpoint(found.listener, found.host, found.port, _protocol(c, found.listener)) if found else None
+    c.endpoint = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else None
     if c.channels.show_endpoint(shown):
-        where = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else "no longer"
-        log.info("clients of brokers find the controller at the admin endpoint %s", where)
+        log.info("clients of brokers find the controller at the admin endpoint %s", c.endpoint or "no longer")
         if shown is not None and not any(b.endpoint(shown.listener) for b in c.cluster.brokers.values()):
             log.warning(
                 "no broker has a listener %s: clients find no controller; set admin.client_listener to the listener "

@@ -58,6 +58,9 @@ class Status(Item):
     ibp: str = ""
     zookeeper_connected: bool = False
     session_timeout_ms: int = 0
+    admin_endpoint: str | None = Field(
+        None, description="where clients of brokers find the controller, as brokers are told by the daemon in office"
+    )
     brokers: int | None = None
     topics: int | None = None
     partitions: int | None = None

@@ -40,9 +40,11 @@ async def test_it_is_shown_from_the_terms_beginning_and_no_longer_than_it_lives(
         await w.take_office()
         await w.told()
         assert listed(w) == BOTH
+        assert w.reign.controller.endpoint == "regent1:9096 on listener CLIENT"
         w.server.expire(zk.session_id)
         await w.told()
         assert listed(w) == INTERNAL
+        assert w.reign.controller.endpoint is None
         await endpoint(w)
         await w.told()
         assert listed(w) == BOTH

@@ -31,8 +31,8 @@ class View:
 
 BUSY = Gauges(
     mode=Mode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
-    event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, controller_state=2, offline_partitions=3,
-    preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2, under_replicated_partitions=9,
+    event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, endpoint_shown=True, controller_state=2,
+    offline_partitions=3, preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2, under_replicated_partitions=9,
     brokers={1: BrokerGauges(queued=2, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=1)},
 )  # fmt: skip
 
@@ -128,6 +128,7 @@ def test_own_names_are_in_base_units() -> None:
     assert found["regent_lease_remaining_seconds"] == 12.5
     assert found["regent_ibp_mismatch_brokers"] == 1
     assert found["regent_malformed_znodes"] == 2
+    assert found["regent_admin_endpoint_shown"] == 1
     assert found["regent_commits_total"] == 5
     assert found["regent_conflicts_total"] == 4
     assert found["regent_unknown_outcomes_total"] == 3
@@ -142,7 +143,7 @@ def test_own_names_are_in_base_units() -> None:
     assert found['regent_loop_lag_seconds_bucket{le="30.0"}'] == 0
     assert found['regent_loop_lag_seconds_bucket{le="+Inf"}'] == 1
     assert found["regent_loop_lag_seconds_count"] == 1
-    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role)")
+    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown)")
     assert all(units.search(name) for name in found if name.startswith("regent_"))
 
 
