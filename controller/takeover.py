@@ -69,7 +69,7 @@ async def take_over(
     """Makes the role regent's; raises :class:`TakeoverRefused`. Nothing is checked where it is so already."""
     flag, stat = await office.role()
     if flag.holder == "regent" and stat is not None:
-        return Takeover([f"{own.ROLE} says regent already{f': {flag.reason}' if flag.reason else ''}"])
+        return Takeover([f"{own.ROLE} says regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
     ctx = await gather(settings, office, ask, release_of, own_listener=own_listener)
     report = await preflight(ctx)
     if report.refusals:

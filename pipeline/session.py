@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 JAVA_MIN: Final = 17
 """Spark 4 needs this Java release or a later one."""
+NOT_INSTALLED: Final = (
+    "PySpark is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
+)
 PROBE_S_MAX: Final = 20.0
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Of a local master: nothing listens for others."""
@@ -41,7 +44,9 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise CannotStart("PySpark is not installed: pip install 'regent-controller[pipeline]'") from None
+        raise CannotStart(
+            NOT_INSTALLED
+        ) from None
     need_java()
     builder = SparkSession.builder.appName("regent pipeline").master(master)
     for name, value in (SETTINGS | (LOCAL if master.startswith("local") else {}) | dict(settings or {})).items():

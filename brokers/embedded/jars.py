@@ -138,7 +138,9 @@ def _context(scratch: Path) -> Any:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext
     except ImportError as error:
-        raise JarsUnavailable(f"{error}: install the extra, pip install 'regent-controller[embedded]'") from error
+        raise JarsUnavailable(
+            f"{error}: install the extra, in regent's sources: .venv/bin/pip install '.[embedded]'"
+        ) from error
     bundle = next((path for path in CA_BUNDLES if Path(path).exists()), None)
     if bundle is not None:
         os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)

@@ -52,7 +52,11 @@ def preflight(session: Session) -> None:
     if refused:
         session.output.say(f"{len(refused)} of {len(checks)} checks stand in the way of a take-over", style="red")
         raise typer.Exit(Exit.REFUSED)
-    session.output.say(f"{len(checks)} checks: nothing stands in the way of a take-over", style="green")
+    warnings = sum(check["result"] == "warning" for check in checks)
+    counted = (
+        f"{len(checks)} checks, {warnings} warning{'s' * (warnings != 1)}" if warnings else f"{len(checks)} checks"
+    )
+    session.output.say(f"{counted}: nothing stands in the way of a take-over", style="yellow" if warnings else "green")
 
 
 def takeover(

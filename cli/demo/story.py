@@ -84,12 +84,12 @@ class Story:
             moved_s = await self.until(lambda: self._leads_nothing(victim), f"broker {victim} leads nothing")
             tell(
                 f"broker {victim} was killed (kill -9): its {led} leaders moved, {moved_s:.1f} s after the kill "
-                "(6 s of which are its ZooKeeper session)"
+                "(nearly all of it the 6 s of its ZooKeeper session)"
             )
         async with self._step(load) as tell:
             await self.cluster.brokers[victim].boot()
             healed_s = await self.healed()
-            tell(f"broker {victim} is back: every replica in sync again {healed_s:.1f} s after its start")
+            tell(f"broker {victim} is back: every replica in sync again {healed_s:.1f} s after it had booted")
         async with self._step(load) as tell:
             await self.regent.kill()
             down_s = await self.regent.boot()
@@ -105,7 +105,7 @@ class Story:
         async with self._step(load) as tell:
             await self.cluster.brokers[leaver].boot()
             healed_s = await self.healed()
-            tell(f"broker {leaver} is back: every replica in sync again {healed_s:.1f} s after its start")
+            tell(f"broker {leaver} is back: every replica in sync again {healed_s:.1f} s after it had booted")
 
     @asynccontextmanager
     async def _step(self, load: Load) -> AsyncIterator[Callable[[str], None]]:

@@ -32,7 +32,8 @@ class View:
 BUSY = Gauges(
     mode=Mode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
     event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, endpoint_shown=True, controller_state=2,
-    offline_partitions=3, preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2, under_replicated_partitions=9,
+    offline_partitions=3, preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2,
+    under_replicated_partitions=9,
     brokers={1: BrokerGauges(queued=2, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=1)},
 )  # fmt: skip
 

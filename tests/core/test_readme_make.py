@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MADE = sorted(set(re.findall(r"(?:`|^)make ([a-z-]+(?: [A-Z]+=\w+)*)", README, re.MULTILINE)))
-MODULES = sorted(set(re.findall(r"`python -m ([^`]+)`", README)))
+MODULES = sorted(set(re.findall(r"`.venv/bin/python -m ([^`]+)`", README)))
 
 
 def run(*command: str) -> str:

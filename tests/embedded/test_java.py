@@ -60,7 +60,7 @@ def test_no_java_names_what_was_seen_and_three_remedies(machine: pytest.MonkeyPa
         java.find_java()
     message = str(missing.value)
     assert "release 11" in message
-    assert all(remedy in message for remedy in ("apt-get install", "JAVA_HOME", "regent-controller[java]"))
+    assert all(remedy in message for remedy in ("apt-get install", "JAVA_HOME", ".[java]"))
 
 
 def test_java_home_without_a_java_is_no_crash(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:

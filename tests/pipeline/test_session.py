@@ -57,7 +57,9 @@ def test_the_commands_say_it_in_one_line(monkeypatch: pytest.MonkeyPatch, comman
     result = CliRunner().invoke(app, ["pipeline", *command], prog_name="regent")
     assert result.exit_code == Exit.FAILED
     assert result.stdout == ""
-    assert result.stderr.splitlines() == ["PySpark is not installed: pip install 'regent-controller[pipeline]'"]
+    assert result.stderr.splitlines() == [
+        "PySpark is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
+    ]
 
 
 def test_a_setting_without_a_value_is_a_wrong_option() -> None:
