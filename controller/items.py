@@ -82,10 +82,15 @@ def happenings(rows: Iterable[Row]) -> list[models.Happening]:
     """Rows of the journal in sentences."""
     return [
         models.Happening(
-            at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=query.told(row)
+            at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=_of_partition(row)
         )
         for row in rows
     ]
+
+
+def _of_partition(row: Row) -> str:
+    """What happened to a partition, or to one of its replicas."""
+    return query.told(row) if row.broker is None else f"replica on broker {row.broker}: {query.told(row)}"
 
 
 def verification(verdict: Verdict) -> Verification:

@@ -8,6 +8,7 @@ is assigned twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from hypothesis import HealthCheck, settings
@@ -20,7 +21,7 @@ from state_machines.alter_partition import IsrError, IsrRequest, alter_partition
 from state_machines.broker_change import broker_death, broker_return, compare
 from state_machines.cluster import Cluster
 from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Change, TopicChange
+from state_machines.decision import Change, ReplicaMove, TopicChange
 from state_machines.deletion import advance, answered, finished, ineligible, sort_markers
 from state_machines.draft import Decide, Draft
 from state_machines.failover import failover
@@ -119,9 +120,13 @@ class ClusterHistory(RuleBasedStateMachine):
             decide(draft)
             decision = draft.finish()
             assert len({change.entity for change in decision.writes}) == len(decision.writes)
+            stops: dict[int, list[ReplicaMove]] = {change.entity: [] for change in decision.writes}
+            for move in decision.replica_moves:
+                stops.setdefault(move.entity, []).append(move)
             self.cluster.apply(decision.moves)
-            self.cluster.apply_replicas(decision.replica_moves)
-            unsettled = {change.entity for change in decision.writes if not self.commit(change)}
+            written = [(change, stops.pop(change.entity)) for change in decision.writes]
+            self.cluster.apply_replicas([move for moves in stops.values() for move in moves])
+            unsettled = {change.entity for change, moves in written if not self.commit(change, moves)}
             if not unsettled:
                 return
             for i in sorted(unsettled):
@@ -129,8 +134,8 @@ class ClusterHistory(RuleBasedStateMachine):
             only = unsettled
         self.give_up(only or set())
 
-    def commit(self, change: Change) -> bool:
-        """One write; False where it is unsettled: a conflict, or an unknown outcome."""
+    def commit(self, change: Change, moves: Sequence[ReplicaMove]) -> bool:
+        """One write with what follows from it; False where it is unsettled: a conflict, or an unknown outcome."""
         fate = self.fates.pop() if self.fates else "applied"
         if fate == "lost":
             return False
@@ -144,6 +149,7 @@ class ClusterHistory(RuleBasedStateMachine):
         if fate == "reply lost":
             return False
         self.cluster.apply([change])
+        self.cluster.apply_replicas(moves)
         self.tell(change)
         return True
 
