@@ -44,9 +44,7 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise CannotStart(
-            NOT_INSTALLED
-        ) from None
+        raise CannotStart(NOT_INSTALLED) from None
     need_java()
     builder = SparkSession.builder.appName("regent pipeline").master(master)
     for name, value in (SETTINGS | (LOCAL if master.startswith("local") else {}) | dict(settings or {})).items():
