@@ -190,14 +190,16 @@ class Office:
         raise ClaimRefused("the claim lost to other writers too often: is something else rewriting /controller_epoch?")
 
     async def _claim_once(self, flag: Stat) -> Claim | None:
-        assert self.lock_path is not None, "claim before enter_queue"
+        place = self.lock_path
+        if place is None:
+            raise PlaceLost("our place in the queue was given up meanwhile")
         epoch_node = await self.zk.get(paths.CONTROLLER_EPOCH)
         if epoch_node is None:
             await self._ensure(paths.CONTROLLER_EPOCH, b"0")
             return None
         epoch = _understood(decode_epoch(paths.CONTROLLER_EPOCH, epoch_node.data))
         record, stat = await self.controller()
-        ops: list[Op] = [Check(self.lock_path, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
+        ops: list[Op] = [Check(place, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)
         ops.append(SetData(paths.CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_node.stat.version))
         ops += self._write_controller(stat)
@@ -209,7 +211,7 @@ class Office:
                     f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
                 ) from failed
             if failed.index == 0:
-                raise PlaceLost(f"our lock node {self.lock_path} is gone") from failed
+                raise PlaceLost(f"our lock node {place} is gone") from failed
             return None
         written = results[at]
         assert isinstance(written, Stat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.office import PlaceLost
 from controller.rollback import keep_in_zookeeper, present
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
@@ -75,6 +76,17 @@ async def test_releasing_frees_the_role_and_the_place_at_once() -> None:
         assert w.node(paths.CONTROLLER) is None
         assert first.office.lock_path is None
         assert await second.office.predecessor() is None
+
+
+@in_virtual_time
+async def test_who_gave_the_place_up_meanwhile_does_not_claim() -> None:
+    """A hand-back ends while somebody sets the role flag back to regent by hand."""
+    async with queued() as (w, [seat]):
+        await seat.office.release(await seat.office.claim())
+        zxid = w.server.tree.zxid
+        with pytest.raises(PlaceLost):
+            await seat.office.claim()
+        assert w.server.tree.zxid == zxid
 
 
 @in_virtual_time
