@@ -121,7 +121,6 @@ class History:
     def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
         """The state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
-        self.spoilt.discard(key)
         if states:
             self.former.setdefault(key, []).append(states)
             if by_hand:

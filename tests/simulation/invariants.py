@@ -88,6 +88,7 @@ class Invariants(RequestInvariants):
         for i, row in enumerate(reign.cluster.rows):
             if row.state is PartitionState.NON_EXISTENT:
                 continue
-            led = row.has_leadership and row.leader in reign.cluster.brokers
+            serves = row.leader in reign.cluster.brokers and row.leader not in reign.cluster.failed(i)
+            led = row.has_leadership and serves
             if (row.state is PartitionState.ONLINE) != led and reign.cluster.name(i) not in self.history.spoilt:
                 self._fail("I6", f"{reign.cluster.name(i)} is {row.state.name} and led by {row.leader}")

@@ -193,6 +193,7 @@ class WriteInvariants(Checking):
 
     def _begun(self, session: Session, key: Key) -> None:
         """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""
+        self.history.spoilt.discard(key)
         known = self._known.pop((session.client.process, key), None)
         present = self.history.topics[key[0]]
         if known is not None and known != present.czxid:
