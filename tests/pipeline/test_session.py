@@ -47,7 +47,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(CannotStart, match=r"pip install 'regent-controller\[pipeline\]'"):
+    with pytest.raises(CannotStart, match=r"pip install '\.\[pipeline\]'"):
         start("local[1]")
 
 
