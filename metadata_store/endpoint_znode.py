@@ -48,21 +48,32 @@ async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str |
     Returns what another endpoint has written there, which stays: two daemons have one id, or an earlier life of this
     endpoint listened elsewhere and its session is not over yet.
     """
-    for parent in (ROOT, ENDPOINTS):
-        await _created(zk, parent, b"")
     path, data = endpoint_path(daemon), msgspec.json.encode(endpoint)
     for _ in range(TRIES_MAX):
         node = await zk.get(path)
-        if node is not None and node.stat.ephemeral_owner == zk.session_id:
+        if node is None:
+            if await _written(zk, path, data):
+                return None
+            continue
+        if node.stat.ephemeral_owner == zk.session_id:
             return None
-        if node is not None and node.data != data and node.stat.ephemeral_owner:
+        if node.data != data and node.stat.ephemeral_owner:
             return (node.data or b"").decode(errors="replace")
-        if node is not None:
-            with suppress(ZkError):
-                await zk.delete(path, node.stat.version)
-        if await _created(zk, path, data, ephemeral=True):
-            return None
-    return None
+        with suppress(ZkError):
+            await zk.delete(path, node.stat.version)
+    return "others that come and go"
+
+
+async def _written(zk: ZooKeeper, path: str, data: bytes) -> bool:
+    """False where somebody was faster; makes its parents where they are not there yet."""
+    try:
+        return await _created(zk, path, data, ephemeral=True)
+    except ZkError as error:
+        if error.code is not Code.NO_NODE:
+            raise
+    for parent in (ROOT, ENDPOINTS):
+        await _created(zk, parent, b"")
+    return await _created(zk, path, data, ephemeral=True)
 
 
 async def _created(zk: ZooKeeper, path: str, data: bytes, *, ephemeral: bool = False) -> bool:

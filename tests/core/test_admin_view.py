@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from admin.ports import Address, Node
 from configs.loading import load
 from metadata_store import paths
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
+from metadata_store.errors import Code, ZkError
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
@@ -25,6 +26,7 @@ from tests.polling import eventually
 
 ADVERTISED = Address("regent1", 9096)
 DAEMON = Node(1_000_001, *ADVERTISED)
+SHOWN = AdminEndpoint("CLIENT", *ADVERTISED)
 
 
 def registration(port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> bytes:
@@ -91,6 +93,16 @@ async def following(c: Cluster, *, announced_for: int | None = None) -> AsyncIte
     assert task.cancelled()
 
 
+def announced(c: Cluster) -> Callable[[], Coroutine[None, None, bool]]:
+    """Whether the znode of daemon 7 names the endpoint that is followed with."""
+
+    async def shown() -> bool:
+        node = await c.zk.get(endpoint_path(7))
+        return node is not None and decode_endpoint(node.data) == SHOWN
+
+    return shown
+
+
 def knows(view: ClusterView, *ports: int) -> Callable[[], bool]:
     return lambda: {at.port for at in view.brokers()} == set(ports)
 
@@ -116,14 +128,30 @@ async def test_brokers_and_daemons_come_and_go() -> None:
 
 async def test_it_announces_itself_again_when_somebody_removes_its_znode() -> None:
     async with cluster() as c, following(c, announced_for=7):
-
-        async def announced() -> bool:
-            node = await c.zk.get(endpoint_path(7))
-            return node is not None and decode_endpoint(node.data) == AdminEndpoint("CLIENT", *ADVERTISED)
-
-        await eventually(announced)
+        await eventually(announced(c))
         await c.zk.delete(endpoint_path(7), ANY_VERSION)
-        await eventually(announced)
+        await eventually(announced(c))
+
+
+async def test_what_its_former_life_left_becomes_its_own() -> None:
+    async with cluster() as c:
+        former = c.session()
+        await former.connect(1)
+        assert await announce(former, 7, SHOWN) is None
+        assert await announce(c.zk, 7, SHOWN) is None
+        await former.close()
+        assert await announced(c)()
+
+
+async def test_an_announcement_that_others_always_forestall_is_not_said_to_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def too_late(*_: object, **__: object) -> None:
+        raise ZkError(Code.NODE_EXISTS, endpoint_path(7))
+
+    async with cluster() as c:
+        monkeypatch.setattr(c.zk, "create", too_late)
+        assert await announce(c.zk, 7, SHOWN) is not None
 
 
 async def test_another_endpoint_of_the_same_daemon_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,12 +163,7 @@ async def test_another_endpoint_of_the_same_daemon_is_left_alone_and_named(caplo
             await eventually(lambda: "names another admin endpoint" in caplog.text)
             assert "controller.id 7" in caplog.text
             await other.close()
-
-            async def announced() -> bool:
-                node = await c.zk.get(endpoint_path(7))
-                return node is not None and decode_endpoint(node.data) == AdminEndpoint("CLIENT", *ADVERTISED)
-
-            await eventually(announced)
+            await eventually(announced(c))
 
 
 async def test_a_broker_in_office_is_no_daemon() -> None:
