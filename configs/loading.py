@@ -16,9 +16,10 @@ from pydantic import SecretStr
 
 from configs.problems import ConfigError, Problem, section_problems, unknown_section
 from configs.rules import RULES
-from configs.sections import Section, ZooKeeperSettings
+from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
 from configs.values import check_digest
+from configs.zookeeper_section import ZooKeeperSettings
 
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"

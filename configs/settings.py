@@ -21,9 +21,9 @@ from configs.sections import (
     Section,
     ShadowSettings,
     StateSettings,
-    ZooKeeperSettings,
 )
 from configs.security_section import SecuritySettings
+from configs.zookeeper_section import ZooKeeperSettings
 
 
 class Settings(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from configs.sections import ZooKeeperSettings
+from configs.zookeeper_section import ZooKeeperSettings
 from controller.preflight.context import Release, ReleaseOf
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls

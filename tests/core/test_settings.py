@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from configs.loading import load, load_section
 from configs.problems import ConfigError, Problem
-from configs.sections import HttpSettings, ListenerSettings, ZooKeeperSettings
+from configs.sections import HttpSettings, ListenerSettings
 from configs.settings import Settings, differences
+from configs.zookeeper_section import ZooKeeperSettings
 
 MINIMAL = """
 [zookeeper]
