@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -24,6 +25,18 @@ async def stage(shared_scene: Scene) -> Scene:
     """The shared cluster as a test finds it: all brokers up, the daemon active, every replica in sync."""
     await shared_scene.restored()
     return shared_scene
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests without the shared cluster go first: while their loops run its load stands still.
+
+    After a pause longer than a request may take, the load's producer gives up records that it had numbered, and no
+    broker takes what comes after the gap.
+    """
+    here = [at for at, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    ordered = sorted((items[at] for at in here), key=lambda item: "shared_scene" in getattr(item, "fixturenames", ()))
+    for at, item in zip(here, ordered, strict=True):
+        items[at] = item
 
 
 @pytest.hookimpl(wrapper=True)
