@@ -18,6 +18,7 @@ from controller.gauges import Mode as GaugeMode
 from controller.gauging import MODES
 from controller.http.models import OperationRequest
 from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
+from controller.items import happenings
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
 from controller.modes import Mode
@@ -26,7 +27,9 @@ from controller.pages import partition_page, topic_page
 from controller.view import View
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
+from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
+from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
 from state_machines.events import Row
 from tests.core.model import P, die, make_cluster, topic
@@ -166,6 +169,12 @@ async def test_an_explanation_tells_of_former_terms(tmp_path: Path) -> None:
         assert (await view.explain("orders", 1)).history == []
 
 
+def test_an_explanation_says_of_which_broker_a_replica_is() -> None:
+    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "REPLICA", "orders", 0, broker=2, why="its broker died")
+    [told] = happenings([row])
+    assert told.told == "replica on broker 2: its broker died"
+
+
 async def test_an_explanation_does_not_need_a_journal(tmp_path: Path) -> None:
     state = settings_for(tmp_path).state.directory
     state.mkdir(parents=True, exist_ok=True)
@@ -227,6 +236,17 @@ async def test_gauges_are_those_of_the_model(tmp_path: Path) -> None:
         assert (found.offline_partitions, found.preferred_replica_imbalance) == (0, 0)
         assert sorted(found.brokers) == [1, 2, 3]
         assert view.status().warnings[0].startswith("/brokers/topics/broken cannot be used")
+
+
+async def test_where_clients_find_the_controller_is_shown_for_as_long_as_it_is_so(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        assert (view.status().admin_endpoint, view.gauges().endpoint_shown) == (None, False)
+        assert await announce(cluster.operator, daemon.me.id, AdminEndpoint("CLIENT", "regent1", 9096)) is None
+        await eventually(lambda: view.status().admin_endpoint == "regent1:9096 on listener CLIENT")
+        assert view.gauges().endpoint_shown
+        await cluster.operator.delete(endpoint_path(daemon.me.id), ANY_VERSION)
+        await eventually(lambda: view.status().admin_endpoint is None)
+        assert not view.gauges().endpoint_shown
 
 
 async def test_a_shadow_shows_what_it_follows(tmp_path: Path) -> None:
