@@ -82,6 +82,7 @@ class Station:
         self._connections: set[Incoming] = set()
         self._server: asyncio.Server | None = None
         self._taken: set[Body] = set()
+        self._former_epoch = UNREGISTERED
 
     @property
     def epoch(self) -> int:
@@ -120,6 +121,7 @@ class Station:
             self._server = None
         for connection in list(self._connections):
             connection.abort()
+        self._former_epoch = max(self._former_epoch, self.epoch)
         self.begin(UNREGISTERED)
 
     def begin(self, epoch: int) -> None:
@@ -129,7 +131,7 @@ class Station:
         self._taken.clear()
 
     def enter(self, epoch: int) -> None:
-        """It is registered; requests that came meanwhile count."""
+        """It is registered; requests that came meanwhile count, but for those to its former life."""
         self.broker.registered(epoch)
 
     def forget(self) -> None:
@@ -160,7 +162,8 @@ class Station:
         count.bytes += size
         count.first_ns = count.first_ns or at_ns
         count.last_ns = at_ns
-        error = self.manners.top.get(head.api) or refused(head, self.broker.epoch, self.broker.controller_epoch)
+        newest = self.epoch or self._former_epoch + 1
+        error = self.manners.top.get(head.api) or refused(head, newest, self.broker.controller_epoch)
         if error:
             count.refused += 1
             self._deliver(answer, bare_answer(head, error))

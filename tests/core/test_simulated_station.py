@@ -23,6 +23,7 @@ from brokers.simulated.requests import read_head, read_request
 from brokers.simulated.station import Options, Station
 from brokers.transport import TcpTransport
 from brokers.wire.answers import Errors, Failure, parse_answer
+from brokers.wire.errors import Error
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import Reader
@@ -265,6 +266,20 @@ async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_co
         answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
         assert parse_answer(Api.UPDATE_METADATA, 8, answer, 1).top == 77
         connection.close()
+
+
+async def test_between_listening_and_registering_only_its_next_life_is_spoken_to() -> None:
+    async with station(exact=True) as (made, _):
+        made.vanish()
+        await made.listen()
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        line = Line(reader, writer)
+        stale = Errors(Error.STALE_BROKER_EPOCH, [])
+        assert await line.ask(Sender().lead({0: 4})) == stale
+        assert await line.ask(Sender(broker_epoch=EPOCH + 5).lead({0: 4})) == DONE
+        made.enter(EPOCH + 5)
+        assert list(made.broker.replicas) == [("orders", 0)]
+        writer.close()
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,6 @@ async def system(test: str, brokers: int = 3, **options: Any) -> AsyncIterator[S
         first, second = w.daemon(flags=("--takeover",), settings=settings), w.daemon(settings=settings)
         await first.boot()
         await second.boot("standby")
-        async with endpoint(first) as at:
+        async with endpoint(first) as at, endpoint(second):
             tools = Tools(at.address, w.cluster.folder, timeout_s=90.0)
             yield System(w, Times(test), [first, second], settings, at, tools)
