@@ -17,11 +17,13 @@ class DeleteTopicsCall(Struct, frozen=True):
     """Topics by name, or by id (16 bytes). ``timeout_ms``: how long the caller waits; 0 or less: not at all.
 
     What is marked is deleted, whether anybody waits for it or not. ``payer``: whose quota it counts against.
+    ``again``: an earlier attempt of the call may have deleted a topic; then one that is unknown is a success.
     """
 
     topics: Sequence[str | bytes]
     timeout_ms: int
     payer: Payer | None = None
+    again: bool = False
 
 
 class DeletedTopic(Struct, frozen=True):

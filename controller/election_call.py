@@ -12,11 +12,15 @@ from state_machines.types import TopicPartition
 
 
 class ElectLeadersCall(Struct, frozen=True):
-    """``partitions`` None: all. ``timeout_s`` bounds the wait for the new leaders, not the election itself."""
+    """``partitions`` None: all. ``timeout_s`` bounds the wait for the new leaders, not the election itself.
+
+    ``again``: an earlier attempt of the call may have held the election; then one that is not needed is a success.
+    """
 
     kind: ElectionType
     partitions: Sequence[TopicPartition] | None
     timeout_s: float
+    again: bool = False
 
 
 class Elected(Struct, frozen=True, gc=False):

@@ -47,7 +47,7 @@ def permitted(authorizer: Authorizer, call: CarriedCall, name_of: NameOf) -> Per
         case t.CreatePartitionsRequest() as body:
             return _growth(asker, body)
         case t.DeleteTopicsRequest() as body:
-            return _deletion(asker, body, name_of)
+            return _deletion(asker, body, name_of, again=call.attempt > 0)
     operation = _ON_CLUSTER.get(call.api)
     if operation is not None and authorizer.may_cluster(call.principal, call.client_host, operation):
         return Permitted(call.body, _as_it_is)
@@ -124,8 +124,11 @@ def _growth(asker: _Asker, body: t.CreatePartitionsRequest) -> Permitted:
     return Permitted(structs.replace(body, topics=left) if left else None, whole)
 
 
-def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf) -> Permitted:
-    """Who may not even describe a topic is not told the name that belongs to an id."""
+def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf, *, again: bool) -> Permitted:
+    """Who may not even describe a topic is not told the name that belongs to an id.
+
+    ``again``: an earlier attempt of the call may have deleted the topic of an unknown id.
+    """
     refused: list[t.DeletedTopic] = []
     why = asker.why(Operation.DELETE)
 
@@ -141,7 +144,8 @@ def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf) -> Pe
         if topic.name is not None:
             return judged(topic.name)
         if (name := name_of(topic.topic_id)) is None:  # never carried: it may be known by the time it is handled
-            refused.append(t.DeletedTopic(None, Error.UNKNOWN_TOPIC_ID, None, topic.topic_id))
+            error = Error.NONE if again else Error.UNKNOWN_TOPIC_ID
+            refused.append(t.DeletedTopic(None, error, None, topic.topic_id))
             return False
         return judged(name, topic.topic_id)
 

@@ -9,9 +9,13 @@ from state_machines.types import Assignment, TopicPartition
 
 
 class AlterReassignments(Struct, frozen=True):
-    """AlterPartitionReassignments: the target of each partition; None cancels what is under way."""
+    """AlterPartitionReassignments: the target of each partition; None cancels what is under way.
+
+    ``again``: an earlier attempt of the call may have cancelled it; then nothing under way is a success.
+    """
 
     targets: dict[TopicPartition, tuple[int, ...] | None]
+    again: bool = False
 
 
 class AlterReassignmentsReply(Struct, frozen=True):

@@ -49,7 +49,8 @@ def _deletion(call: CarriedCall) -> DeleteTopicsCall:
     if any(topic.name is not None and topic.topic_id != ZERO_ID for topic in body.topics):
         raise Unacceptable(NAME_OR_ID)
     named = [topic.topic_id if topic.name is None else topic.name for topic in body.topics]
-    return DeleteTopicsCall(tuple(dict.fromkeys([*body.topic_names, *named])), body.timeout_ms, payer(call))
+    wanted = tuple(dict.fromkeys([*body.topic_names, *named]))
+    return DeleteTopicsCall(wanted, body.timeout_ms, payer(call), again=call.attempt > 0)
 
 
 def _deleted(call: CarriedCall, reply: DeleteTopicsReply) -> t.DeleteTopicsResponse:
@@ -75,7 +76,7 @@ def _election(call: CarriedCall) -> ElectLeadersCall:
     wanted = (
         None if body.topic_partitions is None else _names((one.topic, one.partitions) for one in body.topic_partitions)
     )
-    return ElectLeadersCall(kind, wanted, max(body.timeout_ms, 0) / 1000)
+    return ElectLeadersCall(kind, wanted, max(body.timeout_ms, 0) / 1000, again=call.attempt > 0)
 
 
 def _elected(_: CarriedCall, reply: ElectLeadersReply) -> p.ElectLeadersResponse:
@@ -93,7 +94,8 @@ def _reassignment(call: CarriedCall) -> AlterReassignments:
     body = call.body
     assert isinstance(body, p.AlterPartitionReassignmentsRequest)
     return AlterReassignments(
-        {TopicPartition(one.name, at.partition_index): at.replicas for one in body.topics for at in one.partitions}
+        {TopicPartition(one.name, at.partition_index): at.replicas for one in body.topics for at in one.partitions},
+        again=call.attempt > 0,
     )
 
 

@@ -47,7 +47,7 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
     for one in pending:
         call: AlterPartitionCall = one.call
         broker = c.cluster.brokers.get(call.broker_id)
-        if broker is None or call.broker_id not in c.cluster.live or broker.epoch != call.broker_epoch:
+        if broker is None or broker.epoch != call.broker_epoch:
             one.answer(AlterPartitionReply(Error.STALE_BROKER_EPOCH))
             continue
         requests = [(p, request(c, call, p)) for p in call.proposals]

@@ -30,7 +30,7 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
     try:
         account = await _account(c, call)
         found = [_found(c, wanted) for wanted in call.topics]
-        judged = [_judged(c, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
+        judged = [_judged(c, call, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
         judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
         refused = {name for name, _ in await c.store.mark_topics([t.name for t in marked.values()], c.fence)}
@@ -70,7 +70,7 @@ def _found(c: Controller, wanted: str | bytes) -> Topic | None:
     return c.cluster.topic(wanted) if isinstance(wanted, str) else c.cluster.topic_by_id(wanted)
 
 
-def _judged(c: Controller, wanted: str | bytes, topic: Topic | None) -> DeletedTopic:
+def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: Topic | None) -> DeletedTopic:
     """In Kafka's order: deletion switched off, unknown id, unknown name."""
     by_name = isinstance(wanted, str)
     name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
@@ -78,7 +78,7 @@ def _judged(c: Controller, wanted: str | bytes, topic: Topic | None) -> DeletedT
         name, topic_id = topic.name, topic.topic_id
     if not c.deleting.enabled:
         return DeletedTopic(name, topic_id, Error.TOPIC_DELETION_DISABLED)
-    if topic is None:
+    if topic is None and not call.again:
         return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION if by_name else Error.UNKNOWN_TOPIC_ID)
     return DeletedTopic(name, topic_id, Error.NONE)
 

@@ -45,11 +45,20 @@ async def elect_leaders(c: Controller, pending: PendingCall) -> None:
     try:
         asked = await _rows(c, call.partitions)
         became = await _elect(c, asked, call.kind, f"{call.kind.name.lower()} election by request")
+        if call.again and call.partitions is not None:
+            became = _with_earlier(became)
         results = await _results(asked, became, everything=call.partitions is None)
     except BaseException:
         pending.refuse()
         raise
-    c.spawn(_answer_when_told(c, pending, [i for i, found in became.items() if found is None], results))
+    elected = [i for i, found in became.items() if found is None]
+    c.spawn(_answer_when_told(c, pending, elected, results), pending.refuse)
+
+
+def _with_earlier(became: Became) -> Became:
+    """What is not needed any more may have been elected by an earlier attempt of the call."""
+    not_needed = ElectionError.ELECTION_NOT_NEEDED
+    return {i: None if found is not None and found.error is not_needed else found for i, found in became.items()}
 
 
 async def _rows(c: Controller, partitions: Iterable[TopicPartition] | None) -> Asked:

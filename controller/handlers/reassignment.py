@@ -44,6 +44,7 @@ from state_machines.reassignment import (
     judge,
     reassign,
     rewrites,
+    standing,
     waiting_for,
 )
 from state_machines.types import Assignment, TopicPartition
@@ -68,9 +69,21 @@ async def alter_reassignments(c: Controller, pending: PendingCall) -> None:
     """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
     try:
         call: AlterReassignments = pending.call
-        pending.answer(AlterReassignmentsReply(await begin(c, call.targets, "asked for by an admin client")))
+        refused = await begin(c, call.targets, "asked for by an admin client")
+        if call.again:
+            refused = {name: why for name, why in refused.items() if not _done(c, name, call.targets[name], why)}
+        pending.answer(AlterReassignmentsReply(refused))
     finally:
         pending.refuse()
+
+
+def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, why: NotReassigned) -> bool:
+    """Whether an earlier attempt of the call may have done already what is refused now."""
+    if target is None:
+        return why.error is ReassignError.NO_REASSIGNMENT_IN_PROGRESS
+    row = c.cluster.find(*name)
+    written = None if row is None else standing(c.cluster, row)
+    return written is not None and written.target == target
 
 
 async def begin(c: Controller, targets: Targets, why: str) -> Refused:

@@ -54,8 +54,8 @@ async def put_raw(zk: ZooKeeper, name: str, data: bytes | None, kind: str = "Top
         await zk.create("/kafka-acl-extended-changes/acl_changes_", json.dumps(change).encode(), sequential=True)
 
 
-async def asked(w: World, principal: str, api: Api, body: Struct, version: int = 0) -> Any:
+async def asked(w: World, principal: str, api: Api, body: Struct, version: int = 0, attempt: int = 0) -> Any:
     """What the controller answers to ``principal``."""
-    call = CarriedCall(api, version, body, principal, "10.0.0.7", "", b"one call of many", 0)
+    call = CarriedCall(api, version, body, principal, "10.0.0.7", "", b"one call of many", attempt)
     reign = w.reign
     return await Calls(reign.queue, reign.authorizer, reign.topic_name).carried(call)

@@ -116,8 +116,24 @@ async def test_a_former_life_of_a_broker_is_refused_as_a_whole() -> None:
         asked = w.proposal("t", 1, (2,))
         assert (await w.alter_partition(1, asked, epoch=former)).error == Error.STALE_BROKER_EPOCH
         assert (await w.alter_partition(77, asked, epoch=1)).error == Error.STALE_BROKER_EPOCH
-        await w.controlled_shutdown(2)
-        assert (await w.alter_partition(2, asked)).error == Error.STALE_BROKER_EPOCH, "it is shutting down"
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
+@pytest.mark.seed("S4-80")
+@pytest.mark.parametrize(("version", "ineligible"), [(1, Error.OPERATION_NOT_ATTEMPTED), (3, Error.INELIGIBLE_REPLICA)])
+@in_virtual_time
+async def test_a_leader_that_shuts_down_is_answered_partition_by_partition(version: int, ineligible: Error) -> None:
+    async with world() as w:
+        await w.topic("alone", (1, 2), leaders=True, isr=(1,))
+        await running(w)
+        names: list[dict[str, Any]] = [{"topic": name} if version < 2 else {} for name in ("alone", "t")]
+        asked = [w.proposal("alone", 0, isr, **names[0]) for isr in ((1,), (1, 2))]
+        moved = w.proposal("t", 0, (1,), **names[1])
+        await w.controlled_shutdown(1)
+        replies = [await w.alter_partition(1, one, moved, version=version) for one in asked]
+        assert [reply.error for reply in replies] == [Error.NONE] * 2
+        errors = [[partition.error for partition in reply.partitions] for reply in replies]
+        assert errors == [[Error.NONE, Error.FENCED_LEADER_EPOCH], [ineligible, Error.FENCED_LEADER_EPOCH]]
 
 
 @pytest.mark.seed("S4-80")
