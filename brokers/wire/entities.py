@@ -81,10 +81,7 @@ def _reading(layout: Layout, target: type[msgspec.Struct] | None) -> Read:
 
 
 def _read_tags(reader: Reader, known: dict[int, tuple[str, Read]], values: dict[str, Any]) -> None:
-    left = reader.varint()
-    if left > len(reader.data) - reader.position:
-        raise Malformed(f"{left} tagged fields at {reader.position} do not fit into {len(reader.data)} bytes")
-    for _ in range(left):
+    for _ in range(reader.tags()):
         tag, size = reader.varint(), reader.varint()
         start = reader.position
         if tag in known:

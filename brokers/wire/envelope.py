@@ -168,10 +168,7 @@ def _tags(seal: Seal | None) -> bytes:
 def _read_seal(reader: Reader) -> Seal | None:
     """The seal among the tagged fields; others are passed over."""
     seal = None
-    left = reader.varint()
-    if left > len(reader.data) - reader.position:
-        raise Malformed(f"{left} tagged fields at {reader.position} do not fit into {len(reader.data)} bytes")
-    for _ in range(left):
+    for _ in range(reader.tags()):
         tag, size = reader.varint(), reader.varint()
         data = reader.bytes_(size)
         if tag == SEAL_TAG and size == _SEAL.size:

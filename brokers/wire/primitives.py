@@ -22,7 +22,9 @@ VARINT_BYTES_MAX: Final = 5
 STRING_BYTES_MAX: Final = 32_767
 """Longest string in a message, in bytes of UTF-8, in either form (Kafka's generated readers)."""
 ITEMS_MAX: Final = 500_000
-"""Most array items in one message that is read: keeps reading it below a second."""
+"""Most array items in one message that is read."""
+TAGS_MAX: Final = 1_000
+"""Most tagged fields in one message that is read, nested structures included; real ones have a handful."""
 
 _SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 _I8, _I16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
@@ -64,12 +66,13 @@ def legacy_string(text: str) -> bytes:
 class Reader:
     """A cursor over one message; every method raises :class:`Malformed` instead of reading past the end."""
 
-    __slots__ = ("_items_max", "data", "items_read", "position")
+    __slots__ = ("_items_max", "_tags_left", "data", "items_read", "position")
 
     def __init__(self, data: bytes, items_max: int = ITEMS_MAX) -> None:
         self.data = data
         self.position = 0
         self._items_max = items_max
+        self._tags_left = TAGS_MAX
         self.items_read = 0
         """Array items of this message so far, nested ones included."""
 
@@ -156,12 +159,19 @@ class Reader:
 
     def skip_tags(self) -> None:
         """Passes over a section of tagged fields, known or not."""
+        for _ in range(self.tags()):
+            self.varint()
+            self._take(self.varint(), "tagged field")
+
+    def tags(self) -> int:
+        """How many tagged fields follow, each a tag, a size and as many bytes; refused above :data:`TAGS_MAX`."""
         count = self.varint()
         if count > len(self.data) - self.position:
             raise Malformed(f"{count} tagged fields at {self.position} do not fit into {len(self.data)} bytes")
-        for _ in range(count):
-            self.varint()
-            self._take(self.varint(), "tagged field")
+        self._tags_left -= count
+        if self._tags_left < 0:
+            raise Malformed(f"more than {TAGS_MAX} tagged fields, which no real message has")
+        return count
 
     def end(self) -> None:
         """Refuses bytes after the message."""

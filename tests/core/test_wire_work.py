@@ -1,0 +1,105 @@
+"""What reading costs: hostile messages are bounded by what is counted, not by how long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from brokers.security.scram import ScramRefused, ScramServer
+from brokers.wire import cold
+from brokers.wire.calls import SERVED, read_call, read_header
+from brokers.wire.entities import codec
+from brokers.wire.envelope import read_envelope
+from brokers.wire.messages import MESSAGES
+from brokers.wire.primitives import TAGS_MAX, Malformed, Reader, varint
+from brokers.wire.sasl import read_mechanism, read_said
+from brokers.wire.versions import Api
+from tests.core.hostile_kit import CountingReader, Hostile
+from tests.core.message_kit import Place, name_of, places
+from tests.core.test_admin_fuzz import mutated
+
+SIZE = 40_000
+SEEDS = 4
+TAGS = varint(SIZE // 2) + b"\x63\0" * (SIZE // 2)
+HEADER = b"\0\0\0\1" + b"\xff\xff"
+"""Correlation id and no client id."""
+
+
+def cost(read: Callable[[Reader], object], data: bytes) -> CountingReader:
+    """The reader after it has read ``data`` or refused it."""
+    reader = CountingReader(data)
+    with suppress(Malformed):
+        read(reader)
+    return reader
+
+
+@pytest.mark.parametrize("place", places(), ids=name_of)
+def test_every_read_of_a_client_s_message_is_of_a_counted_item(place: Place) -> None:
+    api, version, response = place
+    message = MESSAGES[api]
+    layout = cold.layout(api, version, response=response)
+    if response and api is Api.METADATA:
+        layout = layout.head("topics")
+    target = message.response if response else message.request
+    assert target is not None
+    read = codec(layout, target).read
+    for seed in range(SEEDS):
+        random = Random(seed)
+        data = Hostile(random, SIZE).message(layout)
+        assert cost(read, data).bounded()
+        assert cost(read, mutated(random, bytes(4) + data)[4:]).bounded()
+
+
+@pytest.mark.parametrize("api", SERVED)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_read_of_a_broker_s_call_is_of_a_counted_item(api: Api, seed: int) -> None:
+    first, last = SERVED[api]
+    for version in range(first, last + 1):
+        layout = cold.layout(api, version, response=False)
+        random = Random(seed)
+        head = api.to_bytes(2, "big") + version.to_bytes(2, "big") + HEADER
+        for header_tags in (b"\0", TAGS) if layout.flexible else (b"",):
+            reader = cost(_call, head + header_tags + Hostile(random, SIZE).message(layout))
+            assert reader.bounded()
+
+
+def _call(reader: Reader) -> object:
+    return read_call(read_header(reader), reader)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff" + TAGS,
+        b"\xff\xff\0" + b"\1\1\1" + TAGS,
+        b"\xff\xff\0" + b"\1" + varint(len(TAGS) + 6) + b"\0\0\2u\2n\0" + TAGS + b"\1\0",
+    ],
+    ids=["in its header", "beside its seal", "in its principal"],
+)
+def test_an_envelope_with_countless_tagged_fields_is_refused_at_their_number(data: bytes) -> None:
+    assert cost(read_envelope, data).work < 100
+    with pytest.raises(Malformed, match=r"tagged fields|follow|fit"):
+        read_envelope(Reader(data))
+
+
+def test_tagged_fields_are_counted_over_the_whole_message() -> None:
+    section = varint(TAGS_MAX // 2) + b"\x63\0" * (TAGS_MAX // 2)
+    reader = CountingReader(section * 3)
+    reader.skip_tags()
+    reader.skip_tags()
+    with pytest.raises(Malformed, match="more than 1000 tagged fields"):
+        reader.skip_tags()
+
+
+@pytest.mark.parametrize("read", [read_mechanism, read_said])
+def test_what_comes_before_authentication_has_a_handful_of_reads(read: Callable[[Reader], object]) -> None:
+    for data in (bytes(SIZE), b"\xff" * SIZE, b"\0\1" * SIZE):
+        assert cost(read, data).work <= 10
+
+
+def test_a_scram_message_longer_than_any_real_one_is_refused_unread() -> None:
+    with pytest.raises(ScramRefused, match="bytes"):
+        ScramServer("SCRAM-SHA-256", lambda _: pytest.fail("looked up"), "nonce").first(b"n,," + b"n=a," * SIZE)
