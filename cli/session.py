@@ -75,9 +75,9 @@ class Session:
     def _socket(self) -> Path:
         if self.server:
             return Path(self.server.removeprefix("unix:"))
+        from configs.http_section import HttpSettings
         from configs.loading import load_section
         from configs.problems import ConfigError
-        from configs.sections import HttpSettings
 
         try:
             return load_section(HttpSettings, self.config).socket

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from configs.values import parse_address
+
 if TYPE_CHECKING:
     from configs.settings import Settings
 
@@ -173,6 +175,28 @@ def _tls_alone_needs_client_certificates(s: Settings) -> Broken | None:
     )
 
 
+def _http_needs_credentials(s: Settings) -> Broken | None:
+    http = s.http
+    if not http.address or parse_address(http.address).loopback:
+        return None
+    if http.certificate_file and (http.token_file or http.client_ca_file):
+        return None
+    return Broken(
+        "can be reached from other machines, where TLS and credentials are needed",
+        "set http.certificate_file and one of http.token_file and http.client_ca_file, or give a loopback address such "
+        "as 127.0.0.1:9097",
+    )
+
+
+def _http_clients_need_tls(s: Settings) -> Broken | None:
+    if not s.http.client_ca_file or s.http.certificate_file:
+        return None
+    return Broken(
+        "needs TLS, because clients show certificates in its handshake",
+        "set http.certificate_file, or use http.token_file instead",
+    )
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -190,4 +214,6 @@ RULES: Final = (
     Rule(("security.client_certificates", "security.protocol"), _tls_alone_needs_client_certificates),
     Rule(("admin.tls", "admin.certificate_file"), _admin_tls_needs_certificate),
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
+    Rule(("http.address", "http.certificate_file", "http.token_file", "http.client_ca_file"), _http_needs_credentials),
+    Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
 )

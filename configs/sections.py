@@ -20,7 +20,6 @@ from configs.values import (
     Level,
     ListenerName,
     OptionalListenerName,
-    SocketPath,
     key,
 )
 
@@ -257,22 +256,6 @@ class BrokersSettings(Section):
         "A full snapshot of the metadata is sent in turns of so many partitions.",
         ge=100,
         le=100_000,
-    )
-
-
-class HttpSettings(Section):
-    """The operators' surface: the regent command, metrics, health."""
-
-    socket: SocketPath = key(
-        Path("/run/regent/regent.sock"),
-        "Unix socket. Its group may read; only the daemon's own user and root may change anything.",
-        remedy="give an absolute path of at most 96 bytes, such as /run/regent/regent.sock",
-    )
-    stop_timeout_ms: int = key(
-        2_000,
-        "At a stop: longest wait for answers under way, in milliseconds.",
-        ge=0,
-        le=60_000,
     )
 
 

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
 from configs.admin_section import AdminSettings
+from configs.http_section import HttpSettings
 from configs.rules import RULES
 from configs.sections import (
     BrokersSettings,
     ControllerSettings,
-    HttpSettings,
     JournalSettings,
     ListenerSettings,
     LogSettings,

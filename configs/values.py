@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -81,6 +81,32 @@ def _connect(value: str) -> str:
     return value
 
 
+class Address(NamedTuple):
+    """Where to listen. A port of 0 is any free one."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect to it."""
+        return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
+
+
+def parse_address(value: str) -> Address:
+    """``host:port``, an IPv6 address in brackets; raises ``ValueError`` for anything else."""
+    found = _SERVER.fullmatch(value)
+    if not found or not found["port"] or int(found["port"]) > 65_535:
+        raise ValueError("is not host:port with a port from 0 to 65535")
+    return Address(_host(found["host"].strip("[]")), int(found["port"]))
+
+
+def _optional_address(value: str) -> str:
+    if value:
+        parse_address(value)
+    return value
+
+
 def _ibp(value: str) -> str:
     if not _IBP.fullmatch(value):
         raise ValueError("is not an inter.broker.protocol.version")
@@ -122,6 +148,7 @@ def check_digest(value: SecretStr) -> SecretStr:
 Host = Annotated[str, AfterValidator(_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 OptionalAdvertisedHost = Annotated[str, AfterValidator(lambda value: value and _advertised_host(value))]
+OptionalAddress = Annotated[str, AfterValidator(_optional_address)]
 ConnectString = Annotated[str, AfterValidator(_connect)]
 Ibp = Annotated[str, AfterValidator(_ibp)]
 ListenerName = Annotated[str, AfterValidator(_named_listener)]

@@ -24,6 +24,7 @@ from controller.daemon import Daemon
 from controller.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
+from controller.http.tcp import serving_remotely
 from controller.http.unix_socket import SocketTaken
 from controller.journal.journal import Journal, folder_in
 from controller.lease import Lease
@@ -83,8 +84,10 @@ async def run(
         if guarded:
             guard.start()
         try:
+            app = create_app(view, registry(collector))
             async with (
-                serving(create_app(view, registry(collector)), settings.http) as http_ended,
+                serving(app, settings.http) as http_ended,
+                serving_remotely(app, settings.http),
                 anyio.create_task_group() as tasks,
             ):
                 tasks.start_soon(_report, daemon, manager)

@@ -24,7 +24,7 @@ class Tls:
     """``certificate`` and ``key`` are PEM files of this side, ``authority`` of those whom it trusts (None: the system).
 
     ``check_host``: a broker's certificate must name the host that was connected to. ``ask_clients``: who connects must
-    show a certificate that ``authority`` has signed.
+    show a certificate that ``authority`` has signed. ``clients`` says the same more finely.
     """
 
     def __init__(
@@ -35,12 +35,13 @@ class Tls:
         *,
         check_host: bool = True,
         ask_clients: bool = False,
+        clients: ssl.VerifyMode = ssl.CERT_NONE,
     ) -> None:
         self._certificate = certificate
         self._key = key
         self._authority = authority
         self._check_host = check_host
-        self._ask_clients = ask_clients
+        self._clients = ssl.CERT_REQUIRED if ask_clients else clients
         self._quiet = Quiet()
         self._stamp = self._stamped()
         self._client = self._made(self._new_client)
@@ -92,8 +93,7 @@ class Tls:
     def _new_server(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._authority)
         context.minimum_version = OLDEST
-        if self._ask_clients:
-            context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = self._clients
         self._load(context)
         context.sni_callback = self._begins
         return context

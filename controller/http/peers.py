@@ -1,16 +1,24 @@
-"""Who is at the other end of the unix socket: the kernel says so (SO_PEERCRED), no request can pretend."""
+"""Who is at the other end: on the unix socket the kernel says so (SO_PEERCRED), over TCP a certificate may."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"
+CERTIFIED: Final = "certified"
+"""Key of a scope's state: whether the client has shown a certificate of an authority that is trusted."""
+_SILENT: Final = logging.getLogger("regent.http.remote")
+_SILENT.setLevel(logging.CRITICAL)
 
 
 class Peer(NamedTuple):
@@ -32,37 +40,37 @@ def uid_of(client: tuple[str, int] | None) -> int | None:
     return int(host.removeprefix(_PREFIX)) if host.startswith(_PREFIX) else None
 
 
-class PeerProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with the peer's uid and pid where TCP has host and port.
+class TimedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 that cuts a peer off which does not send a whole request in the time of an idle connection.
 
-    A peer that does not send a whole request in the time of an idle connection is cut off: uvicorn itself would let it
-    hold one of the places for ever.
+    uvicorn itself would let it hold one of the places for ever. ``answer_s_max``: longest time until an answer is
+    complete, where there is one.
     """
 
+    answer_s_max: float | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection: note who it is."""
+        """A connection."""
         super().connection_made(transport)
-        peer = peer_of(transport.get_extra_info("socket"))
-        self.client = (f"{_PREFIX}{peer.uid}", peer.pid)
-        self._watch()
+        self._watch(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
         """Bytes: maybe the end of a request."""
+        answering = self._answering
         super().data_received(data)
-        if self._answering:
-            self._unwatch()
+        if self._answering and not answering:
+            self._watch(self.answer_s_max)
 
     def on_response_complete(self) -> None:
-        """Answered: the next request has its time."""
+        """Answered: to take the answer and to send the next request has its time."""
         super().on_response_complete()
         if not self._answering:
-            self._watch()
+            self._watch(self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
-        self._unwatch()
+        self._watch(None)
         super().connection_lost(exc)
 
     @property
@@ -70,10 +78,42 @@ class PeerProtocol(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def _watch(self) -> None:
-        self._unwatch()
-        self._deadline = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
-
-    def _unwatch(self) -> None:
+    def _watch(self, seconds: float | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+
+class PeerProtocol(TimedProtocol):
+    """On a unix socket: the peer's uid and pid stand where TCP has host and port."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A connection: note who it is."""
+        super().connection_made(transport)
+        peer = peer_of(transport.get_extra_info("socket"))
+        self.client = (f"{_PREFIX}{peer.uid}", peer.pid)
+
+
+class RemoteProtocol(TimedProtocol):
+    """Over TCP: notes whether the client has shown a certificate, and says when the connection is over.
+
+    Strangers can send what they like, so nothing of it becomes a line of the log.
+    """
+
+    answer_s_max = 90.0
+
+    def __init__(self, config: Config, server_state: ServerState, on_lost: Callable[[], None]) -> None:
+        super().__init__(config, server_state, {})
+        self._on_lost = on_lost
+        self.logger = _SILENT
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The handshake is over, which has checked the certificate."""
+        tls = transport.get_extra_info("ssl_object")
+        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert())}
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        self._on_lost()

@@ -14,7 +14,7 @@ import anyio
 import uvicorn
 from fastapi import FastAPI
 
-from configs.sections import HttpSettings
+from configs.http_section import HttpSettings
 from controller.http.peers import PeerProtocol
 from controller.http.unix_socket import listening
 

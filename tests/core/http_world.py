@@ -12,7 +12,7 @@ from threading import Event, Thread
 import httpx
 import uvloop
 
-from configs.sections import HttpSettings
+from configs.http_section import HttpSettings
 from controller.counters import Counters
 from controller.gauges import Gauges, Mode
 from controller.http.app import create_app

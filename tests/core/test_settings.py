@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from configs.http_section import HttpSettings
 from configs.loading import load, load_section
 from configs.problems import ConfigError, Problem
-from configs.sections import HttpSettings, ListenerSettings
+from configs.sections import ListenerSettings
 from configs.settings import Settings, differences
 from configs.zookeeper_section import ZooKeeperSettings
 

@@ -1,0 +1,130 @@
+"""Requests over TCP: reading alone, by clients with credentials; probes are answered without, in short.
+
+What is allowed runs on the daemon's own loop, few requests at a time; all else ends before it reaches that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Final
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.http.models import ErrorBody
+from controller.http.peers import CERTIFIED
+from controller.http.token import BearerToken
+
+log = logging.getLogger("regent.http")
+
+METHODS: Final = frozenset({"GET", "HEAD"})
+PROBES: Final = frozenset({"/liveness", "/readiness"})
+AT_A_TIME_MAX: Final = 4
+"""Requests that the daemon's loop works on at a time; further ones wait."""
+REQUEST_S_MAX: Final = 60.0
+
+
+class Answer(Struct, frozen=True):
+    """A whole response."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Remote:
+    """The surface as TCP clients see it. ``loop`` runs ``app``; ``token`` is None where there are no tokens.
+
+    ``everybody``: all who reach the address may read, because it is a loopback address without credentials.
+    """
+
+    def __init__(
+        self, app: ASGIApp, loop: asyncio.AbstractEventLoop, token: BearerToken | None, *, everybody: bool
+    ) -> None:
+        self._app = app
+        self._loop = loop
+        self._token = token
+        self._everybody = everybody
+        self._places = asyncio.Semaphore(AT_A_TIME_MAX)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, on the loop of the TCP surface."""
+        headers = Headers(scope=scope)
+        known = self._everybody or self._knows(scope, headers)
+        refusal = _refusal(scope, headers, known)
+        if refusal is None:
+            answer = await self._answer(scope)
+            refusal = _passed_on(answer if known else _short(answer))
+        await refusal(scope, receive, send)
+
+    def _knows(self, scope: Scope, headers: Headers) -> bool:
+        given = headers.get("authorization", "").encode("latin-1")
+        return bool(scope["state"].get(CERTIFIED)) or (self._token is not None and self._token.allows(given))
+
+    async def _answer(self, scope: Scope) -> Answer:
+        """The daemon's answer; one that takes too long is given up."""
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX), self._places:
+                working = asyncio.run_coroutine_threadsafe(_whole(self._app, scope), self._loop)
+                return await asyncio.wrap_future(working)
+        except TimeoutError:
+            body = _error(f"not answered within {REQUEST_S_MAX:g} s", "ask again, or ask at http.socket")
+            return Answer(503, [(b"content-type", b"application/json")], body)
+
+
+async def _whole(app: ASGIApp, scope: Scope) -> Answer:
+    """Runs the application, on the daemon's loop, and keeps what it sends."""
+    status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status, headers = message["status"], message["headers"]
+        else:
+            parts.append(message.get("body", b""))
+
+    try:
+        await app(scope, receive, send)
+    except Exception:  # the application has sent its answer, which says where to look
+        log.exception("a request over TCP failed: %s", scope["path"])
+    return Answer(status, headers, b"".join(parts))
+
+
+def _refusal(scope: Scope, headers: Headers, known: bool) -> Response | None:
+    if scope["method"] not in METHODS:
+        return _refused(405, f"{scope['method']} changes nothing here", "use the regent command on the daemon's host")
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        return _refused(413, "a request with a body is not read", "send none")
+    if not known and scope["path"] not in PROBES:
+        remedy = "send Authorization: Bearer with the token of http.token_file, or a certificate of http.client_ca_file"
+        return _refused(401, "credentials are missing, or not the right ones", remedy)
+    return None
+
+
+def _refused(status: int, message: str, remedy: str) -> Response:
+    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    return Response(_error(message, remedy), status, headers, media_type="application/json")
+
+
+def _error(message: str, remedy: str) -> bytes:
+    return ErrorBody(message=message, remedy=remedy).model_dump_json(by_alias=True).encode()
+
+
+def _short(answer: Answer) -> Answer:
+    """A probe's answer for clients without credentials: yes or no, and nothing of the cluster."""
+    body = json.dumps({"ok": answer.status == 200}).encode()
+    return Answer(answer.status, [(b"content-type", b"application/json")], body)
+
+
+def _passed_on(answer: Answer) -> Response:
+    response = Response(answer.body, answer.status)
+    kept = [(name, value) for name, value in answer.headers if name != b"content-length"]
+    response.raw_headers = [*kept, (b"content-length", str(len(answer.body)).encode())]
+    return response

@@ -1,0 +1,150 @@
+"""The TCP surface: a thread with a loop of its own, so that its clients never share the loop that watches the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from brokers.security.tls import Tls
+from configs.http_section import HttpSettings
+from configs.values import Address, parse_address
+from controller.http.door import CONNECTIONS_MAX, Door, OnLost
+from controller.http.peers import RemoteProtocol
+from controller.http.remote import Remote
+from controller.http.token import BearerToken
+
+log = logging.getLogger("regent.http")
+
+KEEP_ALIVE_S: Final = 5
+HEADER_BYTES_MAX: Final = 16_384
+STOP_S_MAX: Final = 3.0
+
+
+class AddressUnusable(OSError):
+    """``http.address`` cannot be listened on; the text says why and what to do."""
+
+
+@asynccontextmanager
+async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterator[Address | None]:
+    """Serves ``app`` for reading at ``http.address`` inside the block; gives the address, None where there is none.
+
+    Raises ``OSError`` where the address, a certificate or the token cannot be used.
+    """
+    if not settings.address:
+        yield None
+        return
+    remote = Remote(
+        app,
+        asyncio.get_running_loop(),
+        BearerToken(settings.token_file) if settings.token_file else None,
+        everybody=not (settings.token_file or settings.client_ca_file),
+    )
+    tls = _tls(settings)
+    with _listener(parse_address(settings.address)) as listener:
+        bound = Address(*listener.getsockname()[:2])
+        surface = _Surface(remote, tls, listener)
+        surface.start()
+        log.info("metrics and probes are served at %s:%d, %s", *bound, "with TLS" if tls else "without TLS")
+        try:
+            yield bound
+        finally:
+            surface.stop()
+            await asyncio.to_thread(surface.join, STOP_S_MAX)
+
+
+class _Surface(threading.Thread):
+    """The thread. The process does not wait for it where it does not end in time."""
+
+    def __init__(self, remote: Remote, tls: Tls | None, listener: socket.socket) -> None:
+        super().__init__(name="http-tcp", daemon=True)
+        self._remote = remote
+        self._tls = tls
+        self._listener = listener
+        self._loop = uvloop.new_event_loop()
+        self._ended = asyncio.Event()
+
+    def run(self) -> None:
+        """Serves until stopped."""
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception:
+            log.exception("metrics and probes are no longer served at http.address; a restart of the daemon mends it")
+
+    def stop(self) -> None:
+        """From the daemon's thread."""
+        with suppress(RuntimeError):  # it has ended by itself, and said why
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def _serve(self) -> None:
+        config = _config(self._remote)
+        server = uvicorn.Server(config)
+
+        def protocol(on_lost: OnLost) -> asyncio.Protocol:
+            return RemoteProtocol(config, server.server_state, on_lost)
+
+        door = asyncio.create_task(Door(self._listener, protocol, self._context).keep())
+        serving = asyncio.create_task(server.serve(sockets=[]))
+        try:
+            stopped = asyncio.create_task(self._ended.wait())
+            ended, _ = await asyncio.wait({door, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            door.cancel()
+            server.should_exit = True
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()
+            await asyncio.wait({serving}, timeout=STOP_S_MAX / 2)
+            serving.cancel()
+
+    def _context(self) -> ssl.SSLContext | None:
+        return self._tls.server() if self._tls is not None else None
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        http=RemoteProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX + 1,  # the door has counted them
+        timeout_keep_alive=KEEP_ALIVE_S,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+    )
+    config.load()
+    return config
+
+
+def _tls(settings: HttpSettings) -> Tls | None:
+    if settings.certificate_file is None:
+        return None
+    asks = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE
+    return Tls(settings.certificate_file, settings.key_file, settings.client_ca_file, clients=asks)
+
+
+def _listener(address: Address) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        listener = socket.create_server(address, family=family, backlog=CONNECTIONS_MAX)
+    except OSError as error:
+        raise AddressUnusable(
+            f"http.address {address.host}:{address.port} cannot be listened on ({error.strerror or error}). Remedy: "
+            "stop the process that has it, or give another http.address"
+        ) from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,85 @@
+"""The token that clients of the TCP surface send: read from a file, again when the file has changed."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("regent.http")
+
+BYTES_MAX: Final = 1_002
+_TOKEN: Final = re.compile(rb"[!-~]{16,1000}")
+_OTHERS: Final = 0o027
+"""Mode bits that a token's file must not have: others read it, or somebody else writes it."""
+_SCHEME: Final = b"bearer "
+
+_Stamp = tuple[int, int, int, int]
+
+
+class TokenUnusable(OSError):
+    """The file cannot serve as a token; the text says why and what mends it."""
+
+
+class BearerToken:
+    """The token in ``path``. A file that becomes unusable leaves the token in force that was read before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = _stamp(path)
+        self._digest = _read(path)
+
+    def allows(self, authorization: bytes) -> bool:
+        """Whether a header ``Authorization`` carries the token. The time taken does not depend on the token."""
+        self._renew()
+        scheme, given = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :]
+        same = hmac.compare_digest(sha256(given.strip()).digest(), self._digest)
+        return same and scheme.lower() == _SCHEME
+
+    def _renew(self) -> None:
+        if (stamp := _stamp(self._path)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._digest = _read(self._path)
+        except TokenUnusable as error:
+            log.warning("the token that was read before stays in force: %s", error)
+        else:
+            log.info("the token for http.address was read again from %s", self._path)
+
+
+def _read(path: Path) -> bytes:
+    """The token's digest; raises :class:`TokenUnusable`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            found, text = os.fstat(descriptor), file.read(BYTES_MAX)
+    except OSError as error:
+        raise TokenUnusable(
+            f"http.token_file {path} cannot be read ({error.strerror or error}): name a file that the daemon's user "
+            "may read"
+        ) from error
+    if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid()):
+        raise TokenUnusable(
+            f"http.token_file {path} may be read or changed by others (mode {found.st_mode & 0o7777:o}, owner "
+            f"{found.st_uid}): chmod 640 {path}, and chown it to root or the daemon's user"
+        )
+    token = text.removesuffix(b"\n")
+    if not _TOKEN.fullmatch(token):
+        raise TokenUnusable(
+            f"http.token_file {path} holds no token: write one line of 16 to 1000 characters without spaces, for "
+            f"example by openssl rand -hex 32 > {path}"
+        )
+    return sha256(token).digest()
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode

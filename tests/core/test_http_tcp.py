@@ -1,0 +1,366 @@
+"""The HTTP surface over TCP: reading alone, with credentials; strangers and slow clients stay off the daemon's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import httpx
+import pytest
+
+from brokers.security.users import SecurityUnusable
+from configs.http_section import HttpSettings
+from configs.loading import load
+from configs.problems import ConfigError
+from configs.values import Address
+from controller.counters import Counters
+from controller.gauges import Mode
+from controller.http import door, remote, tcp
+from controller.http.app import create_app
+from controller.http.tcp import AddressUnusable, serving_remotely
+from controller.http.token import TokenUnusable
+from controller.metrics import About, DaemonCollector, registry
+from tests.certificates import Authority
+from tests.core.http_world import DaemonDouble
+from tests.polling import eventually
+
+TOKEN = "0123456789abcdef-of-the-scrape"
+READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verification")
+
+
+@asynccontextmanager
+async def surface(view: DaemonDouble | None = None, **settings: Any) -> AsyncIterator[Address]:
+    """Serves a double at a free port of this machine."""
+    view = view or DaemonDouble()
+    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view))
+    app = create_app(view, metrics)
+    async with serving_remotely(app, HttpSettings(address="127.0.0.1:0", **settings)) as bound:
+        assert bound is not None
+        yield bound
+
+
+def client(at: Address, verify: ssl.SSLContext | bool = False, token: str = "") -> httpx.AsyncClient:
+    scheme = "https" if isinstance(verify, ssl.SSLContext) else "http"
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx.AsyncClient(base_url=f"{scheme}://{at.host}:{at.port}", verify=verify, headers=headers, timeout=10)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n")
+    path.chmod(0o640)
+    return path
+
+
+def rewrite(file: Path, text: str, mode: int = 0o600) -> None:
+    file.write_text(text)
+    file.chmod(mode)
+
+
+@contextmanager
+def connections(at: Address, count: int) -> Iterator[list[socket.socket]]:
+    made = [socket.create_connection(at) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for connection in made:
+            connection.close()
+
+
+async def closed(connection: socket.socket) -> bool:
+    """Whether the other side has ended it."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65_536) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def test_without_an_address_nothing_listens() -> None:
+    async with serving_remotely(create_app(DaemonDouble(), mock.Mock()), HttpSettings()) as bound:
+        assert bound is None
+
+
+async def test_on_loopback_everything_readable_is_read_without_credentials() -> None:
+    async with surface() as at, client(at) as http:
+        for path in (*READING, "/liveness", "/readiness"):
+            assert (await http.get(path)).status_code == 200, path
+        assert (await http.get("/v1/topics/nothing")).status_code == 404
+        assert "regent_role" in (await http.get("/metrics")).text
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_metrics_are_served_in_every_mode(mode: Mode) -> None:
+    async with surface(DaemonDouble(mode=mode)) as at, client(at) as http:
+        assert f'regent_role{{mode="{mode}"}} 1.0' in (await http.get("/metrics")).text
+
+
+async def test_changing_is_refused_before_it_reaches_the_daemon(token_file: Path) -> None:
+    view = DaemonDouble()
+    async with surface(view, token_file=token_file) as at, client(at, token=TOKEN) as http:
+        for path in ("/v1/role/takeover", "/v1/role/handback"):
+            assert (await http.post(path, json={"reason": "mine"})).status_code == 405
+        assert (await http.delete("/v1/topics/orders")).status_code == 405
+        assert (await http.request("GET", "/v1/status", content=b"x")).status_code == 413
+    assert view.requests == []
+
+
+async def test_without_the_token_probes_are_answered_in_short_and_nothing_else(token_file: Path) -> None:
+    view = DaemonDouble(ready=False)
+    async with surface(view, token_file=token_file) as at:
+        for wrong in ("", "x" * 20, TOKEN[:-1], TOKEN + "x"):
+            async with client(at, token=wrong) as http:
+                for path in (*READING, "/openapi.json", "/liveness/../v1/status"):
+                    refused = await http.get(path)
+                    assert refused.status_code in (401, 404), path
+                    assert TOKEN not in refused.text
+                assert (await http.get("/liveness")).json() == {"ok": True}
+                ready = await http.get("/readiness")
+                assert (ready.status_code, ready.json()) == (503, {"ok": False}), "nothing of the cluster"
+        async with client(at, token=TOKEN) as http:
+            assert (await http.get("/metrics")).status_code == 200
+            assert (await http.get("/readiness")).json()["why"] == "waits for ZooKeeper"
+
+
+async def test_a_changed_token_is_noticed_and_an_unusable_one_changes_nothing(token_file: Path) -> None:
+    async with surface(token_file=token_file) as at:
+        rewrite(token_file, "fedcba9876543210-and-more\n")
+        async with client(at, token="fedcba9876543210-and-more") as http:
+            assert (await http.get("/metrics")).status_code == 200
+            rewrite(token_file, "fedcba9876543210-and-less\n", 0o666)
+            assert (await http.get("/metrics")).status_code == 200
+            rewrite(token_file, "")
+            assert (await http.get("/metrics")).status_code == 200
+        async with client(at, token=TOKEN) as http:
+            assert (await http.get("/metrics")).status_code == 401
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
+async def test_a_token_that_others_read_or_change_is_refused_at_the_start(token_file: Path, mode: int) -> None:
+    rewrite(token_file, TOKEN, mode)
+    with pytest.raises(TokenUnusable, match=rf"{token_file}.*{mode:o}.*chmod 640"):
+        async with surface(token_file=token_file):
+            raise AssertionError("served")
+
+
+@pytest.mark.parametrize("text", ["", "short\n", "with a space in it\n", "two-lines-of-token\ntwo-lines-of-token\n"])
+async def test_what_is_no_token_is_refused_at_the_start(token_file: Path, text: str) -> None:
+    rewrite(token_file, text)
+    with pytest.raises(TokenUnusable, match=r"holds no token.*openssl rand"):
+        async with surface(token_file=token_file):
+            raise AssertionError("served")
+
+
+async def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TokenUnusable, match="gone"):
+        async with surface(token_file=tmp_path / "gone"):
+            raise AssertionError("served")
+    with pytest.raises(SecurityUnusable, match=r"gone\.pem"):
+        async with surface(certificate_file=tmp_path / "gone.pem"):
+            raise AssertionError("served")
+
+
+async def test_an_address_that_is_taken_is_named() -> None:
+    async with surface() as at:
+        with pytest.raises(AddressUnusable, match=rf"http.address 127.0.0.1:{at.port}.*Remedy"):
+            async with serving_remotely(mock.Mock(), HttpSettings(address=f"127.0.0.1:{at.port}")):
+                raise AssertionError("served")
+
+
+async def test_a_certificate_of_the_named_authority_stands_for_the_token(tmp_path: Path, token_file: Path) -> None:
+    servers, clients = Authority(tmp_path / "servers"), Authority(tmp_path / "clients")
+    plain = ssl.create_default_context(cafile=servers.file)
+    shown = ssl.create_default_context(cafile=servers.file)
+    shown.load_cert_chain(clients.signed("prometheus"))
+    foreign = ssl.create_default_context(cafile=servers.file)
+    foreign.load_cert_chain(servers.signed("stranger"))
+    settings: Any = {"certificate_file": servers.signed("daemon"), "client_ca_file": clients.file}
+    async with surface(**settings, token_file=token_file) as at:
+        async with client(at, shown) as http:
+            assert (await http.get("/metrics")).status_code == 200
+        async with client(at, plain) as http:
+            assert (await http.get("/metrics")).status_code == 401
+            assert (await http.get("/liveness")).status_code == 200
+        async with client(at, plain, TOKEN) as http:
+            assert (await http.get("/metrics")).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            async with client(at, foreign) as http:
+                await http.get("/metrics")
+        with pytest.raises(httpx.TransportError):
+            async with client(at, token=TOKEN) as http:
+                await http.get("/metrics")
+
+
+async def test_a_flood_of_connections_leaves_places_for_other_addresses(tmp_path: Path) -> None:
+    """Connections are counted before their handshake: none of these ever begins one."""
+    authority = Authority(tmp_path / "authority")
+    trusting = ssl.create_default_context(cafile=authority.file)
+    async with surface(certificate_file=authority.signed("daemon")) as at:
+        with connections(at, 2 * door.PER_ADDRESS_MAX) as made:
+            turned_away = made[door.PER_ADDRESS_MAX :]
+            await eventually(lambda: all_closed(turned_away), 10)
+            assert not any([await closed(connection) for connection in made[: door.PER_ADDRESS_MAX]])
+            transport = httpx.AsyncHTTPTransport(verify=trusting, local_address="127.0.0.2")
+            url = f"https://{at.host}:{at.port}/metrics"
+            async with httpx.AsyncClient(transport=transport, timeout=10) as other:
+                assert (await other.get(url)).status_code == 200
+        async with client(at, trusting) as http:
+            await eventually(lambda: answers(http), 10)
+
+
+async def all_closed(made: list[socket.socket]) -> bool:
+    return all([await closed(connection) for connection in made])
+
+
+async def answers(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/liveness")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def test_places_are_free_again_after_handshakes_that_never_end(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    with mock.patch.object(door, "HANDSHAKE_S_MAX", 0.2):
+        async with surface(certificate_file=authority.signed("daemon")) as at:
+            with connections(at, door.PER_ADDRESS_MAX) as made:
+                await eventually(lambda: all_closed(made), 10)
+                async with client(at, ssl.create_default_context(cafile=authority.file)) as http:
+                    await eventually(lambda: answers(http), 10)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_a_client_that_stands_still_is_cut_off(begun: bytes) -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 0.2):
+        async with surface() as at:
+            with connections(at, 1) as [connection]:
+                connection.sendall(begun)
+                await eventually(lambda: closed(connection), 10)
+
+
+async def test_a_huge_header_is_refused_and_never_becomes_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with surface() as at:
+        with connections(at, 1) as [connection]:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 4 * tcp.HEADER_BYTES_MAX)
+            await eventually(lambda: closed(connection), 10)
+        with connections(at, 1) as [connection]:
+            connection.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
+            await eventually(lambda: closed(connection), 10)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+async def test_few_requests_at_a_time_reach_the_daemons_loop() -> None:
+    at_once = most = 0
+    may_end = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await may_end.wait()
+        at_once -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with serving_remotely(app, HttpSettings(address="127.0.0.1:0")) as at:
+        assert at is not None
+        async with client(at) as http:
+            asked = [asyncio.create_task(http.get("/metrics")) for _ in range(3 * remote.AT_A_TIME_MAX)]
+            await eventually(lambda: reached(lambda: most), 10)
+            may_end.set()
+            assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+    assert most == remote.AT_A_TIME_MAX
+
+
+async def reached(most: Any) -> bool:
+    return bool(most() == remote.AT_A_TIME_MAX)
+
+
+async def test_a_request_that_takes_too_long_is_given_up() -> None:
+    view = DaemonDouble(verification_may_end=asyncio.Event())
+    with mock.patch.object(remote, "REQUEST_S_MAX", 0.2):
+        async with surface(view) as at, client(at) as http:
+            answer = await http.get("/v1/verification")
+            assert (answer.status_code, answer.json()["remedy"]) == (503, "ask again, or ask at http.socket")
+
+
+async def test_a_failure_of_the_daemon_is_an_answer_and_has_its_traceback_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with surface(DaemonDouble(broken=True)) as at, client(at) as http:
+        assert (await http.get("/v1/status")).status_code == 500
+    assert any(record.exc_info for record in caplog.records)
+
+
+async def test_the_end_does_not_wait_for_clients() -> None:
+    view = DaemonDouble(verification_may_end=asyncio.Event())
+    loop = asyncio.get_running_loop()
+    async with surface(view) as at:
+        with connections(at, 1) as [connection]:
+            connection.sendall(b"GET /v1/verification HTTP/1.1\r\nHost: a\r\n\r\n")
+            began_s = loop.time()
+    assert loop.time() - began_s < tcp.STOP_S_MAX + 1
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(at).close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ('address = "0.0.0.0:9097"', "http.address"),
+        ('address = "regent1.example.com:9097"\ncertificate_file = "/c.pem"', "http.address"),
+        ('address = "10.0.0.1:9097"\ntoken_file = "/t"', "http.address"),
+        ('address = "[::]:9097"\ntoken_file = "/t"', "http.address"),
+        ('address = "127.0.0.1"', "http.address"),
+        ('address = "127.0.0.1:99999"', "http.address"),
+        ('address = "not an address:1"', "http.address"),
+        ('address = "127.0.0.1:9097"\nclient_ca_file = "/ca.pem"', "http.client_ca_file"),
+    ],
+)
+def test_what_would_be_open_to_strangers_is_no_setting(tmp_path: Path, keys: str, named: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(settings_file(tmp_path, keys), {})
+    [problem] = raised.value.problems
+    assert problem.key == named
+    assert problem.value in str(problem)
+    assert problem.remedy
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        'address = "127.0.0.1:9097"',
+        'address = "[::1]:9097"',
+        'address = "localhost:0"',
+        'address = "0.0.0.0:9097"\ncertificate_file = "/c.pem"\ntoken_file = "/t"',
+        'address = "regent1:9097"\ncertificate_file = "/c.pem"\nclient_ca_file = "/ca.pem"',
+    ],
+)
+def test_what_is_closed_to_strangers_is_a_setting(tmp_path: Path, keys: str) -> None:
+    assert load(settings_file(tmp_path, keys), {}).settings.http.address
+
+
+def settings_file(folder: Path, keys: str) -> Path:
+    path = folder / "regent.toml"
+    path.write_text(f'[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "r"\n[http]\n{keys}\n')
+    return path
+
+
+async def test_a_token_of_another_user_is_refused(token_file: Path) -> None:
+    found = SimpleNamespace(st_mode=0o100640, st_uid=4_242)
+    with (
+        mock.patch("controller.http.token.os.fstat", return_value=found),
+        pytest.raises(TokenUnusable, match="owner 4242"),
+    ):
+        async with surface(token_file=token_file):
+            raise AssertionError("served")
