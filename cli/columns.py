@@ -49,7 +49,9 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("OFFLINE", "offlineReplicas", wide=True),
         Column("ADDING", "adding", wide=True),
         Column("REMOVING", "removing", wide=True),
-        Column("MIN-ISR", "atMinIsr", wide=True),
+        Column("MIN-ISR", "minIsr", wide=True),
+        Column("AT-MIN-ISR", "atMinIsr", wide=True),
+        Column("UNDER-MIN-ISR", "underMinIsr", wide=True),
         Column("PREFERRED", "preferred", wide=True),
     ),
     "Difference": (

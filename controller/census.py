@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from controller.min_isr import UNKNOWN, MinIsr, under
 from state_machines.cluster import Cluster
 from state_machines.types import PartitionRow, PartitionState
 
@@ -15,20 +16,23 @@ TURN_ROWS: Final = 20_000
 REST_TIMES: Final = 9
 """After a count nothing is counted for so many times as long as it took: a tenth of the time at the most."""
 
+Least = Callable[[int], int | None]
+
 
 class Census:
     """What was counted so far; rows of vanished topics are not."""
 
-    __slots__ = ("hosts", "leads", "not_preferred", "under_replicated")
+    __slots__ = ("hosts", "leads", "not_preferred", "under_min_isr", "under_replicated")
 
     def __init__(self) -> None:
         self.under_replicated = 0
+        self.under_min_isr = 0
         self.not_preferred = 0
         self.leads: Counter[int] = Counter()
         self.hosts: Counter[int] = Counter()
 
-    def count(self, rows: Sequence[PartitionRow]) -> None:
-        """Adds rows. Brokers are counted once per distinct assignment."""
+    def count(self, rows: Sequence[PartitionRow], least: Least = lambda _: None) -> None:
+        """Adds rows. Brokers are counted once per distinct assignment; ``least`` is the min ISR of a topic's index."""
         hosted: Counter[tuple[int, ...]] = Counter()
         gone = PartitionState.NON_EXISTENT
         for row in rows:
@@ -38,6 +42,7 @@ class Census:
             hosted[replicas] += 1
             if len(row.isr) < len(replicas):
                 self.under_replicated += 1
+                self.under_min_isr += under(row, least(row.topic))
             if row.version >= 0:
                 self.leads[row.leader] += 1
                 if row.leader != replicas[0] and replicas[0] not in row.assignment.adding:
@@ -49,6 +54,7 @@ class Census:
     def add(self, other: Census) -> None:
         """Adds what was counted apart."""
         self.under_replicated += other.under_replicated
+        self.under_min_isr += other.under_min_isr
         self.not_preferred += other.not_preferred
         self.leads += other.leads
         self.hosts += other.hosts
@@ -61,7 +67,9 @@ class Counted:
     equal at a glance.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_isr: MinIsr = UNKNOWN) -> None:
+        self.min_isr = min_isr
+        self._min_isr = min_isr
         self._of: Cluster | None = None
         self._last: Census | None = None
         self._turns: list[tuple[list[PartitionRow], Census]] = []
@@ -70,7 +78,7 @@ class Counted:
     def of(self, cluster: Cluster) -> Census | None:
         """Counts of ``cluster``, or None while a large one was not counted yet."""
         if len(cluster.rows) <= TURN_ROWS:
-            return counted(cluster.rows)
+            return counted(cluster.rows, least_of(cluster, self.min_isr))
         return self._last if cluster is self._of else None
 
     async def refresh(self, cluster: Cluster) -> None:
@@ -79,23 +87,30 @@ class Counted:
         began_s = now_s()
         if len(cluster.rows) <= TURN_ROWS or (cluster is self._of and began_s < self._due_s):
             return
-        known = self._turns if cluster is self._of else []
+        min_isr = self.min_isr
+        known = self._turns if cluster is self._of and min_isr is self._min_isr else []
+        least = least_of(cluster, min_isr)
         census, turns = Census(), []
         for at, start in enumerate(range(0, len(cluster.rows), TURN_ROWS)):
             rows = cluster.rows[start : start + TURN_ROWS]
-            turn = known[at] if at < len(known) and known[at][0] == rows else (rows, counted(rows))
+            turn = known[at] if at < len(known) and known[at][0] == rows else (rows, counted(rows, least))
             turns.append(turn)
             census.add(turn[1])
             await asyncio.sleep(0)
-        self._of, self._last, self._turns = cluster, census, turns
+        self._of, self._last, self._turns, self._min_isr = cluster, census, turns, min_isr
         self._due_s = now_s() + REST_TIMES * (now_s() - began_s)
 
 
-def counted(rows: Sequence[PartitionRow]) -> Census:
+def counted(rows: Sequence[PartitionRow], least: Least = lambda _: None) -> Census:
     """The census of rows."""
     census = Census()
-    census.count(rows)
+    census.count(rows, least)
     return census
+
+
+def least_of(cluster: Cluster, min_isr: MinIsr) -> Least:
+    """Returns the min ISR by the index of a topic."""
+    return lambda topic: min_isr.of(cluster.topics[topic].name)
 
 
 def partitions_of(cluster: Cluster) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
+from controller.min_isr import required, under
 from state_machines import selectors
 from state_machines.cluster import Cluster
 from state_machines.reassignment import is_complete
@@ -36,13 +37,21 @@ class Explained(Struct, frozen=True):
     would_change: list[str]
 
 
-def explain(cluster: Cluster, i: int, *, unclean: bool, last: str | None = None) -> Explained:
-    """Row ``i`` explained. ``unclean``: whether its topic allows an unclean election; ``last``: the last change."""
+def explain(
+    cluster: Cluster, i: int, *, unclean: bool, last: str | None = None, min_isr: int | None = None
+) -> Explained:
+    """Explains row ``i``.
+
+    ``unclean``: whether its topic allows an unclean election; ``last``: the last change; ``min_isr``: the topic's
+    ``min.insync.replicas``, None while it is unknown.
+    """
     row = cluster.rows[i]
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     would_change = [*_would_change(cluster, i, unclean), *_would_end(cluster, i, row)]
-    return Explained(state, _leader(cluster, i, unclean, last), _isr(cluster, i, row), would_change)
+    return Explained(
+        state, _leader(cluster, i, unclean, last), _isr(cluster, i, row) + _waiting(row, min_isr), would_change
+    )
 
 
 def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
@@ -93,6 +102,12 @@ def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
     if foreign:
         said += f"; {_ids(foreign)} in it is not assigned, which another writer did"
     return said
+
+
+def _waiting(row: PartitionRow, min_isr: int | None) -> str:
+    if min_isr is None or not row.has_leadership or not under(row, min_isr):
+        return ""
+    return f"; acks=all producers wait: {len(row.isr)} of {required(row, min_isr)} required replicas in sync"
 
 
 def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> str:

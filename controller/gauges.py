@@ -50,6 +50,7 @@ class Gauges:
     controller_state: int = 0
     offline_partitions: int = 0
     under_replicated_partitions: int = 0
+    under_min_isr_partitions: int = 0
     preferred_replica_imbalance: int = 0
     topics: int = 0
     partitions: int = 0

@@ -28,11 +28,15 @@ MODES: Final = {
 }
 
 
-def gauges_of(daemon: Daemon, reign: Reign | None, counted: Counted, lines_dropped: int, suspended: bool) -> Gauges:
+SILENT_FRACTION: Final = 1 / 3
+"""Of the session timeout: after two heartbeats without an answer the daemon counts as suspended."""
+
+
+def gauges_of(daemon: Daemon, reign: Reign | None, counted: Counted, lines_dropped: int) -> Gauges:
     """The state now; ``reign`` is the term, once it is in office."""
     zk = daemon.zk
     base = Gauges(
-        mode=gauge.Mode.SUSPENDED if suspended else MODES[daemon.mode],
+        mode=gauge.Mode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
         lease_remaining_s=lease_s(daemon),
         zookeeper_connected=connected(daemon),
         session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
@@ -46,6 +50,20 @@ def gauges_of(daemon: Daemon, reign: Reign | None, counted: Counted, lines_dropp
 def connected(daemon: Daemon) -> bool:
     """Whether there is a ZooKeeper session and its connection is up."""
     return daemon.zk is not None and daemon.zk.state is ConnectionState.CONNECTED
+
+
+def suspension(daemon: Daemon) -> str | None:
+    """Says why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
+    zk, lease, reign = daemon.zk, daemon.lease, daemon.reign
+    if zk is None or lease is None or daemon.mode is Mode.STOPPING:
+        return None
+    if zk.state is not ConnectionState.CONNECTED:
+        return f"the connection to ZooKeeper is suspended: no heartbeat was answered for {lease.silent_s():.0f} s"
+    if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
+        return f"ZooKeeper has answered no heartbeat for {lease.silent_s():.0f} s, although the connection is up"
+    if reign is not None and not reign.controller.ready.is_set():
+        return "the connection to ZooKeeper is back, and the claim is being compared with it"
+    return None
 
 
 def lease_s(daemon: Daemon) -> float:
@@ -68,6 +86,7 @@ def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
         controller_state=controller_state(reign.handling),
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=census.under_replicated,
+        under_min_isr_partitions=census.under_min_isr,
         preferred_replica_imbalance=imbalance(cluster, census),
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),

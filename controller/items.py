@@ -11,6 +11,7 @@ from controller.compare import Difference
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
 from controller.journal import query
+from controller.min_isr import under
 from controller.preflight.listeners import PROTOCOL_NAMES
 from controller.verify import Verdict
 from state_machines.cluster import Cluster
@@ -39,6 +40,8 @@ def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
         recovering=row.recovering,
         under_replicated=len(row.isr) < len(replicas),
         at_min_isr=None if min_isr is None else len(row.isr) <= min_isr,
+        under_min_isr=None if min_isr is None else under(row, min_isr),
+        min_isr=min_isr,
         preferred=row.leader == replicas[0],
     )
 
@@ -76,6 +79,11 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
         unacknowledged_partitions=told.partitions if told is not None else 0,
         propagation_age_s=told.oldest_s if told is not None else 0.0,
     )
+
+
+def dead_broker_item(broker: int, census: Census) -> models.Broker:
+    """Describes a broker that hosts replicas and is not registered."""
+    return models.Broker(id=broker, state="dead", leads=census.leads[broker], hosts=census.hosts[broker])
 
 
 def happenings(rows: Iterable[Row]) -> list[models.Happening]:

@@ -31,6 +31,7 @@ class Lease:
         self._fraction = fraction
         self._clock = clock
         self._deadline = 0.0
+        self._sent_s = clock()
         self._renewed = asyncio.Event()
 
     @classmethod
@@ -41,11 +42,16 @@ class Lease:
     def answered(self, sent_s: float) -> None:
         """A request sent at ``sent_s`` was answered."""
         self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
+        self._sent_s = max(self._sent_s, sent_s)
         self._renewed.set()
 
     def remaining_s(self) -> float:
         """Seconds left; 0 or less: expired."""
         return self._deadline - self._clock()
+
+    def silent_s(self) -> float:
+        """Returns the seconds since the last answered heartbeat was sent, or since the session began."""
+        return self._clock() - self._sent_s
 
     def valid(self) -> bool:
         """Whether writes and sends are allowed."""

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from brokers.client import BrokerCallFailed
 from controller.census import Counted
+from controller.min_isr import MinIsr, read_min_isr
 from controller.office import Office
 from controller.own_znodes import Process
 from controller.questions import Ask
-from metadata_store.codecs.base import Malformed
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from state_machines.cluster import Cluster
@@ -26,8 +24,6 @@ log = logging.getLogger("regent.view")
 
 LOOK_S: Final = 0.5
 CONFIGS_S: Final = 30.0
-CONFIGS_PER_TURN: Final = 1_000
-MIN_ISR: Final = "min.insync.replicas"
 
 HolderKind = Literal["daemon", "broker", "nobody"]
 
@@ -60,54 +56,21 @@ async def look(office: Office) -> Outlook:
     )
 
 
-class MinIsr(Struct, frozen=True):
-    """``min.insync.replicas``: the brokers' default (None: not known) and what topics set."""
-
-    default: int | None
-    topics: Mapping[str, int]
-
-    def of(self, topic: str) -> int | None:
-        """The value that counts for a topic."""
-        return self.topics.get(topic, self.default)
-
-
-async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
-    """Asks one live broker for the default and reads the topics' own settings, in turns."""
-    own: dict[str, int] = {}
-    names = list(cluster.topic_index)
-    for start in range(0, len(names), CONFIGS_PER_TURN):
-        found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
-        for name, config in found.items():
-            value = None if isinstance(config, Malformed) else config.entries.get(MIN_ISR)
-            if value is not None and value.isdecimal():
-                own[name] = int(value)
-        await asyncio.sleep(0)
-    return MinIsr(await _default(ask, cluster), own)
-
-
-async def _default(ask: Ask, cluster: Cluster) -> int | None:
-    for broker in list(cluster.brokers.values())[:3]:
-        try:
-            async with ask(broker) as asked:
-                value = (await asked.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
-        except BrokerCallFailed:
-            continue
-        if value is not None and value.isdecimal():
-            return int(value)
-    return None
-
-
 class Watchtower:
     """Keeps the outlook, the census of a large model and the topics' settings fresh."""
 
     def __init__(self, ask: Ask) -> None:
         self.outlook = Outlook()
         self.counted = Counted()
-        self.min_isr = MinIsr(None, {})
         self._ask = ask
         self._failed = ""
         self._configs_due_s = 0.0
         self._configs_of: Cluster | None = None
+
+    @property
+    def min_isr(self) -> MinIsr:
+        """The settings by which partitions are counted as under min ISR."""
+        return self.counted.min_isr
 
     async def refresh(self, office: Office | None, cluster: Cluster | None) -> None:
         """One look; whatever fails leaves what was seen before: an operator's view must not end the daemon."""
@@ -129,11 +92,13 @@ class Watchtower:
 
     def _let_go(self) -> None:
         """A model that is over must not stay in memory beside the next one."""
-        self.counted, self._configs_of = Counted(), None
+        self.counted, self._configs_of = Counted(self.min_isr), None
 
     async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
         now_s = asyncio.get_running_loop().time()
         if office is None or (cluster is self._configs_of and now_s < self._configs_due_s):
             return
         self._configs_of, self._configs_due_s = cluster, now_s + CONFIGS_S
-        self.min_isr = await read_min_isr(KafkaStore(office.zk), self._ask, cluster)
+        found = await read_min_isr(KafkaStore(office.zk), self._ask, cluster)
+        if found != self.min_isr:
+            self.counted.min_isr = found

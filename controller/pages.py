@@ -9,7 +9,7 @@ from typing import Final
 from controller.http.models import Partition, Topic
 from controller.http.view import NotFound, Only, PartitionPage, PartitionQuery, TopicPage
 from controller.items import partition_item, topic_item
-from controller.outlook import MinIsr
+from controller.min_isr import MinIsr, under
 from state_machines.cluster import Cluster
 from state_machines.types import PartitionRow, PartitionState
 from state_machines.types import Topic as TopicRows
@@ -56,8 +56,11 @@ def partition_page(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr) -> 
         if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
             return PartitionPage(items, _cursor(cluster, last))
         last = i
-        least = min_isr.of(cluster.topics[cluster.rows[i].topic].name)
-        if not query.only or matches(cluster.rows[i], query.only, least):
+        row = cluster.rows[i]
+        if query.broker is not None and query.broker not in row.assignment.replicas:
+            continue
+        least = min_isr.of(cluster.topics[row.topic].name)
+        if not query.only or matches(row, query.only, least):
             items.append(partition_item(cluster, i, least))
     return PartitionPage(items, None)
 
@@ -69,6 +72,8 @@ def matches(row: PartitionRow, only: frozenset[Only], min_isr: int | None) -> bo
     if Only.UNDER_REPLICATED in only and len(row.isr) < len(row.assignment.replicas):
         return True
     if Only.NOT_PREFERRED in only and row.leader != row.assignment.replicas[0]:
+        return True
+    if Only.UNDER_MIN_ISR in only and under(row, min_isr):
         return True
     return Only.AT_MIN_ISR in only and min_isr is not None and len(row.isr) <= min_isr
 

@@ -19,11 +19,11 @@ from controller.census import Census, partitions_of
 from controller.daemon import Daemon
 from controller.explain import explain
 from controller.gauges import Gauges
-from controller.gauging import connected, gauges_of, lease_s
+from controller.gauging import connected, gauges_of, lease_s, suspension
 from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
-from controller.items import broker_item, happenings, partition_item, topic_item, verification
+from controller.items import broker_item, dead_broker_item, happenings, partition_item, topic_item, verification
 from controller.journal.journal import folder_in
 from controller.journal.query import history
 from controller.modes import Mode
@@ -79,8 +79,8 @@ class View:
     def readiness(self) -> Health:
         """Active, a warm standby, or a shadow."""
         mode, why = self._daemon.mode, self._daemon.why
-        if self._suspended():
-            return Health(ok=False, mode=mode.value, why="the connection to ZooKeeper is suspended")
+        if (suspended := suspension(self._daemon)) is not None:
+            return Health(ok=False, mode=mode.value, why=suspended)
         lease = self._daemon.lease
         if mode is Mode.ACTIVE and lease is not None and not lease.valid():
             return Health(ok=False, mode=mode.value, why="the lease ran out: ZooKeeper does not answer heartbeats")
@@ -91,10 +91,11 @@ class View:
     def status(self) -> Status:
         """The daemon and the cluster in one look."""
         daemon, seen, reign = self._daemon, self.tower.outlook, self._reign()
+        suspended = suspension(daemon)
         holds = reign is not None
         base = Status(
-            mode=gauge.Mode.SUSPENDED.value if self._suspended() else daemon.mode.value,
-            why=daemon.why,
+            mode=gauge.Mode.SUSPENDED.value if suspended else daemon.mode.value,
+            why=suspended or daemon.why,
             version=product_version(),
             controller_id=daemon.settings.controller.id,
             controller_epoch=reign.claim.epoch if reign is not None else 0,
@@ -120,12 +121,17 @@ class View:
             "topics": len(cluster.topic_index),
             "partitions": partitions_of(cluster),
             "offline_partitions": len(cluster.leaderless),
-            "under_replicated_partitions": census.under_replicated if census is not None else 0,
+            "under_replicated_partitions": census.under_replicated if census is not None else None,
+            "under_min_isr_partitions": self._under_min_isr(census),
             "unacknowledged_partitions": sum(broker.partitions for broker in told),
             "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
             "event_queue_size": len(reign.queue) if reign is not None else 0,
             "warnings": self._warnings(census),
         }
+
+    def _under_min_isr(self, census: Census | None) -> int | None:
+        """Returns None while partitions are being counted, or while no broker has said its default."""
+        return census.under_min_isr if census is not None and self.tower.min_isr.default is not None else None
 
     def _warnings(self, census: Census | None) -> list[str]:
         counters = self._daemon.counters
@@ -169,19 +175,21 @@ class View:
     # -- brokers
 
     def list_brokers(self) -> list[models.Broker]:
-        """Live brokers by id."""
+        """Brokers by id: the live ones, and the dead ones that replicas are assigned to."""
         cluster = self._cluster()
         census = self.tower.counted.of(cluster) or Census()
         told = self._propagation()
         leaving = cluster.shutting_down
-        return [broker_item(found, b in leaving, census, told.get(b)) for b, found in sorted(cluster.brokers.items())]
+        found = {b: broker_item(live, b in leaving, census, told.get(b)) for b, live in cluster.brokers.items()}
+        found |= {b: dead_broker_item(b, census) for b in census.hosts.keys() - cluster.brokers.keys()}
+        return [item for _, item in sorted(found.items())]
 
     def describe_broker(self, broker: int) -> models.Broker:
         """One of them."""
         for found in self.list_brokers():
             if found.id == broker:
                 return found
-        raise NotFound(f"broker {broker} is not registered", "see 'regent list brokers'")
+        raise NotFound(f"broker {broker} is not registered, and hosts no replica", "see 'regent list brokers'")
 
     # -- topics and partitions
 
@@ -196,9 +204,9 @@ class View:
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
         """Partitions that match."""
-        if Only.AT_MIN_ISR in query.only and self.tower.min_isr.default is None:
+        if query.only & {Only.AT_MIN_ISR, Only.UNDER_MIN_ISR} and self.tower.min_isr.default is None:
             raise Refused(
-                "min.insync.replicas is not known yet: no broker has told its default", "ask again in a few seconds"
+                "min.insync.replicas is not known yet: no broker has sent its default", "try again in a few seconds"
             )
         return partition_page(self._cluster(), query, self.tower.min_isr)
 
@@ -212,9 +220,11 @@ class View:
         cluster, reign = self._cluster(), self._reign()
         i = find_partition(cluster, topic, partition)
         unclean = reign is not None and await self._allows_unclean(reign, cluster.rows[i].topic)
-        found = explain(cluster, i, unclean=unclean, last=reign.controller.recent.why(i) if reign is not None else None)
+        min_isr = self.tower.min_isr.of(topic)
+        last = reign.controller.recent.why(i) if reign is not None else None
+        found = explain(cluster, i, unclean=unclean, last=last, min_isr=min_isr)
         return Explanation(
-            partition=partition_item(cluster, i, self.tower.min_isr.of(topic)),
+            partition=partition_item(cluster, i, min_isr),
             state_because=found.state,
             leader_because=found.leader,
             isr_because=found.isr,
@@ -268,7 +278,7 @@ class View:
 
     def gauges(self) -> Gauges:
         """The state now."""
-        return gauges_of(self._daemon, self._reign(), self.tower.counted, self._lines_dropped(), self._suspended())
+        return gauges_of(self._daemon, self._reign(), self.tower.counted, self._lines_dropped())
 
     # -- helpers
 
@@ -300,7 +310,3 @@ class View:
     def _propagation(self) -> dict[int, Propagation]:
         reign = self._reign()
         return reign.channels.propagation() if reign is not None else {}
-
-    def _suspended(self) -> bool:
-        reign = self._daemon.reign
-        return reign is not None and not reign.controller.ready.is_set()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Final
 
 import typer
 
 from cli.commands.observe import Partition, Topic
 from cli.session import Session, command, group
+
+HOSTED_SHOWN: Final = 20
+"""Partitions of a dead broker that are listed with it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -23,8 +27,15 @@ def cluster(session: Session) -> None:
 
 
 def broker(session: Session, broker: Annotated[int, typer.Argument(help="Id of the broker.", min=0)]) -> None:
-    """A broker, and what it still has to hear."""
-    session.output.detail("Broker", session.client().get(f"/v1/brokers/{broker}")["items"][0])
+    """A broker, and the partitions it has not acknowledged; of a dead one, some of the partitions it hosts."""
+    client, output = session.client(), session.output
+    found = client.get(f"/v1/brokers/{broker}")["items"][0]
+    output.detail("Broker", found)
+    if found["state"] == "dead" and not output.for_programs:
+        output.text("")
+        output.listing("Partition", islice(client.pages("/v1/partitions", {"broker": broker}), HOSTED_SHOWN))
+        if found["hosts"] > HOSTED_SHOWN:
+            output.say(f"{HOSTED_SHOWN} of {found['hosts']} are shown; all: regent list partitions --broker {broker}")
 
 
 def topic(session: Session, topic: Topic) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,12 @@ OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one 
 Offline = Annotated[bool, typer.Option("--offline", help="Those without a leader.")]
 UnderReplicated = Annotated[bool, typer.Option("--under-replicated", help="Those whose ISR lacks a replica.")]
 AtMinIsr = Annotated[bool, typer.Option("--at-min-isr", help="Those whose ISR is at min.insync.replicas or below.")]
+UnderMinIsr = Annotated[
+    bool, typer.Option("--under-min-isr", help="Those whose ISR is below min.insync.replicas: acks=all producers wait.")
+]
 NotPreferred = Annotated[bool, typer.Option("--not-preferred", help="Those not led by their first replica.")]
+
+OnBroker = Annotated[int | None, typer.Option("--broker", min=0, help="Those with a replica on this broker.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def brokers(session: Session) -> None:
-    """Live brokers and what they still have to hear."""
+    """Brokers, with the dead ones that replicas are assigned to, and the partitions each has not acknowledged."""
     session.output.listing("Broker", session.client().get("/v1/brokers")["items"])
 
 
@@ -38,14 +43,19 @@ def partitions(
     offline: Offline = False,
     under_replicated: UnderReplicated = False,
     at_min_isr: AtMinIsr = False,
+    under_min_isr: UnderMinIsr = False,
     not_preferred: NotPreferred = False,
+    broker: OnBroker = None,
 ) -> None:
     """Partitions; several filters together list those that match any of them."""
     wanted = {
         "offline": offline,
         "under-replicated": under_replicated,
         "at-min-isr": at_min_isr,
+        "under-min-isr": under_min_isr,
         "not-preferred": not_preferred,
     }
-    params = {"only": [name for name, given in wanted.items() if given], **({"topic": topic} if topic else {})}
+    params: dict[str, Any] = {"only": [name for name, given in wanted.items() if given]}
+    params |= {"topic": topic} if topic else {}
+    params |= {"broker": broker} if broker is not None else {}
     session.output.listing("Partition", session.client().pages("/v1/partitions", params))

@@ -12,7 +12,9 @@ from cli.exit_codes import Exit
 from cli.session import Session, command
 
 VERIFY_TIMEOUT_S: Final = 120.0
-NUMBERS: Final = ("brokers", "topics", "partitions", "offlinePartitions", "underReplicatedPartitions")
+NUMBERS: Final = (
+    "brokers", "topics", "partitions", "offlinePartitions", "underReplicatedPartitions", "underMinIsrPartitions",
+)  # fmt: skip
 """Of the cluster in a status; absent where the daemon holds no model of it."""
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]

@@ -132,9 +132,13 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
 
     @app.get("/v1/partitions", response_model=Document[Partition])
     async def partitions(
-        topic: str | None = None, only: Filters = None, limit: Limit = PAGE_DEFAULT, after: After = None
+        topic: str | None = None,
+        only: Filters = None,
+        limit: Limit = PAGE_DEFAULT,
+        after: After = None,
+        broker: int | None = None,
     ) -> Response:
-        page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after))
+        page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after, broker))
         return _document("Partition", page.items, page.next)
 
     @app.get("/v1/topics/{topic}/partitions/{partition}", response_model=Document[Partition])

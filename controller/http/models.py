@@ -66,6 +66,9 @@ class Status(Item):
     partitions: int | None = None
     offline_partitions: int | None = None
     under_replicated_partitions: int | None = None
+    under_min_isr_partitions: int | None = Field(
+        None, description="their producers with acks=all wait; absent until a broker has sent min.insync.replicas"
+    )
     unacknowledged_partitions: int | None = Field(
         None, description="committed, but not acknowledged by every broker yet"
     )
@@ -117,16 +120,16 @@ class Listener(Item):
 
 
 class Broker(Item):
-    """A live broker and what it still has to hear."""
+    """A broker and what it has not acknowledged. A dead one is not registered and hosts replicas; it has no epoch."""
 
     id: int
-    state: Literal["live", "shutting down"] = "live"
-    epoch: int
+    state: Literal["live", "shutting down", "dead"] = "live"
+    epoch: int | None = None
     rack: str | None = None
     ibp: str | None = None
     listeners: list[Listener] = []
-    leads: int = 0
-    hosts: int = 0
+    leads: int = Field(0, description="of a dead broker: partitions that it led last and that have no leader")
+    hosts: int = Field(0, description="replicas that are assigned to it")
     queued: int = 0
     unacknowledged_partitions: int = 0
     propagation_age_s: float = 0.0
@@ -145,7 +148,7 @@ class Topic(Item):
 
 
 class Partition(Item):
-    """One partition. ``leader`` is absent while there is none; ``at_min_isr`` while min.insync.replicas is unknown."""
+    """One partition. ``leader`` is absent while there is none; ``min_isr`` and both flags of it while it is unknown."""
 
     topic: str
     partition: int
@@ -162,6 +165,8 @@ class Partition(Item):
     recovering: bool = False
     under_replicated: bool = False
     at_min_isr: bool | None = None
+    under_min_isr: bool | None = None
+    min_isr: int | None = Field(None, description="min.insync.replicas of the topic")
     preferred: bool = True
 
 

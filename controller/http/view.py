@@ -57,6 +57,7 @@ class Only(StrEnum):
     OFFLINE = "offline"
     UNDER_REPLICATED = "under-replicated"
     AT_MIN_ISR = "at-min-isr"
+    UNDER_MIN_ISR = "under-min-isr"
     NOT_PREFERRED = "not-preferred"
 
 
@@ -77,6 +78,8 @@ class PartitionPage(NamedTuple):
 class PartitionQuery(NamedTuple):
     """Which partitions: of one topic or of all, all or only those that a filter names, at most ``limit`` a page.
 
+    ``broker``: only those with a replica on that broker.
+
     ``after`` is the ``next`` of the page before. A page may be short, or empty, while ``next`` is set: one call should
     not scan more rows than the loop can spare.
     """
@@ -85,6 +88,7 @@ class PartitionQuery(NamedTuple):
     only: frozenset[Only]
     limit: int
     after: str | None
+    broker: int | None = None
 
 
 class DaemonView(Protocol):
@@ -103,7 +107,7 @@ class DaemonView(Protocol):
         """The cluster, and the daemons that queue for its role."""
 
     def list_brokers(self) -> list[Broker]:
-        """Live brokers by id."""
+        """Brokers by id: the live ones, and the dead ones that replicas are assigned to."""
 
     def describe_broker(self, broker: int) -> Broker:
         """One of them."""

@@ -375,7 +375,7 @@ async def test_below_ibp_2_8_nothing_gives_an_id() -> None:
 def offline_partitions(w: World) -> int:
     """The gauge that alerts look at."""
     owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE)
-    return gauges_of(owner, w.reign, Counted(), 0, False).offline_partitions
+    return gauges_of(owner, w.reign, Counted(), 0).offline_partitions
 
 
 @pytest.mark.kafka(

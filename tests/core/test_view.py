@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -21,8 +22,9 @@ from controller.http.view import DaemonView, NotActive, NotFound, Only, Partitio
 from controller.items import happenings
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
+from controller.lease import Lease
+from controller.min_isr import MinIsr
 from controller.modes import Mode
-from controller.outlook import MinIsr
 from controller.pages import partition_page, topic_page
 from controller.view import View
 from metadata_store import paths
@@ -148,6 +150,7 @@ async def test_an_explanation_names_the_rule_and_who_has_not_heard(tmp_path: Pat
         found = await view.explain("orders", 0)
         assert "in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
         assert "1 is not: its broker is not registered" in found.isr_because
+        assert "acks=all" not in found.isr_because, "two of three replicas are in sync, one is required"
         await eventually(lambda: not daemon.reign or not daemon.reign.controller.channels.unacknowledged_by(0))
         assert (await view.explain("orders", 0)).waiting_for == []
         cluster.brokers[3].hold()
@@ -199,12 +202,70 @@ async def test_at_min_isr_is_known_once_a_broker_was_asked(tmp_path: Path) -> No
         assert view.describe_partition("orders", 0).at_min_isr is False
 
 
+async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        await create_topic(cluster.operator, "strict", {0: (1, 2)}, bytes(16), {"min.insync.replicas": "3"})
+        await cluster.topic("orders", (1, 2, 3))
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        view = View(daemon, cluster.ask, cluster.release_of)
+        assert view.status().under_min_isr_partitions is None, "no broker has sent its default yet"
+        await view.refresh()
+        below = PartitionQuery(None, frozenset({Only.UNDER_MIN_ISR}), 10, None)
+        assert view.list_partitions(below).items == [], "min ISR 3 of two replicas means both"
+        dead = cluster.brokers[2]
+        dead.elects = False
+        await dead.zk.close()
+        await eventually(lambda: view.status().under_min_isr_partitions == 1)
+        assert view.gauges().under_min_isr_partitions == 1
+        assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
+        found = await view.explain("strict", 0)
+        assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
+        assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)
+
+
+async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        dead = cluster.brokers[2]
+        dead.elects = False
+        await dead.zk.close()
+        await eventually(lambda: [b.state for b in view.list_brokers()] == ["live", "dead", "live"])
+        found = view.describe_broker(2)
+        assert (found.state, found.epoch, found.hosts, found.leads) == ("dead", None, 2, 0)
+        hosted = PartitionQuery(None, frozenset(), 10, None, broker=2)
+        assert [(p.topic, p.partition) for p in view.list_partitions(hosted).items] == [("orders", 0), ("orders", 1)]
+
+
+async def test_heartbeats_without_an_answer_make_a_daemon_suspended_in_every_mode(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, active, view):
+        second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
+        async with cluster.daemon(controller=second) as standby:
+            waiting = View(standby, cluster.ask, cluster.release_of)
+            await eventually(lambda: waiting.readiness().ok)
+            for daemon, seen in ((active, view), (standby, waiting)):
+                assert daemon.lease is not None
+                with mock.patch.object(daemon.lease, "silent_s", return_value=26.0):
+                    ready, status = seen.readiness(), seen.status()
+                    assert (ready.ok, status.mode, seen.gauges().mode) == (False, "suspended", GaugeMode.SUSPENDED)
+                    assert status.why == "ZooKeeper has answered no heartbeat for 26 s, although the connection is up"
+
+
+def test_silence_is_counted_from_the_sending_of_the_last_answered_heartbeat() -> None:
+    now = [100.0]
+    lease = Lease(18.0, clock=lambda: now[0])
+    now[0] = 103.0
+    assert lease.silent_s() == 3.0
+    lease.answered(102.0)
+    now[0] = 110.0
+    assert lease.silent_s() == 8.0
+
+
 async def test_a_suspended_connection_is_not_ready(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, daemon, view):
         assert daemon.zk is not None
         cluster.server.suspend(daemon.zk.session_id)
         await eventually(lambda: not view.readiness().ok)
-        assert view.readiness().why == "the connection to ZooKeeper is suspended"
+        assert view.readiness().why.startswith("the connection to ZooKeeper is suspended: no heartbeat was answered")
         assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
         await view.refresh()
         assert view.status().holder == DAEMON, "what was seen before stays"

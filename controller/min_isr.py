@@ -1,0 +1,69 @@
+"""``min.insync.replicas`` of the brokers and of topics, and the partitions that are below it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.client import BrokerCallFailed
+from controller.questions import Ask
+from metadata_store.codecs.base import Malformed
+from metadata_store.kafka_store import KafkaStore
+from state_machines.cluster import Cluster
+from state_machines.types import PartitionRow
+
+CONFIGS_PER_TURN: Final = 1_000
+MIN_ISR: Final = "min.insync.replicas"
+
+
+class MinIsr(Struct, frozen=True):
+    """``min.insync.replicas``: the brokers' default (None: not known) and what topics set."""
+
+    default: int | None
+    topics: Mapping[str, int]
+
+    def of(self, topic: str) -> int | None:
+        """The value that counts for a topic."""
+        return self.topics.get(topic, self.default)
+
+
+UNKNOWN: Final = MinIsr(None, {})
+
+
+def required(row: PartitionRow, min_isr: int) -> int:
+    """Returns the replicas in sync without which acks=all fails: never more than there are (Kafka effectiveMinIsr)."""
+    return min(min_isr, len(row.assignment.replicas))
+
+
+def under(row: PartitionRow, min_isr: int | None) -> bool:
+    """Checks whether producers with acks=all wait; False while min.insync.replicas is unknown."""
+    return min_isr is not None and len(row.isr) < required(row, min_isr)
+
+
+async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
+    """Asks one live broker for the default and reads the topics' own settings, in turns."""
+    own: dict[str, int] = {}
+    names = list(cluster.topic_index)
+    for start in range(0, len(names), CONFIGS_PER_TURN):
+        found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
+        for name, config in found.items():
+            value = None if isinstance(config, Malformed) else config.entries.get(MIN_ISR)
+            if value is not None and value.isdecimal():
+                own[name] = int(value)
+        await asyncio.sleep(0)
+    return MinIsr(await _default(ask, cluster), own)
+
+
+async def _default(ask: Ask, cluster: Cluster) -> int | None:
+    for broker in list(cluster.brokers.values())[:3]:
+        try:
+            async with ask(broker) as asked:
+                value = (await asked.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
+        except BrokerCallFailed:
+            continue
+        if value is not None and value.isdecimal():
+            return int(value)
+    return None
