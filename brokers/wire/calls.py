@@ -94,7 +94,10 @@ def read_header(reader: Reader) -> Header:
 
 
 def read_call(header: Header, reader: Reader) -> Call:
-    """The rest of a request whose ``header`` is served, client id included; raises :class:`Malformed`."""
+    """Reads the rest of a request whose ``header`` is served, client id included; raises :class:`Malformed`.
+
+    Bytes behind the request within its frame are ignored, as brokers ignore them.
+    """
     flexible = header.api in (Api.ALTER_PARTITION, Api.ALLOCATE_PRODUCER_IDS) or header.version >= 3
     if header.api != Api.CONTROLLED_SHUTDOWN or header.version > 0:
         reader.legacy_nullable_string()
@@ -103,7 +106,6 @@ def read_call(header: Header, reader: Reader) -> Call:
     call = _read_body(header, reader)
     if flexible:
         reader.skip_tags()
-    reader.end()
     return call
 
 

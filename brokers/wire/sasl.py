@@ -60,19 +60,15 @@ def read_authenticated(frame: bytes, correlation: int) -> Authenticated:
 
 
 def read_mechanism(reader: Reader) -> str:
-    """The rest of a SaslHandshake request after its header's correlation id."""
+    """Reads the rest of a SaslHandshake request behind the correlation id; bytes behind the request are ignored."""
     reader.legacy_nullable_string()
-    mechanism = reader.legacy_string()
-    reader.end()
-    return mechanism
+    return reader.legacy_string()
 
 
 def read_said(reader: Reader) -> bytes:
-    """The rest of a SaslAuthenticate request after its header's correlation id."""
+    """Reads the rest of a SaslAuthenticate request behind the correlation id; bytes behind the request are ignored."""
     reader.legacy_nullable_string()
-    said = reader.bytes_(reader.i32())
-    reader.end()
-    return said
+    return reader.bytes_(reader.i32())
 
 
 def encode_handshaken(correlation: int, answer: Handshaken) -> bytes:

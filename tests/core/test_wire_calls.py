@@ -255,9 +255,9 @@ def test_garbage_behind_a_good_header_is_malformed_or_read_but_never_worse(api: 
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_frame_cut_short_or_with_something_behind_it_is_malformed(name: str) -> None:
+def test_a_frame_cut_short_is_malformed(name: str) -> None:
     frame = bytes.fromhex(GOLDEN[name][0])
-    for damaged in [frame[:size] for size in range(8, len(frame))] + [frame + b"\0"]:
+    for damaged in [frame[:size] for size in range(8, len(frame))]:
         with pytest.raises(Malformed):
             read(damaged)
 

@@ -94,7 +94,10 @@ class Request(NamedTuple):
 
 
 def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
-    """A client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed."""
+    """Reads a client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed.
+
+    Brokers ignore bytes behind a request within its frame, and clients send such bytes: so does this reader.
+    """
     reader = Reader(frame, items_max)
     api, version = Api(reader.i16()), reader.i16()
     reader.i32()
@@ -103,7 +106,6 @@ def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
     if found.flexible:
         reader.skip_tags()
     body = found.read(reader)
-    reader.end()
     return Request(client_id, body, reader.items_read)
 
 

@@ -1,0 +1,111 @@
+"""Endpoint and daemon ignore bytes behind a request within its frame, as brokers do: every API and version."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from brokers.envelopes import opened
+from brokers.wire import cold
+from brokers.wire.calls import SERVED, Call, read_call, read_header
+from brokers.wire.entities import codec
+from brokers.wire.envelope import Envelope
+from brokers.wire.messages import CARRIED, MESSAGES, read_request
+from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.refusals import refusal
+from brokers.wire.sasl import encode_authenticate, encode_handshake, read_mechanism, read_said
+from brokers.wire.versions import Api
+from tests.core.admin_kit import place
+from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of, written
+
+REQUESTS = [place for place in places() if not place[2]]
+CALLS: list[Place] = [(api, v, False) for api, (low, high) in SERVED.items() for v in range(low, high + 1)]
+some_bytes = st.binary(min_size=1, max_size=20)
+
+
+def header_of(api: Api, version: int, *, flexible: bool) -> bytes:
+    """A request header; that of ControlledShutdown v0 has no client id."""
+    client_id = b"" if (api, version) == (Api.CONTROLLED_SHUTDOWN, 0) else b"\0\2me"
+    return api.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7" + client_id + b"\0" * flexible
+
+
+def request_of(place: Place, body: bytes) -> bytes:
+    return header_of(*place[:2], flexible=schema_of(place).__flexible__) + body
+
+
+def brokers_call(frame: bytes) -> Call | str:
+    """The call, or why it is malformed: Kafka's schema allows any recovery state."""
+    reader = Reader(frame)
+    try:
+        return read_call(read_header(reader), reader)
+    except Malformed as error:
+        return str(error).split(" at ")[0]
+
+
+def least(place: Place) -> bytes:
+    """The shortest body: nothing named, numbers zero."""
+    layout = cold.layout(place[0], place[1], response=False)
+    return codec(layout, Struct).write(Struct())
+
+
+@pytest.mark.parametrize("place", REQUESTS, ids=name_of)
+@a_few
+@given(data=st.data(), more=some_bytes)
+def test_a_clients_request_is_read_the_same_with_bytes_behind_it(
+    place: Place, data: st.DataObject, more: bytes
+) -> None:
+    frame = request_of(place, written(data.draw(entities(schema_of(place)))))
+    assert read_request(frame + more) == read_request(frame)
+
+
+@pytest.mark.parametrize("place", [place for place in REQUESTS if place[0] in CARRIED], ids=name_of)
+@a_few
+@given(data=st.data(), more=some_bytes)
+def test_the_daemon_reads_a_carried_call_the_same_with_bytes_behind_it(
+    place: Place, data: st.DataObject, more: bytes
+) -> None:
+    frame = request_of(place, written(data.draw(entities(schema_of(place)))))
+    plain, longer = (Envelope(made).sealed(b"secret", b"", bytes(16), 0, 0) for made in (frame, frame + more))
+    assert opened(longer) == opened(plain)
+
+
+@pytest.mark.parametrize("place", CALLS, ids=name_of)
+@a_few
+@given(data=st.data(), more=some_bytes)
+def test_the_daemon_reads_a_brokers_call_the_same_with_bytes_behind_it(
+    place: Place, data: st.DataObject, more: bytes
+) -> None:
+    frame = request_of(place, written(data.draw(entities(schema_of(place)))))
+    assert brokers_call(frame + more) == brokers_call(frame)
+
+
+@given(more=some_bytes)
+def test_the_daemon_reads_a_brokers_sasl_messages_the_same_with_bytes_behind_them(more: bytes) -> None:
+    handshake, authenticate = encode_handshake(1, "PLAIN")[4:] + more, encode_authenticate(1, b"\0me\0word")[4:] + more
+    assert read_mechanism(Reader(handshake[8:])) == "PLAIN"
+    assert read_said(Reader(authenticate[8:])) == b"\0me\0word"
+
+
+ANSWERED = [place for place in REQUESTS if place[0] not in (Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)]
+"""By the endpoint itself, or by the controller behind it, where nothing is named; Produce with acks 0 has no answer."""
+
+
+async def test_the_endpoint_answers_a_request_the_same_with_bytes_behind_it() -> None:
+    async with place() as p:
+        p.controller.answer = lambda call: refusal(call.body, 42, "refused")
+        for at in ANSWERED:
+            client = await p.connect()
+            frame = request_of(at, least(at))
+            client.send(frame)
+            plain = await client.frame()
+            for more in (b"\0", b"\xff" * 9, frame):
+                client.send(frame + more)
+                assert await client.frame() in (plain, frame[4:8] + frame + more), name_of(at)
+            if at[0] in CARRIED:
+                assert p.controller.calls[-1].frame == frame + frame
+        assert {call.api for call in p.controller.calls} == CARRIED
+        assert {api for api, _, _ in ANSWERED} | {Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE} == {
+            api for api, message in MESSAGES.items() if message.request is not None
+        }
