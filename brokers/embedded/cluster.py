@@ -1,4 +1,4 @@
-"""One ZooKeeper and some brokers, all real, under one temporary folder: what demo and cluster tests stand on."""
+"""ZooKeeper and some brokers, all real, under one temporary folder: what demo and cluster tests stand on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from brokers.embedded.jars import jars
 from brokers.embedded.kafka import EmbeddedBroker
 from brokers.embedded.process import ChildProcess, ProcessFailed, poll
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from brokers.embedded.zookeeper import EmbeddedZooKeeper, ensemble
 
 CLUSTER_END_S_MAX: Final = 5.0
 SESSION_END_S_MAX: Final = 30.0
@@ -29,6 +29,7 @@ class EmbeddedCluster:
 
     ``racks`` gives each broker's rack in order; ``chroot`` is where the cluster lives in ZooKeeper;
     ``broker_options`` goes to every :class:`EmbeddedBroker`, ``zookeeper_options`` to :class:`EmbeddedZooKeeper`.
+    ``zookeepers`` is the size of the ensemble; ``zookeeper`` is its first server.
     With ``start_brokers=False`` only ZooKeeper is up inside the block: boot brokers singly.
 
     Leaving the block kills every process. The folder is removed, unless the block failed or ``keep`` was asked for:
@@ -41,6 +42,7 @@ class EmbeddedCluster:
         *,
         racks: Sequence[str | None] | None = None,
         chroot: str = "",
+        zookeepers: int = 1,
         start_brokers: bool = True,
         keep: bool = False,
         broker_options: Mapping[str, Any] | None = None,
@@ -55,14 +57,20 @@ class EmbeddedCluster:
         self._keep = keep
         self._broker_options = {"replication": min(3, brokers), **(broker_options or {})}
         self._zookeeper_options = dict(zookeeper_options or {})
+        self._zookeeper_count = zookeepers
         self.folder: Path
-        self.zookeeper: EmbeddedZooKeeper
+        self.zookeepers: list[EmbeddedZooKeeper] = []
         self.brokers: dict[int, EmbeddedBroker] = {}
 
     @property
     def connect(self) -> str:
         """ZooKeeper's connect string for this cluster, chroot included."""
-        return self.zookeeper.connect + self.chroot
+        return ",".join(server.connect for server in self.zookeepers) + self.chroot
+
+    @property
+    def zookeeper(self) -> EmbeddedZooKeeper:
+        """The only server, or the first one of the ensemble."""
+        return self.zookeepers[0]
 
     @property
     def bootstrap(self) -> list[str]:
@@ -78,7 +86,8 @@ class EmbeddedCluster:
 
     async def registered(self) -> set[int]:
         """Ids of the brokers whose ephemeral nodes ZooKeeper holds now; those of paused and just killed ones too."""
-        listed = await self.zookeeper.ask("dump")
+        answers = await asyncio.gather(*(server.ask("dump") for server in self.zookeepers))
+        listed = next((answer for answer in answers if "ephemeral" in answer.lower()), "")
         return set(map(int, re.findall(rf"^\s*{re.escape(self.chroot)}/brokers/ids/(\d+)$", listed, re.MULTILINE)))
 
     async def revive(self, broker_id: int) -> float:
@@ -93,14 +102,19 @@ class EmbeddedCluster:
     async def _unregistered(self, broker_id: int) -> bool:
         return broker_id not in await self.registered()
 
+    def _servers(self, folder: Path) -> list[EmbeddedZooKeeper]:
+        if self._zookeeper_count == 1:
+            return [EmbeddedZooKeeper(folder, **self._zookeeper_options)]
+        return ensemble(folder, self._zookeeper_count, **self._zookeeper_options)
+
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(jars)
         self.folder = Path(tempfile.mkdtemp(prefix="regent-"))
         try:
-            self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper", **self._zookeeper_options)
+            self.zookeepers = self._servers(self.folder / "zookeeper")
             for index in range(self._count):
                 self.add_broker(index + 1, **({"rack": self._racks[index]} if self._racks else {}))
-            await self.zookeeper.boot()
+            await asyncio.gather(*(server.boot() for server in self.zookeepers))
             if self._start_brokers:
                 await asyncio.gather(*(broker.boot() for broker in self.brokers.values()))
         except BaseException as error:
@@ -124,7 +138,5 @@ class EmbeddedCluster:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _kill_all(self) -> None:
-        processes: list[ChildProcess] = list(self.brokers.values())
-        if hasattr(self, "zookeeper"):
-            processes.append(self.zookeeper)
+        processes: list[ChildProcess] = [*self.brokers.values(), *self.zookeepers]
         await asyncio.wait_for(asyncio.gather(*(process.kill() for process in processes)), CLUSTER_END_S_MAX)

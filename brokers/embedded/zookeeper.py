@@ -1,4 +1,4 @@
-"""A real ZooKeeper server in a process of its own, on one port and one data folder for all its starts."""
+"""Real ZooKeeper servers, each in a process of its own, on the same ports and data folder at every start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from brokers.embedded.jvm import java_command, write_log4j, write_properties
 from brokers.embedded.process import ChildProcess, free_port
@@ -23,8 +23,22 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %m (%c)%n
 """
 
 
+class Member(NamedTuple):
+    """One server of an ensemble; ``ports`` are those of all, counted from 1, for followers and for elections."""
+
+    number: int
+    ports: tuple[tuple[int, int], ...]
+
+    def properties(self) -> dict[str, object]:
+        """A frozen leader is replaced after ``syncLimit`` ticks."""
+        servers = {f"server.{n}": f"127.0.0.1:{peer}:{vote}" for n, (peer, vote) in enumerate(self.ports, start=1)}
+        return {"initLimit": 10, "syncLimit": 4, **servers}
+
+
 class EmbeddedZooKeeper(ChildProcess):
-    """ZooKeeper, standalone. ``folder`` receives its configuration, log and data.
+    """A ZooKeeper server, standalone unless ``member`` says which one of which ensemble it is.
+
+    ``folder`` receives its configuration, log and data.
 
     ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min``/``session_ms_max`` say otherwise);
     ``jute_maxbuffer`` is the largest packet in bytes (server default 1 MiB - 1); with ``super_password`` the digest
@@ -45,6 +59,7 @@ class EmbeddedZooKeeper(ChildProcess):
         properties: Mapping[str, object] | None = None,
         jaas: str | None = None,
         heap_mb: int = 256,
+        member: Member | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -59,8 +74,12 @@ class EmbeddedZooKeeper(ChildProcess):
             "maxSessionTimeout": session_ms_max or 20 * tick_ms,
             "4lw.commands.whitelist": "*",
             "admin.enableServer": "false",
+            **(member.properties() if member is not None else {}),
             **(properties or {}),
         }
+        if member is not None:
+            (folder / "data").mkdir(exist_ok=True)
+            (folder / "data" / "myid").write_text(str(member.number), encoding="utf-8")
         config = write_properties(folder / "zookeeper.properties", settings)
         options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m"]
         if jute_maxbuffer is not None:
@@ -70,8 +89,10 @@ class EmbeddedZooKeeper(ChildProcess):
         if jaas is not None:
             (folder / "jaas.conf").write_text(jaas, encoding="utf-8")
             options.append(f"-Djava.security.auth.login.config={folder / 'jaas.conf'}")
-        command = java_command(options, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config))
-        super().__init__("ZooKeeper", command, folder / "zookeeper.log")
+        main = "ZooKeeperServerMain" if member is None else "quorum.QuorumPeerMain"
+        command = java_command(options, f"org.apache.zookeeper.server.{main}", str(config))
+        name = "ZooKeeper" if member is None else f"ZooKeeper {member.number}"
+        super().__init__(name, command, folder / "zookeeper.log")
 
     @property
     def connect(self) -> str:
@@ -105,6 +126,15 @@ class EmbeddedZooKeeper(ChildProcess):
             return (await reader.read(-1)).decode(errors="replace")
         finally:
             writer.close()
+
+
+def ensemble(folder: Path, size: int, **options: Any) -> list[EmbeddedZooKeeper]:
+    """Servers of one ensemble, not started yet: boot them together, most of them must run before one serves."""
+    ports = tuple((free_port(), free_port()) for _ in range(size))
+    return [
+        EmbeddedZooKeeper(folder / f"server-{number}", member=Member(number, ports), **options)
+        for number in range(1, size + 1)
+    ]
 
 
 def digest(user: str, password: str) -> str:

@@ -14,6 +14,7 @@ from metadata_store.kazoo_adapter.bulk import answers, multi_reads, single_reads
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.listings import listings
 from metadata_store.kazoo_adapter.session import Session, checked
+from metadata_store.kazoo_adapter.silence import answered_or_left
 from metadata_store.port import (
     IN_FLIGHT_MAX,
     READ_PATHS_MAX,
@@ -184,5 +185,7 @@ class KazooZooKeeper(Session):
         await self._send(jute.SYNC, jute.text(self._path(path)), path)
 
     async def heartbeat(self) -> None:
-        """A sync: unlike a read it is answered by the leader, which ends sessions."""
-        await self.sync("/")
+        """A sync: unlike a read it is answered by the leader, which ends sessions. A silent server is left in time."""
+        transport = self._open()
+        answer = transport.send(jute.SYNC, jute.text(self._path("/")), writes=False)
+        checked(await answered_or_left(transport, answer, self.session_timeout_ms / 1000), "/")

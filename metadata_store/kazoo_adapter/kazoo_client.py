@@ -27,7 +27,7 @@ import kazoo
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 from kazoo.protocol.serialization import SASL, Close, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
@@ -36,6 +36,7 @@ from kazoo.version import __version__ as kazoo_version
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed
+from metadata_store.kazoo_adapter.servers import Address, Servers
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
@@ -50,10 +51,6 @@ INT32_MAX: Final = 2**31 - 1
 WAKEUPS_MAX: Final = 4_096
 RECONNECT_DELAY_S: Final = 0.1
 RECONNECT_DELAY_S_MAX: Final = 1.0
-HANDSHAKE_SESSIONS_MAX: Final = 0.3
-"""Longest wait for the answer to a handshake, in session timeouts; but :data:`HANDSHAKE_S` at least."""
-HANDSHAKE_S: Final = 2.0
-
 _CLOSED: Final = (KeeperState.CLOSED, KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED)
 
 
@@ -157,16 +154,26 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             client._queue.popleft()
             client._pending.append((request, call, self._xid))
 
+    def _expand_client_hosts(self) -> list[Address]:
+        return self.client.servers.round(super()._expand_client_hosts())
+
+    def _connect_attempt(self, host: str, hostip: str, port: int, retry: Any) -> Any:
+        """Until the connection ends; the server is tried last then."""
+        status = super()._connect_attempt(host, hostip, port, retry)
+        if status is not STOP_CONNECTING:
+            self.client.servers.failed(hostip, port)
+        return status
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """A server that takes the connection and does not answer, as one that starts, is left in time to try again.
 
         kazoo waits for as long as a session, which would be over then.
         """
-        if not isinstance(request, Connect):
-            return super()._invoke(timeout, request, xid)
-        session_s = self.client._session_timeout / 1000
-        result = super()._invoke(min(timeout, max(HANDSHAKE_S, session_s * HANDSHAKE_SESSIONS_MAX)), request, xid)
-        self.client.granted_ms = result[0].time_out
+        client = self.client
+        result = super()._invoke(min(timeout, client.attempt_s), request, xid)
+        if isinstance(request, Connect):
+            client.granted_ms = result[0].time_out
+            client.servers.connected()
         return result
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
@@ -190,10 +197,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return answer or b""
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        self.client.heard += 1
         self.client.listener.event(buffer, offset)
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         request, call, xid = self.client._pending.popleft()
+        self.client.heard += 1
         if header.zxid > 0:
             self.client.last_zxid = header.zxid
         if header.xid != xid:
@@ -221,12 +230,14 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         self.sasl = sasl or ""
         self.granted_ms = 0
         self.connections = 0
+        self.heard = 0
+        self.servers = Servers()
         self.gate = threading.Lock()
         super().__init__(
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
             auth_data=[("digest", credentials)] if credentials else None,
-            handler=_Handler(),
+            handler=_Handler(lambda: self.attempt_s),
             logger=logging.getLogger("regent.metadata_store.kazoo"),
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_S_MAX),
             **(tls.options() if tls is not None else {}),
@@ -263,6 +274,11 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     def auth_failed(self) -> bool:
         """Whether the server refused the credentials."""
         return bool(self._state == KeeperState.AUTH_FAILED)
+
+    @property
+    def attempt_s(self) -> float:
+        """How long an attempt at a server may take."""
+        return self.servers.attempt_s((self.granted_ms or self._session_timeout) / 1000)
 
     @property
     def session(self) -> int:
@@ -307,7 +323,18 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Without kazoo's two callback threads: nothing is called back through kazoo."""
+    """Without kazoo's two callback threads: nothing is called back through kazoo.
+
+    ``attempt_s`` bounds each TCP connect; kazoo's bound is a whole session.
+    """
+
+    def __init__(self, attempt_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._attempt_s = attempt_s
+
+    def create_connection(self, *args: Any, timeout: float, **options: Any) -> Any:
+        """A connected socket."""
+        return super().create_connection(*args, timeout=min(timeout, self._attempt_s()), **options)
 
     def start(self) -> None:
         """Nothing to start."""

@@ -79,6 +79,25 @@ class Transport:
         """Begins to connect; ``on_state`` tells how it goes."""
         self._client.start_async()
 
+    @property
+    def heard(self) -> int:
+        """Grows with each answer and each watch event, but not with pings, which a server without a leader answers."""
+        return self._client.heard
+
+    def leave(self, silent_s: float) -> bool:
+        """Gives up the connection to a silent server; False where the ensemble has no other one."""
+        client = self._client
+        if not client.servers.several or client.connections != self.connection:
+            return False
+        _log.warning(
+            "ZooKeeper server %s has answered nothing for %.1f s: its connection is given up, and the session is "
+            "resumed at another server. Look at that server: it may be frozen, or cut off",
+            ":".join(map(str, self.peer or ("unknown",))),
+            silent_s,
+        )
+        client.cut()
+        return True
+
     def send(self, opcode: int, body: bytes, *, writes: bool) -> asyncio.Future[Reply]:
         """Sends a request; raises NotConnected or SessionLost at once where there is no connection."""
         if self.state is ConnectionState.LOST:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,11 +154,20 @@ async def world(
     racks: Sequence[str | None] | None = None,
     partitions: int = 6,
     chroot: str = "",
+    zookeepers: int = 1,
+    zookeeper_options: Mapping[str, object] | None = None,
     **options: Any,
 ) -> AsyncIterator[World]:
     """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker."""
     options = {"auto_create_partitions": partitions, **options}
-    cluster = EmbeddedCluster(brokers, racks=racks, chroot=chroot, broker_options=options)
+    cluster = EmbeddedCluster(
+        brokers,
+        racks=racks,
+        chroot=chroot,
+        zookeepers=zookeepers,
+        zookeeper_options=zookeeper_options,
+        broker_options=options,
+    )
     async with cluster:
         zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000)
         await zk.connect(20.0)

@@ -34,7 +34,7 @@ def test_bytes_that_tls_has_decrypted_already_are_ready_to_be_read(tmp_path: Pat
 
     serving = threading.Thread(target=serve)
     serving.start()
-    handler = _Handler()
+    handler = _Handler(lambda: 1.0)
     with ssl.create_default_context(cafile=authority.file).wrap_socket(near, server_hostname="127.0.0.1") as secured:
         assert handler.select([secured, idle], [], [], 10.0)[0] == [secured]
         assert secured.recv(4) == MESSAGE[:4]

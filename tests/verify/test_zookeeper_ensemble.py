@@ -1,0 +1,104 @@
+"""An ensemble of three ZooKeeper servers, each of them frozen, killed and restarted in turn, under acks=all load."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from controller.own_znodes import LOCKS
+from tests.cluster.scene import Scene, scene
+from tests.polling import eventually
+from tests.verify.system import PATIENT, Times
+
+SERVERS = {"tick_ms": 500, "session_ms_max": 20_000}
+KAFKA_SESSION_MS = 18_000
+"""The brokers' session, as Kafka has it by default: they, too, leave a frozen server."""
+
+Fault = Callable[[EmbeddedZooKeeper, Scene], Awaitable[None]]
+
+
+async def frozen(server: EmbeddedZooKeeper, stage: Scene) -> None:
+    server.pause()
+    await left_by_daemon(server, stage)
+    server.resume()
+
+
+async def killed(server: EmbeddedZooKeeper, stage: Scene) -> None:
+    await server.kill()
+    await left_by_daemon(server, stage)
+    await server.boot()
+
+
+async def restarted(server: EmbeddedZooKeeper, stage: Scene) -> None:
+    await server.restart()
+
+
+async def session_of_daemon(stage: Scene) -> int:
+    """The session that holds the daemon's place in the queue."""
+    listed = await stage.w.zk.children(LOCKS)
+    assert listed is not None
+    [name] = listed[0]
+    stat = await stage.w.zk.exists(f"{LOCKS}/{name}")
+    assert stat is not None
+    return stat.ephemeral_owner
+
+
+async def server_of(session: int, servers: list[EmbeddedZooKeeper]) -> EmbeddedZooKeeper | None:
+    """The server that says it has the connection of a session."""
+    for server in servers:
+        if f"sid=0x{session:x}" in await server.ask("cons"):
+            return server
+    return None
+
+
+async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene) -> None:
+    """Waits until the daemon's session is at another server, and records flow."""
+    await stage.w.looks_again()
+    session = await session_of_daemon(stage)
+    others = [other for other in stage.w.cluster.zookeepers if other is not server]
+
+    async def elsewhere() -> bool:
+        return await server_of(session, others) is not None
+
+    await eventually(elsewhere, 30.0)
+    await stage.flows()
+
+
+async def settled(stage: Scene) -> None:
+    """Every ZooKeeper serves, every broker is registered, all is proven."""
+
+    async def whole() -> bool:
+        served = [await server.serves() for server in stage.w.cluster.zookeepers]
+        return all(served) and await stage.w.cluster.registered() == set(stage.w.cluster.brokers)
+
+    await eventually(whole, 90.0)
+    await stage.w.looks_again()
+    await stage.active(90.0)
+    await stage.proven()
+
+
+@pytest.mark.parametrize("fault", [frozen, killed, restarted], ids=lambda fault: fault.__name__)
+async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
+    """The one that the daemon is connected to fails first, then the others."""
+    async with scene(
+        zookeepers=3,
+        zookeeper_options=SERVERS,
+        settings=PATIENT,
+        request_s_max=120,
+        properties={"zookeeper.session.timeout.ms": KAFKA_SESSION_MS},
+    ) as stage:
+        times = Times(f"ensemble: {fault.__name__}")
+        servers, epoch, session = stage.w.cluster.zookeepers, await stage.active(), await session_of_daemon(stage)
+        own = await server_of(session, servers)
+        assert own is not None
+        for server in [own, *(server for server in servers if server is not own)]:
+            place = "the daemon's server" if await server_of(session, servers) is server else "another server"
+            mode = (await server.ask("srvr")).partition("Mode: ")[2].split("\n")[0]
+            stage.load.take_stall()
+            await fault(server, stage)
+            await settled(stage)
+            times.note(f"longest wait of a record, {place} ({mode})", round(stage.load.take_stall().seconds, 2))
+            assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
+            assert await session_of_daemon(stage) == session
