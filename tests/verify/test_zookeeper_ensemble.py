@@ -16,23 +16,26 @@ SERVERS = {"tick_ms": 500, "session_ms_max": 20_000}
 KAFKA_SESSION_MS = 18_000
 """The brokers' session, as Kafka has it by default: they, too, leave a frozen server."""
 
-Fault = Callable[[EmbeddedZooKeeper, Scene], Awaitable[None]]
+Fault = Callable[[EmbeddedZooKeeper, Scene, int], Awaitable[None]]
+"""A fault of a server, until the daemon's session is at another one and records flow."""
 
 
-async def frozen(server: EmbeddedZooKeeper, stage: Scene) -> None:
+async def frozen(server: EmbeddedZooKeeper, stage: Scene, session: int) -> None:
     server.pause()
-    await left_by_daemon(server, stage)
+    await left_by_daemon(server, stage, session)
     server.resume()
 
 
-async def killed(server: EmbeddedZooKeeper, stage: Scene) -> None:
+async def killed(server: EmbeddedZooKeeper, stage: Scene, session: int) -> None:
     await server.kill()
-    await left_by_daemon(server, stage)
+    await left_by_daemon(server, stage, session)
     await server.boot()
 
 
-async def restarted(server: EmbeddedZooKeeper, stage: Scene) -> None:
-    await server.restart()
+async def restarted(server: EmbeddedZooKeeper, stage: Scene, session: int) -> None:
+    await server.stop()
+    await left_by_daemon(server, stage, session)
+    await server.boot()
 
 
 async def session_of_daemon(stage: Scene) -> int:
@@ -53,10 +56,8 @@ async def server_of(session: int, servers: list[EmbeddedZooKeeper]) -> EmbeddedZ
     return None
 
 
-async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene) -> None:
+async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene, session: int) -> None:
     """Waits until the daemon's session is at another server, and records flow."""
-    await stage.w.looks_again()
-    session = await session_of_daemon(stage)
     others = [other for other in stage.w.cluster.zookeepers if other is not server]
 
     async def elsewhere() -> bool:
@@ -97,7 +98,7 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
             place = "the daemon's server" if await server_of(session, servers) is server else "another server"
             mode = (await server.ask("srvr")).partition("Mode: ")[2].split("\n")[0]
             stage.load.take_stall()
-            await fault(server, stage)
+            await fault(server, stage, session)
             await settled(stage)
             times.note(f"longest wait of a record, {place} ({mode})", round(stage.load.take_stall().seconds, 2))
             assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
