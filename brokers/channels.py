@@ -166,21 +166,33 @@ class Channels:
 
     async def stopped(self, rows: Collection[int], timeout_s: float) -> bool:
         """Waits until brokers acknowledged StopReplica of rows; False where time was too short."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._audience.unstopped(rows):
-                    self._shared.progress.clear()
-                    await self._shared.progress.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self._until(lambda: not self._audience.unstopped(rows), timeout_s)
 
     async def metadata_told(self, rows: Iterable[int], timeout_s: float) -> bool:
         """Waits until every broker acknowledged the metadata that rows have by now; False where time was too short."""
         number = self._audience.number_of(rows)
+        return await self._until(lambda: self._audience.heard(number), timeout_s)
+
+    async def metadata_shown(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
+        """Waits until one broker acknowledged the metadata that rows have by now; returns those that none has in time.
+
+        Where there is no broker nothing is waited for.
+        """
+        numbers = {i: self._audience.number_of((i,)) for i in rows}
+        last = max(numbers.values(), default=0)
+        if await self._until(lambda: self._audience.reached >= last, timeout_s):
+            return frozenset()
+        return frozenset(i for i, number in numbers.items() if self._audience.reached < number)
+
+    def is_shown(self, rows: Iterable[int]) -> bool:
+        """Whether a broker acknowledged the metadata that rows have by now, or there is none."""
+        return self._audience.reached >= self._audience.number_of(rows)
+
+    async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until acknowledgements of brokers make something hold; False where time was too short."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._audience.heard(number):
+                while not holds():
                     self._shared.progress.clear()
                     await self._shared.progress.wait()
         except TimeoutError:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from brokers.delivery import Answer
 from controller.event_queue import EventQueue
 from state_machines.cluster import Cluster
 from state_machines.deletion import finished, ineligible, under_way
+from state_machines.types import PartitionState, Topic
 
 PARTITIONS_MAX: Final = 20_000
 """Partitions of topics whose deletion is under way; a topic that has more is alone."""
@@ -26,7 +27,7 @@ TURN_PARTITIONS: Final = 2_000
 class Deleting:
     """``enabled``: whether topics are deleted at all. ``markers``: children of ``/admin/delete_topics`` as last read.
 
-    ``changed`` is set whenever a topic leaves the model: who waits for that looks again. ``awaited``: somebody waits
+    ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: somebody waits
     for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
     while. ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the last topics that were
     deleted since a broker returned and none was absent: one may be away of which nobody knows, or nobody yet.
@@ -69,6 +70,32 @@ class Deleting:
         if index in self._cluster.deletions:
             self._queue.signal("topic_deletion")
         self.changed.set()
+
+    # -- what is to be known
+
+    def began(self, topic: Topic) -> bool:
+        """Whether a topic left the model, or brokers hear that they are to forget all of it."""
+        if self._cluster.topic_index.get(topic.name) != topic.index:
+            return True
+        rows = self._cluster.rows
+        forgotten = all(rows[i].state is PartitionState.NON_EXISTENT for i in self._cluster.topics[topic.index].rows)
+        return topic.index in self._cluster.deletions and forgotten
+
+    def rests(self, topic: Topic) -> bool:
+        """Whether a deletion is over, or waits for more than brokers that are there and for its znodes."""
+        busy = topic.index in self.under_way or topic.index in self.ended
+        return topic.index not in self._cluster.deletions or not busy
+
+    async def until(self, holds: Callable[[], bool], deadline_s: float) -> bool:
+        """Waits until something of deletions holds; False where it does not by then, on the loop's clock."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while not holds():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     # -- what is to be done
 
@@ -114,6 +141,7 @@ class Deleting:
         self.ended = {index: size for index, size in self.ended.items() if index in queued}
 
     def _sort(self, topics: Iterable[int]) -> dict[int, str]:
+        self.changed.set()
         cluster, chosen = self._cluster, list(topics)
         busy = set(under_way(cluster, chosen))
         rest = [index for index in chosen if index not in busy]

@@ -334,6 +334,11 @@ class Audience:
         """Whether every broker acknowledged the feed up to a position."""
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
+    @property
+    def reached(self) -> int:
+        """Up to which position of the feed a broker acknowledged it; all of it where there is no broker."""
+        return max((outbox.position for outbox in self.outboxes.values()), default=self.feed.number)
+
     def superseded(self, broker: int) -> list[int]:
         """Rows of StopReplica entries of which there is a later incarnation: they go before its LeaderAndIsr.
 

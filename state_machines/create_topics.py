@@ -117,7 +117,7 @@ def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewT
 def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
     if wanted.name == METADATA_TOPIC:
         raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
-    if wanted.name in site.existing:
+    if wanted.name in site.existing and wanted.name not in site.marked:
         raise _exists(wanted.name)
     unset = [name for name, value in wanted.configs if value is None]
     if unset:

@@ -176,10 +176,11 @@ def _judge(
             one.outcomes[name] = earlier
             one.created.add(name)
             continue
+        queued = (known := c.cluster.topic(name)) is not None and known.index in c.cluster.deletions
         seen = structs.replace(
             site,
             found={name} if name in planned or (there is not None and there.topic is not None) else frozenset(),
-            marked={name} if there is not None and there.marked else frozenset(),
+            marked={name} if queued or (there is not None and there.marked) else frozenset(),
         )
         new = judge_topic(seen, _wanted(topic), random.getrandbits(31), random.getrandbits(31))
         outcome = TWICE if counts[name] > 1 else new

@@ -1,6 +1,9 @@
-"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the answer waits until they are gone.
+"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the answer waits until none is shown.
 
-The call comes through the queue like a broker's; whoever asks again after a failover finds the marker there.
+Kafka's controller answers when its own broker's metadata has forgotten the topics. This one waits for one broker, and
+up to a second longer for the others and for the znodes of topics whose replicas are all there: a client may create the
+topic anew. A replica on a broker that is gone holds up the deletion, never the answer. The call comes through the queue
+like a broker's; whoever asks again after a failover finds the marker there.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import structs
 
@@ -15,7 +19,7 @@ from brokers.wire.errors import Error
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.deletion_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
-from controller.handlers.led import WAIT_S_MAX
+from controller.handlers.led import METADATA_S_MAX, WAIT_S_MAX
 from controller.handlers.paying import accounts
 from controller.mutation_quotas import Account
 from controller.names import shortly
@@ -71,7 +75,7 @@ def _found(c: Controller, wanted: str | bytes) -> Topic | None:
 
 
 def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: Topic | None) -> DeletedTopic:
-    """In Kafka's order: deletion switched off, unknown id, unknown name."""
+    """In Kafka's order: deletion switched off, unknown id, unknown name; metadata forgot what is being deleted."""
     by_name = isinstance(wanted, str)
     name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
     if topic is not None:
@@ -80,6 +84,8 @@ def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: T
         return DeletedTopic(name, topic_id, Error.TOPIC_DELETION_DISABLED)
     if topic is None and not call.again:
         return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION if by_name else Error.UNKNOWN_TOPIC_ID)
+    if topic is not None and not call.again and c.deleting.began(topic) and c.channels.is_shown(topic.rows):
+        return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION)
     return DeletedTopic(name, topic_id, Error.NONE)
 
 
@@ -91,7 +97,7 @@ async def _answer_when_gone(
     refused: set[str],
     account: Account,
 ) -> None:
-    """Beside the queue: the topics leave the model when their znodes are gone."""
+    """Beside the queue, until no broker is known to show the topics any more, or for as long as the caller waits."""
     waiting = [t for t, j in zip(found, judged, strict=True) if t is not None and not j.error and t.name not in refused]
     try:
         left = await _wait(c, waiting, min(pending.call.timeout_ms / 1000, WAIT_S_MAX))
@@ -101,16 +107,23 @@ async def _answer_when_gone(
 
 
 async def _wait(c: Controller, waiting: Sequence[Topic], timeout_s: float) -> set[str]:
-    """Names of those that are not gone in time."""
-    left = waiting
-    try:
-        async with asyncio.timeout(max(0.0, timeout_s)):
-            while left := [topic for topic in left if c.cluster.topic_index.get(topic.name) == topic.index]:
-                c.deleting.changed.clear()
-                await c.deleting.changed.wait()
-    except TimeoutError:
-        pass
-    return {topic.name for topic in left}
+    """Names of those that brokers may still show when time is up."""
+    now = asyncio.get_running_loop().time
+    deadline_s = now() + max(0.0, timeout_s)
+    late = {topic.name for topic in waiting if not await _forgotten(c, topic, deadline_s)}
+    done = [topic for topic in waiting if topic.name not in late]
+    rest_s = min(deadline_s, now() + METADATA_S_MAX)
+    await c.channels.metadata_told([i for topic in done for i in topic.rows], rest_s - now())
+    for topic in done:
+        await c.deleting.until(partial(c.deleting.rests, topic), rest_s)
+    return late
+
+
+async def _forgotten(c: Controller, topic: Topic, deadline_s: float) -> bool:
+    """Waits until a broker acknowledged that it is to forget the topic, or the topic is gone."""
+    if not await c.deleting.until(partial(c.deleting.began, topic), deadline_s):
+        return False
+    return not await c.channels.metadata_shown(topic.rows, deadline_s - asyncio.get_running_loop().time())
 
 
 def _outcome(topic: DeletedTopic, left: set[str], refused: set[str]) -> DeletedTopic:

@@ -17,6 +17,7 @@ from brokers.wire.errors import Error
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.election_call import Elected, ElectLeadersCall, ElectLeadersReply
+from controller.handlers.led import shown
 from metadata_store import paths
 from metadata_store.errors import Code
 from metadata_store.kafka_store import Malformed
@@ -31,7 +32,7 @@ TURN_ROWS: Final = 20_000
 """Partitions that are looked at between two turns of the loop."""
 TOLD_S_MAX: Final = 60.0
 """How long an answer waits for the new leaders at the most, however long the caller would."""
-NOT_TOLD: Final = "it is elected, and not every new leader has answered in time"
+NOT_TOLD: Final = "it is elected, and no broker has acknowledged its metadata in time"
 
 Asked = Mapping[TopicPartition, int | None]
 """Rows of what is asked for; None for what does not exist."""
@@ -40,7 +41,7 @@ Became = Mapping[int, NotElected | None]
 
 
 async def elect_leaders(c: Controller, pending: PendingCall) -> None:
-    """Elects, and answers once the new leaders know, beside the queue."""
+    """Elects, and answers beside the queue once brokers show the new leaders."""
     call: ElectLeadersCall = pending.call
     try:
         asked = await _rows(c, call.partitions)
@@ -108,8 +109,9 @@ async def _answer_when_told(
 ) -> None:
     """A caller that is answered may look the new leaders up at once."""
     call: ElectLeadersCall = pending.call
+    deadline_s = asyncio.get_running_loop().time() + min(call.timeout_s, TOLD_S_MAX)
     try:
-        if late := {c.cluster.name(i) for i in await c.channels.leaders_told(rows, min(call.timeout_s, TOLD_S_MAX))}:
+        if late := {c.cluster.name(i) for i in await shown(c, rows, deadline_s)}:
             results = [
                 Elected(one.topic, one.partition, Error.REQUEST_TIMED_OUT, NOT_TOLD)
                 if not one.error and (one.topic, one.partition) in late

@@ -1,4 +1,9 @@
-"""Answers of admin calls that wait beside the queue until what was written is led, or their time is over."""
+"""Answers of admin calls that wait beside the queue until what was written is led, or their time is over.
+
+Kafka's controller answers when its own broker's metadata shows the leaders. Here one broker has to show them; the
+leaders themselves, and all other brokers, are waited for up to a second longer: the client may turn to any of them
+next, and one that does not answer holds up no connection.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from state_machines.types import NO_LEADER
 WAIT_S_MAX: Final = 300.0
 """Longest wait of a call, whatever its client asks for."""
 METADATA_S_MAX: Final = 1.0
-"""How long an answer waits for all brokers to know of it: the client may ask any of them next."""
+"""How much longer an answer waits for all brokers, once one of them shows what was asked for."""
 LED_POLL_S: Final = 0.05
 """How often partitions without a leader are looked at: nobody may ever start a broker for them."""
 
@@ -28,7 +33,7 @@ def answer_when_led(
     answer: Callable[[frozenset[str]], Struct],
     counts: Mapping[str, int] | None = None,
 ) -> None:
-    """Answers with ``answer(late)`` once all partitions of ``topics`` have leaders that know it, or after the time-out.
+    """Answers with ``answer(late)`` once all partitions of ``topics`` are shown with leaders, or after the time-out.
 
     ``counts``: partitions that topics must have by then; the model may not know of all that was written.
     ``late``: topics for which the time was too short. If the term ends first, the call is refused as by any other
@@ -38,9 +43,10 @@ def answer_when_led(
 
     async def wait() -> None:
         deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
-        late = frozenset([name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)])
-        rows = [i for name in topics if name not in late for i in _rows(c, name)]
-        await c.channels.metadata_told(rows, METADATA_S_MAX)
+        unled = {name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)}
+        rows = [i for name in topics if name not in unled for i in _rows(c, name)]
+        unshown = await shown(c, rows, deadline_s)
+        late = frozenset(unled | {c.cluster.name(i).topic for i in unshown})
         pending.answer(answer(late))
 
     c.spawn(wait(), pending.refuse)
@@ -52,10 +58,21 @@ def _rows(c: Controller, name: str) -> Collection[int]:
 
 
 async def _led(c: Controller, name: str, count: int, deadline_s: float) -> bool:
-    """Waits until ``count`` partitions, and all, have a leader that acknowledged it; False at the deadline."""
+    """Waits until ``count`` partitions, and all, have a leader; False at the deadline."""
     now = asyncio.get_running_loop().time
     while len(rows := _rows(c, name)) < count or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
         if now() >= deadline_s:
             return False
         await asyncio.sleep(min(LED_POLL_S, max(0.0, deadline_s - now())))
-    return not await c.channels.leaders_told(rows, max(0.0, deadline_s - now()))
+    return True
+
+
+async def shown(c: Controller, rows: Collection[int], deadline_s: float) -> frozenset[int]:
+    """Waits until a broker shows rows as they are by now; returns those that none shows at the deadline."""
+    now = asyncio.get_running_loop().time
+    late = await c.channels.metadata_shown(rows, deadline_s - now())
+    done = [i for i in rows if i not in late]
+    rest_s = min(deadline_s, now() + METADATA_S_MAX)
+    await c.channels.leaders_told(done, rest_s - now())
+    await c.channels.metadata_told(done, rest_s - now())
+    return late

@@ -67,7 +67,7 @@ class Wires:
     """Every broker's socket: keeps what was sent and answers at once.
 
     ``errors``: top-level error by broker. ``refused``: errors of partitions in answers to StopReplica, by broker.
-    ``silent``: brokers that do not answer requests of ``silent_to``; :meth:`speak` lets them.
+    ``silent``: brokers that do not answer requests of ``silent_to`` (None: any); :meth:`speak` lets them.
     ``errors``: top-level error by broker; ``lost``: partitions whose log directory failed, by broker.
     """
 
@@ -76,7 +76,7 @@ class Wires:
         self.errors: dict[int, int] = {}
         self.refused: dict[int, dict[tuple[str, int], int]] = {}
         self.silent: set[int] = set()
-        self.silent_to = STOP_REPLICA
+        self.silent_to: int | None = STOP_REPLICA
         self._spoken = asyncio.Event()
         self.lost: dict[int, set[tuple[str, int]]] = {}
         self.gate: Callable[[], bool] = lambda: True
@@ -147,7 +147,7 @@ class Wire:
         api, correlation = int.from_bytes(frame[:2], "big"), frame[4:8]
         error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
         await asyncio.sleep(0)
-        if api == self._wires.silent_to:
+        if self._wires.silent_to in (api, None):
             await self._wires.until_it_speaks(self._broker)
         if api == LEADER_AND_ISR and (lost := self._wires.lost.get(self._broker)):
             return correlation + b"\0" + error + storage_errors(read_request(frame)[1], lost)

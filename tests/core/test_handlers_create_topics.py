@@ -15,7 +15,7 @@ from controller.principals import principals
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
 from state_machines.types import PartitionState
-from tests.core.carried_kit import CALL, call, carried, create, created, topic
+from tests.core.carried_kit import CALL, call, carried, create, created, grow, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -66,6 +66,44 @@ async def test_validation_changes_nothing_and_tells_what_would_be() -> None:
         assert [(t.name, t.error_code, t.num_partitions) for t in answer.topics] == [("t", 0, 3), ("u", 38, -1)]
         assert answer.topics[0].topic_id == bytes(16)
         assert w.server.tree.zxid == zxid
+
+
+@in_virtual_time
+async def test_a_leader_that_does_not_answer_is_waited_for_a_second() -> None:
+    async with world() as w:
+        await w.take_office()
+        await w.told()
+        w.wires.silent_to = None
+        w.wires.silent.add(2)
+        before_s = asyncio.get_running_loop().time()
+        assert await created(w, create(topic("t", -1, -1, (2, 1), (1, 2)), timeout_ms=30_000)) == {"t": 0}
+        assert asyncio.get_running_loop().time() - before_s < 2.5
+        assert await created(w, grow("t", 3, (2, 1), timeout_ms=30_000)) == {"t": 0}
+        assert asyncio.get_running_loop().time() - before_s < 5.0
+
+
+@in_virtual_time
+async def test_what_no_broker_shows_is_late() -> None:
+    async with world() as w:
+        await w.take_office()
+        await w.told()
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.update((1, 2, 3))
+        assert await created(w, create(topic("t", 1, 1), timeout_ms=2_000)) == {"t": 7}
+
+
+@in_virtual_time
+async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it() -> None:
+    async with world() as w:
+        await w.topic("t", (1, 3), leaders=True)
+        await w.take_office()
+        w.die(3)
+        await w.mark("t")
+        await w.told()
+        [refused] = (await carried(w, create(topic("t", 1, 1)))).topics
+        assert (refused.error_code, refused.error_message) == (36, "Topic 't' is marked for deletion.")
+        [refused] = (await carried(w, create(topic("t", 0, 1)))).topics
+        assert refused.error_code == 37, "judged before, as by Kafka, whose metadata has forgotten the topic"
 
 
 @in_virtual_time

@@ -646,14 +646,69 @@ async def test_a_call_is_answered_when_the_topics_are_gone() -> None:
 async def test_a_call_waits_no_longer_than_it_says(timeout_ms: int) -> None:
     async with world() as w:
         await running(w)
-        w.wires.silent.add(3)
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.update((1, 2, 3))
         [only] = (await w.delete_topics("t", timeout_ms=timeout_ms)).topics
         assert only.error is Error.REQUEST_TIMED_OUT
         again = asyncio.create_task(w.delete_topics("t"))
         await w.settle()
-        w.wires.speak(3)
+        w.wires.speak(1, 2, 3)
         assert (await again).topics[0].error is Error.NONE, "it goes on, and may be waited for again"
+        await w.told()
         assert gone(w, "t")
+
+
+@pytest.mark.kafka("DeleteTopicTest.testResumeDeleteTopicWithRecoveredFollower")
+@in_virtual_time
+async def test_a_call_does_not_wait_for_a_broker_that_is_gone() -> None:
+    async with world() as w:
+        await running(w)
+        w.die(3)
+        await w.told()
+        before_s = asyncio.get_running_loop().time()
+        [only] = (await w.delete_topics("t")).topics
+        assert only.error is Error.NONE
+        assert asyncio.get_running_loop().time() - before_s < 0.5
+        await w.told()
+        assert w.znodes_of("t"), "its logs on broker 3 are still to be deleted"
+        for b in (1, 2):
+            assert w.wires.last_word(b, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
+        topic_id = w.assignment("t").topic_id
+        assert topic_id is not None
+        again = (await w.delete_topics("t", topic_id)).topics
+        assert again == [
+            DeletedTopic("t", topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION),
+            DeletedTopic("t", topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION),
+        ], "no broker shows it any more"
+        await w.boot(3)
+        await w.told()
+        assert gone(w, "t")
+
+
+@in_virtual_time
+async def test_a_call_waits_a_second_for_a_broker_that_does_not_answer() -> None:
+    async with world() as w:
+        await running(w)
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.add(3)
+        before_s = asyncio.get_running_loop().time()
+        [only] = (await w.delete_topics("t")).topics
+        assert only.error is Error.NONE
+        assert 0.9 < asyncio.get_running_loop().time() - before_s < 1.5
+        assert (await w.delete_topics("t")).topics[0].error is Error.UNKNOWN_TOPIC_OR_PARTITION
+        w.wires.speak(3)
+        await w.told()
+        assert gone(w, "t")
+
+
+@in_virtual_time
+async def test_a_topic_whose_reassignment_goes_on_is_waited_for_as_long_as_the_caller_says() -> None:
+    async with world() as w:
+        await running(w)
+        moving = Assignment((1, 2, 3), (), (3,))
+        w.reign.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
+        [only] = (await w.delete_topics("t", timeout_ms=3_000)).topics
+        assert only.error is Error.REQUEST_TIMED_OUT, "brokers show it on, as with Kafka's controller"
 
 
 @in_virtual_time

@@ -279,18 +279,30 @@ async def test_an_answer_waits_for_the_new_leaders_and_no_longer_than_the_caller
 
 
 @in_virtual_time
-async def test_a_leader_that_is_late_is_named_alone() -> None:
+async def test_what_no_broker_shows_in_time_is_named_alone() -> None:
     async with world() as w:
         await running(w)
-        told = Channels.leaders_told
+        told = Channels.metadata_shown
 
         async def late(channels: Channels, rows: Sequence[int], timeout_s: float) -> frozenset[int]:
             await told(channels, rows, timeout_s)
             return frozenset(i for i in rows if w.reign.cluster.name(i) == ("t", 1))
 
-        with mock.patch.object(Channels, "leaders_told", late):
+        with mock.patch.object(Channels, "metadata_shown", late):
             found = await w.elect(PREFERRED, ("t", 0), ("t", 1))
         assert found == {("t", 0): 0, ("t", 1): Error.REQUEST_TIMED_OUT}
+
+
+@in_virtual_time
+async def test_a_new_leader_that_does_not_answer_is_waited_for_a_second() -> None:
+    async with world() as w:
+        await running(w)
+        w.wires.silent_to = None
+        w.wires.silent.add(1)
+        before_s = asyncio.get_running_loop().time()
+        assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 0}, "others show it, as Kafka's controller would"
+        assert leaders(w)["t-0"] == 1
+        assert asyncio.get_running_loop().time() - before_s < 2.5
 
 
 @in_virtual_time

@@ -161,7 +161,7 @@ async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did() -> No
         w.wires.silent = {1}
         await w.mark("going")
         await w.settle()
-        waiting = asyncio.create_task(asked(w, delete("going")))
+        waiting = asyncio.create_task(asked(w, delete("going"), attempt=1))
         await w.settle()
         w.wires.speak(1)
         assert await waiting == ({"going": 0}, 0)

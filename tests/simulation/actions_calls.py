@@ -87,7 +87,12 @@ class CallActions(Acting):
         self.w.happened(faults.CALL_DELETED)
         found = history.topics.get(name)
         gone = asked is None or found is None or found.czxid != asked.czxid
-        self._so(gone, f"{name} is deleted")
+        self._so(gone or self._forgotten(name), f"{name} is deleted, or forgotten by a broker")
+
+    def _forgotten(self, name: str) -> bool:
+        """Whether there is a broker that does not show a topic."""
+        shown = [any(topic == name for topic, _ in broker.core.metadata) for broker in self.w.brokers.values()]
+        return not all(shown)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self.w.operate(self._counted(work))
