@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from msgspec import Struct
 from admin.ports import Call, Node, NotController, Office
 from brokers.inbound import Quiet
 from brokers.transport import Connection, TcpTransport, Transport
+from brokers.wire.beside import beside
 from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, encode_envelope, read_answer
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
@@ -39,7 +41,16 @@ RELAY_S_MAX: Final = 40.0
 """Longest wait for the answer to a broker's call: longer than a broker waits (30 s)."""
 CONNECT_S_MAX: Final = 5.0
 PAUSE_S: Final = 0.1
-"""Between two tries to the same daemon."""
+"""Between the first two tries to the same daemon; each further pause is twice as long."""
+PAUSE_S_MAX: Final = 2.0
+VANISHED_MAX: Final = 2
+"""Daemons that vanished one after the other while they had the same call: it may be what ends them."""
+REPEATED_BYTES_MAX: Final = 1_048_576
+"""A larger call is not sent again once a daemon has vanished with it."""
+VANISHED: Final = (
+    "the daemon in office vanished while it had this call, so it is not sent to the next one: whether it was carried "
+    "out is unknown; see the daemon's log"
+)
 NOT_BEGUN: Final = Error.NOT_CONTROLLER
 """A daemon that is not in office: the call was not begun."""
 LOST: Final = Error.STALE_CONTROLLER_EPOCH
@@ -127,9 +138,11 @@ class Carrier:
                 if office is not None:
                     answer = await self._try(office, trying, self._secret)
                     if answer.error not in (NOT_BEGUN, LOST):
-                        return _answer_to(call, answer)
+                        return await _answer_to(call, answer)
+                    if trying.is_dangerous:
+                        return refusal(call.body, Error.UNKNOWN_SERVER_ERROR, VANISHED)
                     trying.attempt += answer.error == LOST
-                await self._until_again(office, trying.again_until_s)
+                await self._until_again(office, trying)
 
     async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
         """See :class:`admin.ports.Controller`. Brokers ask again by themselves, and look for the controller first."""
@@ -142,12 +155,12 @@ class Carrier:
             raise NotController
         return answer.data
 
-    async def _until_again(self, office: Office | None, deadline_s: float) -> None:
+    async def _until_again(self, office: Office | None, trying: _Trying) -> None:
         """Until the role was read anew or, while somebody is in office, for a little; NotController at the deadline."""
-        if (left_s := deadline_s - _now_s()) <= 0:
+        if (left_s := trying.again_until_s - _now_s()) <= 0:
             raise NotController
         with suppress(TimeoutError):
-            async with asyncio.timeout(left_s if office is None else min(left_s, PAUSE_S)):
+            async with asyncio.timeout(left_s if office is None else min(left_s, trying.pause_s(office))):
                 await self._view.changed()
 
     async def _try(self, office: Office, trying: _Trying, secret: bytes) -> Answer:
@@ -162,10 +175,12 @@ class Carrier:
         except (OSError, Malformed) as error:
             line.connection.close()
             self._say(office, error)
+            trying.vanished += 1
             return Answer(LOST, None)
         except BaseException:
             line.connection.close()
             raise
+        trying.vanished = 0
         self._keep(line)
         return answer
 
@@ -215,18 +230,34 @@ class _Trying:
         self.envelope = envelope
         self.call_id = secrets.token_bytes(CALL_ID_BYTES)
         self.attempt = 0
+        self.vanished = 0
         self.again_until_s = again_until_s
         self.wait_until_s = wait_until_s
+        self._office: Office | None = None
+        self._pause_s = PAUSE_S
+
+    @property
+    def is_dangerous(self) -> bool:
+        """Whether one more daemon could vanish for it."""
+        small = len(self.envelope.request) <= REPEATED_BYTES_MAX
+        return self.vanished >= (VANISHED_MAX if small else 1)
+
+    def pause_s(self, office: Office) -> float:
+        """The wait before the same daemon is tried again."""
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX) if office == self._office else PAUSE_S
+        self._office = office
+        return self._pause_s
 
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _answer_to(call: Call, answer: Answer) -> Struct:
+async def _answer_to(call: Call, answer: Answer) -> Struct:
     """What the client gets; raises Malformed where the daemon's answer cannot be read."""
     if answer.error == Error.NONE and answer.data is not None:
-        found: Struct = response_codec(call.api, call.version).read(Reader(answer.data))
+        read = partial(response_codec(call.api, call.version).read, Reader(answer.data))
+        found: Struct = await beside(read, len(answer.data))
         return found
     why = f"the daemon answered the admin endpoint with {error_name(answer.error)}: see its log"
     return refusal(call.body, answer.error, why)

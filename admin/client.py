@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
 from brokers.inbound import Quiet
+from brokers.wire.beside import beside
 from brokers.wire.errors import Error
 from brokers.wire.messages import Request, read_request, response_codec
 from brokers.wire.primitives import NO_TAGS, Malformed
@@ -182,7 +184,7 @@ class Client:
     async def _authenticate(self, frame: bytes, header: Header) -> None:
         """Passed on as it is: credentials stay where they are. What both say tells who the client is."""
         api, codec = Api(header.api), response_codec(Api(header.api), header.version)
-        request = self._read(frame).body
+        request = (await self._read(frame)).body
         upstream = await self._connected()
         size = await upstream.ask(frame)
         held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
@@ -218,7 +220,7 @@ class Client:
     # -- without
 
     async def _carry(self, frame: bytes, header: Header) -> None:
-        request = self._read(frame)
+        request = await self._read(frame)
         if (principal := await self._principal()) is None:
             await self._reply(header, refusal(request.body, Error.CLUSTER_AUTHORIZATION_FAILED, UNKNOWN))
             return
@@ -250,27 +252,27 @@ class Client:
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
-        answer = own_answer(self._read(frame).body, node.id) if node is not None else None
+        answer = own_answer((await self._read(frame)).body, node.id) if node is not None else None
         if answer is None:
             await self._pass(frame, header)
         else:
             await self._reply(header, answer)
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
-        answer = wrong_node(self._read(frame).body)
+        answer = wrong_node((await self._read(frame)).body)
         if answer is None:
             raise Malformed("it produces here, without waiting for answers; leaders are elsewhere")
         await self._reply(header, answer)
 
-    def _read(self, frame: bytes) -> Request:
+    async def _read(self, frame: bytes) -> Request:
         """A request; raises Malformed. What it holds counts like the bytes that it came in."""
-        request = read_request(frame)
+        request = await beside(partial(read_request, frame), len(frame))
         self._reserve(request.items * ITEM_BYTES)
         return request
 
     async def _reply(self, header: Header, answer: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)
-        body = (NO_TAGS if codec.flexible else b"") + codec.write(answer)
+        body = (NO_TAGS if codec.flexible else b"") + await beside(partial(codec.write, answer), self._reserved)
         await self._stream.send(head(header, len(body)), body)
 
     def _refuse(self, kind: str, why: str) -> None:

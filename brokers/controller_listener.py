@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from brokers.inbound import InboundConnection, ListenerLimits, Quiet
 from brokers.security.gate import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.gate import OFFERED, Admission, Gate
 from brokers.security.tls import Tls
+from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import (
     SERVED,
     AllocateProducerIdsCall,
@@ -27,7 +29,9 @@ from brokers.wire.calls import (
     ApiVersionsCall,
     Call,
     ControlledShutdownCall,
+    Header,
     read_call,
+    read_caller,
     read_header,
 )
 from brokers.wire.envelope import Envelope
@@ -64,6 +68,9 @@ class CallHandlers(Protocol):
 
     async def carried(self, call: CarriedCall) -> Struct:
         """Does what a client of an admin endpoint asks for."""
+
+    def registered(self, broker: int, epoch: int) -> bool:
+        """Whether a live broker has this epoch."""
 
     async def admits(self, principal: str, client_host: str) -> bool:
         """Whether somebody at an admin endpoint may call as brokers do (ClusterAction)."""
@@ -197,10 +204,25 @@ class ControllerListener:
                 f"API key {header.api} v{header.version}, which is not served here: this is the controller listener, "
                 "meant for brokers only"
             )
-        call = read_call(header, reader)
+        call, known = await self._read(header, reader)
         if isinstance(call, ApiVersionsCall):
             return encode_api_versions(header.correlation, call.version, self._offered)
-        return encode_reply(call, header.correlation, await self._reply(call))
+        reply = known or await self._reply(call)
+        return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
+
+    async def _read(self, header: Header, reader: Reader) -> tuple[Call, Reply | None]:
+        """A call, and its answer where that is known before the rest is read: a large one is of a registered broker."""
+        size, handlers = len(reader.data), self._handlers
+        if size <= LARGE_BYTES:
+            return read_call(header, reader), None
+        if header.api != Api.ALTER_PARTITION:
+            raise Malformed(f"API key {header.api} with {size} bytes, more than any real one has")
+        head = AlterPartitionCall(header.version, *read_caller(reader), ())
+        if handlers is None:
+            return head, not_controller(head)
+        if not handlers.registered(head.broker_id, head.broker_epoch):
+            return head, refusal(head, Error.STALE_BROKER_EPOCH)
+        return await beside(partial(read_call, header, reader), size), None
 
     async def _relayed(self, envelope: Envelope) -> bytes:
         """The framed response to a broker's call that came to an admin endpoint."""
@@ -208,10 +230,11 @@ class ControllerListener:
         header = read_header(reader)
         if not header.served:
             raise Malformed(f"API key {header.api} v{header.version} is not served")
-        call, handlers = read_call(header, reader), self._handlers
+        call, known = await self._read(header, reader)
+        handlers = self._handlers
         if handlers is not None and not await handlers.admits(envelope.principal, envelope.client_host):
-            return encode_reply(call, header.correlation, refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED))
-        return encode_reply(call, header.correlation, await self._reply(call))
+            known = refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED)
+        return encode_reply(call, header.correlation, known or await self._reply(call))
 
     async def _reply(self, call: Call) -> Reply:
         handlers = self._handlers

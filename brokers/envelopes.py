@@ -10,12 +10,14 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from brokers.inbound import InboundConnection, Quiet
+from brokers.wire.beside import beside
 from brokers.wire.calls import RELAYED
 from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, read_envelope
 from brokers.wire.errors import Error
@@ -28,7 +30,7 @@ log = logging.getLogger("regent.listener")
 CALLS_MAX: Final = 500
 """Carried calls under way at once; they may wait for minutes, brokers' calls must not have to wait for them."""
 ITEMS_MAX: Final = 100_000
-"""Array items of a carried request: reading more would keep the loop from turning for too long."""
+"""Array items of a carried request: what a handler does with more would keep the loop from turning for too long."""
 
 
 class NotController(Exception):
@@ -117,8 +119,11 @@ class Envelopes:
             if relay is not None:
                 return Answer(Error.NONE, await relay(envelope))
             assert carry is not None
-            call = opened(envelope)
-            return Answer(Error.NONE, response_codec(call.api, call.version).write(await self._done(carry(call))))
+            size = len(envelope.request)
+            call = await beside(partial(opened, envelope), size)
+            answer = await self._done(carry(call))
+            write = partial(response_codec(call.api, call.version).write, answer)
+            return Answer(Error.NONE, await beside(write, size))
         except Malformed as error:
             self._quiet.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
             return Answer(Error.INVALID_REQUEST, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -67,8 +68,8 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
 class Calls:
     """Implements :class:`brokers.controller_listener.CallHandlers` for one term.
 
-    ``authorizer``: who may use what admin clients ask for; ``name_of``: the
-    topic with an id.
+    ``authorizer``: who may use what admin clients ask for; ``name_of``: the topic with an id; ``registered``: whether
+    a live broker has an epoch.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class Calls:
         queue: EventQueue,
         authorizer: Authorizer | None = None,
         name_of: NameOf = lambda _: None,
+        registered: Callable[[int, int], bool] = lambda *_: True,
     ) -> None:
+        self.registered = registered
         self._queue = queue
         self._authorizer = authorizer or Authorizer(Principals())
         self._name_of = name_of

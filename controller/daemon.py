@@ -277,7 +277,8 @@ class Daemon:
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
         if self.stopping.is_set():
             reign.term.end("the daemon stops")
-        self.listener.serve(Calls(reign.queue, reign.authorizer, weakly(reign.topic_name, None)))
+        known = weakly(reign.topic_name, None), weakly(reign.registered, False)
+        self.listener.serve(Calls(reign.queue, reign.authorizer, *known))
 
     def end_term(self, reign: Reign) -> None:
         """A term is over: brokers look for another controller."""

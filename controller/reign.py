@@ -130,6 +130,11 @@ class Reign:
         topic = self.cluster.topic_by_id(topic_id)
         return topic.name if topic is not None else None
 
+    def registered(self, broker: int, epoch: int) -> bool:
+        """Whether a live broker has this epoch; all have while brokers were not read yet."""
+        known = self.cluster.brokers.get(broker)
+        return not self.cluster.brokers or (known is not None and known.epoch == epoch)
+
     def _connected(self) -> bool:
         return self._claim_watch.connected()
 

@@ -109,6 +109,16 @@ def read_call(header: Header, reader: Reader) -> Call:
     return call
 
 
+def read_caller(reader: Reader) -> tuple[int, int]:
+    """Broker id and broker epoch at the head of an AlterPartition; the reader stands where it stood."""
+    start = reader.position
+    reader.legacy_nullable_string()
+    reader.skip_tags()
+    caller = reader.i32(), reader.i64()
+    reader.position = start
+    return caller
+
+
 def _read_body(header: Header, reader: Reader) -> Call:
     match header.api:
         case Api.API_VERSIONS:

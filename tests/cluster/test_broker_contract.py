@@ -78,6 +78,9 @@ class RealAsking:
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         return AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED)
 
+    def registered(self, broker: int, epoch: int) -> bool:
+        return True
+
     async def admits(self, principal: str, client_host: str) -> bool:
         return True
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from admin.carrier import Carrier
 from admin.ports import Call, Node, NotController, Office
@@ -43,6 +44,9 @@ class Handlers:
     async def carried(self, call: CarriedCall) -> Struct:
         self.calls.append(call)
         return await self.act(call)
+
+    def registered(self, broker: int, epoch: int) -> bool:
+        return True
 
     async def admits(self, principal: str, client_host: str) -> bool:
         return (principal, client_host) == ("User:broker", "10.0.0.7")
@@ -239,6 +243,39 @@ async def test_a_daemon_that_hangs_up_or_answers_no_more_is_given_up_for_the_nex
             w.role.is_of(w.second)
             assert code(await waiting) == 0
             assert [call.attempt for call in w.second.handlers.calls] == [1]
+
+
+@pytest.mark.parametrize(("size", "sent"), [(100, 2), (2_000_000, 1)])
+async def test_a_call_with_which_daemons_vanish_is_not_sent_for_ever(size: int, sent: int) -> None:
+    async def vanish(call: CarriedCall) -> Struct:
+        for daemon in (w.first, w.second):
+            daemon.listener.close_connections()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with way() as w:
+        w.first.handlers.act = w.second.handlers.act = vanish
+        client = "c" * min(size, 30_000)
+        call = a_call(client=client)
+        answer: Any = await w.carrier.carry(replace(call, frame=call.frame + bytes(max(0, size - 30_000))))
+        assert (code(answer), len(w.first.handlers.calls)) == (-1, sent)
+        assert "vanished while it had this call" in answer.topics[0].error_message
+
+
+async def test_a_daemon_that_answered_in_between_has_not_vanished() -> None:
+    async def alternately(call: CarriedCall) -> Struct:
+        match len(w.first.handlers.calls):
+            case 1 | 3:
+                w.first.listener.close_connections()
+                await asyncio.Event().wait()
+            case 2:
+                raise RoleLost
+        return await made(call)
+
+    async with way() as w:
+        w.first.handlers.act = alternately
+        assert code(await w.carry()) == 0
+        assert [call.attempt for call in w.first.handlers.calls] == [0, 1, 2, 3]
 
 
 async def test_while_nobody_holds_the_role_a_call_waits_and_while_a_broker_does_it_does_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,6 +41,7 @@ class Office:
         self.gate.set()
         self.error: Exception | None = None
         self.remaining = [("left", 4)]
+        self.known: set[tuple[int, int]] | None = None
 
     async def _took(self, call: Call) -> None:
         self.calls.append(call)
@@ -48,6 +50,9 @@ class Office:
         self.finished += 1
         if self.error is not None:
             raise self.error
+
+    def registered(self, broker: int, epoch: int) -> bool:
+        return self.known is None or (broker, epoch) in self.known
 
     async def admits(self, principal: str, client_host: str) -> bool:
         return True
@@ -411,6 +416,45 @@ async def test_incomplete_requests_of_all_peers_together_are_bounded(caplog: pyt
         peers[0].writer.close()
         await eventually(lambda: d.listener.buffered_bytes == 1_000)
     assert "by all peers together" in caplog.text
+
+
+# -- large calls
+
+
+def large(partitions: int = 3_000) -> dict[str, Any]:
+    """Fields of an AlterPartition that is read beside the loop."""
+    fields = isr_change()
+    [topic] = fields["topics"]
+    return fields | {"topics": (dataclasses.replace(topic, partitions=topic.partitions * partitions),)}
+
+
+async def test_a_large_call_of_a_registered_broker_is_read_while_others_are_answered() -> None:
+    async with desk() as d:
+        d.office.known = {(1, 57)}
+        peer, quick = await d.connect(), await d.connect()
+        answer, versions = await asyncio.gather(peer.ask(ALTER, 3, **large()), quick.ask(VERSIONS, 0))
+        assert (answer.error_code, len(answer.topics[0].partitions)) == (0, 3_000)
+        assert versions.error_code == 0
+
+
+@pytest.mark.parametrize("serving", [True, False])
+async def test_a_large_call_is_not_read_unless_it_is_of_a_registered_broker(serving: bool) -> None:
+    async with desk(serving=serving) as d:
+        d.office.known = {(1, 56), (2, 57)}
+        frame = write_request(ALTER, 3, 1, **large())
+        peer = await d.connect()
+        for _ in range(2):
+            peer.send(frame[:60] + b"\xff" * (len(frame) - 60))
+            peer._correlation = 1
+            assert (await peer.answer(ALTER, 3)).error_code == (77 if serving else 41)
+        assert d.office.calls == []
+
+
+async def test_a_call_that_is_small_in_every_broker_is_not_taken_when_it_is_large() -> None:
+    async with desk() as d:
+        peer = await d.connect()
+        peer.send(write_request(ALLOCATE, 0, 1, broker_id=1, broker_epoch=1) + bytes(40_000))
+        assert await peer.closed()
 
 
 def test_a_sentence_is_said_once_a_minute_with_the_number_left_out(caplog: pytest.LogCaptureFixture) -> None:
