@@ -45,6 +45,7 @@ class ClaimWatch:
         self._outranked = False
         self._comparing: asyncio.Task[None] | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
+        self._down_since_s: float | None = None
 
     def connected(self) -> bool:
         """Up, and the claim was compared since it came up."""
@@ -58,9 +59,12 @@ class ClaimWatch:
     def suspended(self) -> None:
         """The connection is lost: writes and requests wait, for the rest of the lease at most."""
         log.warning(
-            "the connection to ZooKeeper is suspended: writes and requests wait, %.1f s of the lease are left",
-            self._term.lease.remaining_s(),
+            "the connection to ZooKeeper is lost: writes and requests wait until it is back, for the %.1f s that are "
+            "left of the lease; then the term ends",
+            max(0.0, self._term.lease.remaining_s()),
         )
+        if self._down_since_s is None:
+            self._down_since_s = asyncio.get_running_loop().time()
         self.ready.clear()
         self._doubts += 1
         self._watch_lease()
@@ -116,9 +120,18 @@ class ClaimWatch:
                 log.exception("the claim cannot be compared with ZooKeeper")
                 self._end(f"error: {type(error).__name__}: {error}")
         if not self.ready.is_set():
-            log.info("ZooKeeper is back within the lease: epoch %d is still ours", self._claim.epoch)
+            log.info(
+                "ZooKeeper is back after %.1f s, within the lease: epoch %d goes on",
+                self._outage_s(),
+                self._claim.epoch,
+            )
+            self._down_since_s = None
             self.ready.set()
             self._back()
+
+    def _outage_s(self) -> float:
+        since_s = self._down_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     async def _compare(self) -> None:
         """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""

@@ -14,6 +14,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from configs.sections import LogSettings
 QUEUED_LINES_MAX: Final = 10_000
 FLUSH_S_MAX: Final = 2.0
 """At the end: longest wait for a reader that stands still."""
+LAST_LINE_S_MAX: Final = 0.5
+"""The same for the last line of a process whose loop stands still: its session must not live much longer."""
 STATE_CHANGE: Final = "regent.state-change"
 """Logger of decisions about partitions and replicas, as Kafka's ``state.change.logger``."""
 
@@ -67,6 +70,7 @@ def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator
 def _write(lines: queue.Queue[logging.LogRecord | None], writer: logging.Handler) -> None:
     while (record := lines.get()) is not None:
         writer.handle(record)
+        lines.task_done()
 
 
 def set_levels(settings: LogSettings) -> None:
@@ -86,6 +90,13 @@ class BoundedQueueHandler(logging.Handler):
         super().__init__()
         self._lines = lines
         self.dropped = 0
+
+    def log_last(self, logger: logging.Logger, text: str) -> None:
+        """Logs a critical line and waits until it is written, for ``LAST_LINE_S_MAX`` at most."""
+        logger.critical("%s", text)
+        deadline_s = time.monotonic() + LAST_LINE_S_MAX
+        while self._lines.unfinished_tasks and time.monotonic() < deadline_s:
+            time.sleep(0.01)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Fixes the sentence while its arguments still are what they were, and never waits."""

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 from pydantic import SecretStr
@@ -79,6 +80,7 @@ async def run(
             access=access,
         )
         guard.on_lag = daemon.counters.loop_lag.record
+        guard.last_words = partial(lines.log_last, log)
         view = View(daemon, lines_dropped=lambda: lines.dropped)
         collector = DaemonCollector(About.of(settings), daemon.counters, view)
         if guarded:

@@ -12,10 +12,12 @@ class AlterReassignments(Struct, frozen=True):
     """AlterPartitionReassignments: the target of each partition; None cancels what is under way.
 
     ``again``: an earlier attempt of the call may have cancelled it; then nothing under way is a success.
+    ``principal``: of the client, for the log.
     """
 
     targets: dict[TopicPartition, tuple[int, ...] | None]
     again: bool = False
+    principal: str = "an admin client"
 
 
 class AlterReassignmentsReply(Struct, frozen=True):

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from state_machines.alter_partition import ISR_CHANGED
 from state_machines.decision import Change, Refusal
 from state_machines.types import TopicPartition
 
 UNCLEAN_SHOWN: Final = 5
 """Partitions of unclean elections that are named."""
+BROKERS_SHOWN: Final = 5
+"""Brokers that a sentence about ISRs names."""
 
 
 class Report:
@@ -28,13 +31,24 @@ class Report:
         self.conflicts = 0
         self.unknown = 0
         self.failed: Counter[str] = Counter()
+        self.moved_leaders = 0
+        self.joined: Counter[int] = Counter()
+        self.left: Counter[int] = Counter()
 
     def applied(self, changes: Iterable[Change]) -> None:
         """Changes that ZooKeeper holds now."""
         for change in changes:
             self.done[change.why] += 1
+            if change.why == ISR_CHANGED:
+                self._isr_changed(change)
+            elif change.after.leader != change.before.leader:
+                self.moved_leaders += change.after.leader >= 0
             if change.after.leader not in change.before.isr:
                 self._unclean(change)
+
+    def _isr_changed(self, change: Change) -> None:
+        self.joined.update(set(change.after.isr).difference(change.before.isr))
+        self.left.update(set(change.before.isr).difference(change.after.isr))
 
     def read_back(self, changes: Iterable[Change], epoch: int) -> None:
         """Changes that were found on reading again: those of this controller ``epoch`` were ours, their reply lost."""
@@ -65,7 +79,8 @@ class Report:
 
     def sentence(self) -> str:
         """One line for the log."""
-        parts = [f"{count} x {why}" for why, count in self.done.most_common()]
+        parts = [f"{count} x {why}" for why, count in self.done.most_common() if why != ISR_CHANGED]
+        parts += isr_sentences(self.joined, self.left)
         if self.refused:
             parts.append("not done: " + ", ".join(f"{n} x {why}" for why, n in self.refused.most_common(4)))
         if self.failed:
@@ -75,3 +90,18 @@ class Report:
         if self.unknown:
             parts.append(f"{self.unknown} read back after a lost reply")
         return f"{self.why}: {'; '.join(parts) or 'nothing to change'}"
+
+
+def isr_sentences(joined: Counter[int], left: Counter[int]) -> list[str]:
+    """Says which brokers left and joined how many ISRs; the brokers with most partitions are named."""
+    return [*_of_brokers(left, "left"), *_of_brokers(joined, "joined")]
+
+
+def _of_brokers(counts: Counter[int], what: str) -> list[str]:
+    named = [f"broker {broker} {what} the ISR of {_partitions(n)}" for broker, n in counts.most_common(BROKERS_SHOWN)]
+    more = len(counts) - len(named)
+    return [*named, f"{more} more brokers {what} ISRs"] if more else named
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"

@@ -7,10 +7,10 @@ A plain thread watches; the loop's own tick watches too, because after SIGCONT i
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 
 from controller.lease import boottime_s
@@ -20,12 +20,16 @@ TICK_S = 0.05
 
 
 class StallGuard:
-    """``limit_s`` is the longest time between two turns of the loop (setting ``controller.loop_stall_ms_max``)."""
+    """``limit_s`` is the longest time between two turns of the loop (setting ``controller.loop_stall_ms_max``).
+
+    ``last_words`` writes the reason and the stacks right before the process ends.
+    """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = boottime_s) -> None:
         self.limit_s = limit_s
         self.longest_s = 0.0
         self.on_lag: Callable[[float], None] = lambda _: None
+        self.last_words: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
         self._clock = clock
         self._ticked: float | None = None
         self._stop = threading.Event()
@@ -63,10 +67,20 @@ class StallGuard:
                 self._end(lag)
 
     def _end(self, lag: float) -> None:
-        sys.stderr.write(
-            f"the loop did not turn for {lag:.1f} s (limit {self.limit_s:.1f} s, controller.loop_stall_ms_max): "
-            "ending the process, so that another daemon or a broker can take the controller role\n"
-        )
-        faulthandler.dump_traceback(all_threads=True)
-        sys.stderr.flush()
-        os._exit(STALLED_EXIT)
+        try:
+            self.last_words(
+                f"the event loop stood still for {lag:.1f} s (limit {self.limit_s:.1f} s, "
+                "controller.loop_stall_ms_max): the process ends, so that another daemon or a broker takes the "
+                f"controller role; stacks of its threads:\n{stacks()}"
+            )
+        finally:
+            os._exit(STALLED_EXIT)
+
+
+def stacks() -> str:
+    """Returns the stack of every thread as text, without locals."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame)).rstrip()}"
+        for ident, frame in sys._current_frames().items()
+    )

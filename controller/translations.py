@@ -96,6 +96,7 @@ def _reassignment(call: CarriedCall) -> AlterReassignments:
     return AlterReassignments(
         {TopicPartition(one.name, at.partition_index): at.replicas for one in body.topics for at in one.partitions},
         again=call.attempt > 0,
+        principal=call.principal,
     )
 
 

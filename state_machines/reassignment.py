@@ -32,7 +32,9 @@ from state_machines.types import Assignment, PartitionState, ReplicaState, Topic
 
 ASKED: Final = "reassignment asked for"
 BEGUN: Final = "reassignment begins: added replicas follow the leader"
+OVERRIDDEN: Final = "reassignment overridden: a new target replaces the one under way"
 COMPLETED: Final = "reassignment complete: the target replicas are in sync"
+CANCELLED: Final = "reassignment cancelled: the replicas that it added stop"
 REMOVED: Final = "reassignment: it is no replica any more"
 FINISHED: Final = "reassignment: what it removed has stopped"
 
@@ -227,17 +229,23 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
 
     All drawings of a row are one write: its leader epoch moves as often as with Kafka's controller.
     """
-    cluster, begun, completed = draft.cluster, _Steps(), _Steps()
+    cluster, begun, overridden, completed, cancelled = draft.cluster, _Steps(), _Steps(), _Steps(), _Steps()
     for i in dict.fromkeys(rows):
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
             continue
         kept = written.kept
-        if not kept.moving or _caught_up(draft.row(i).isr, kept):
-            _complete(draft, i, kept, completed)
-        elif again or draft.row(i).assignment != kept:
-            _begin(draft, i, kept, begun)
+        if not kept.moving:
+            _complete(draft, i, kept, cancelled, CANCELLED)
+        elif _caught_up(draft.row(i).isr, kept):
+            _complete(draft, i, kept, completed, COMPLETED)
+        elif (known := draft.row(i).assignment) != kept and known.moving:
+            _begin(draft, i, kept, overridden, OVERRIDDEN)
+        elif again or known != kept:
+            _begin(draft, i, kept, begun, BEGUN)
     _draw(draft, begun, BEGUN)
+    _draw(draft, overridden, OVERRIDDEN)
+    _draw(draft, cancelled, CANCELLED)
     _draw(draft, completed, COMPLETED)
 
 
@@ -250,7 +258,7 @@ def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> N
                 draft.move_replica(ReplicaMove(i, broker, state, REMOVED, stop=True, delete=True))
 
 
-def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps) -> None:
+def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
     """A: origin and target hear the new assignment, the added replicas as new ones (S4-51..S4-53)."""
     if not _settle_leader(draft, i, kept, steps):
         return
@@ -260,16 +268,16 @@ def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps) -> None:
             steps.added.append((i, broker))
         elif known is not ReplicaState.OFFLINE:
             steps.told_again.append((i, broker))
-    _reassigned(draft, i, kept, BEGUN, steps)
+    _reassigned(draft, i, kept, why, steps)
 
 
-def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps) -> None:
+def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
     """B: the target alone, led by one of it; the others are stopped and deleted (S4-55..S4-59)."""
     target = Assignment(kept.target)
     if not _settle_leader(draft, i, target, steps):
         return
     steps.caught_up += [(i, b) for b in kept.adding if draft.replica(i, b) is ReplicaState.NEW]
-    _reassigned(draft, i, target, COMPLETED, steps)
+    _reassigned(draft, i, target, why, steps)
 
 
 def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> bool:

@@ -7,13 +7,15 @@ Covers Kafka's BrokerChange and BrokerModifications. The truth is read when the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import partial
 
 from controller.controller import Controller
 from controller.handlers.deletion import brokers_changed
 from controller.handlers.reassignment import brokers_returned
+from controller.report import Report
 from metadata_store import paths
-from state_machines.broker_change import broker_death, broker_return, compare
+from state_machines.broker_change import BrokerDelta, broker_death, broker_return, compare
 from state_machines.events import Kind
 
 log = logging.getLogger("regent.controller")
@@ -29,13 +31,9 @@ async def broker_change(c: Controller) -> None:
     delta = compare(c.cluster.brokers, found)
     if delta.empty:
         return
-    log.info(
-        "brokers: new %s, gone %s, restarted %s, changed %s",
-        list(delta.new),
-        list(delta.dead),
-        list(delta.bounced),
-        list(delta.modified),
-    )
+    clean = c.cluster.shutting_down.intersection(delta.dead)
+    if delta.modified:
+        log.info("brokers %s changed their registrations: every broker gets the new ones", list(delta.modified))
     gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
     c.journal.brokers(Kind.BROKER_DOWN, (c.cluster.brokers[b] for b in gone))
     c.journal.brokers(Kind.BROKER_UP, (found[b] for b in back))
@@ -46,7 +44,10 @@ async def broker_change(c: Controller) -> None:
         c.channels.add(found[broker])
     c.channels.live_list_changed()
     if gone:
-        await c.carry_out(partial(broker_death, dead=gone, unclean=c.unclean), f"brokers {sorted(gone)} are gone")
+        report = await c.carry_out(
+            partial(broker_death, dead=gone, unclean=c.unclean), f"brokers {sorted(gone)} are gone"
+        )
+        _log_gone(c, delta, clean, report)
     if delta.bounced:
         c.cluster.observe_brokers(found)
         for broker in delta.bounced:
@@ -55,8 +56,40 @@ async def broker_change(c: Controller) -> None:
     if back:
         c.channels.snapshot(back, came_up=True)
         await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")
+        log.info("%s", _registered(delta))
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):
             c.queue.signal("partition_modifications", name)
     brokers_changed(c, gone, back)
     c.brokers_joined(back)
+
+
+def _log_gone(c: Controller, delta: BrokerDelta, clean: Collection[int], report: Report) -> None:
+    """Logs a warning, unless every one of them had stopped by a controlled shutdown and nothing lost its leader."""
+    leaderless = len(c.cluster.leaderless)
+    parts = [f"{report.moved_leaders} leaders moved, {report.written} partitions lost an in-sync replica"]
+    if leaderless:
+        parts.append(f"{leaderless} partitions have no leader (regent list partitions --offline)")
+    expected = set(delta.dead) <= set(clean) and not delta.bounced and not leaderless
+    log.log(logging.INFO if expected else logging.WARNING, "%s: %s", _gone(delta, clean), "; ".join(parts))
+
+
+def _gone(delta: BrokerDelta, clean: Collection[int]) -> str:
+    died = [b for b in delta.dead if b not in clean]
+    stopped = [b for b in delta.dead if b in clean]
+    causes = (
+        (died, "gone (session ended)"),
+        (stopped, "gone (session ended after a controlled shutdown)"),
+        (delta.bounced, "gone (restarted before its session ended)"),
+    )
+    return ", ".join(f"{named(brokers)} {cause}" for brokers, cause in causes if brokers)
+
+
+def _registered(delta: BrokerDelta) -> str:
+    return f"{named((*delta.new, *delta.bounced))} registered and gets the metadata of all partitions"
+
+
+def named(brokers: Collection[int]) -> str:
+    """Returns "broker 2 is" or "brokers 2, 3 are"."""
+    listed = ", ".join(map(str, sorted(brokers)))
+    return f"broker {listed} is" if len(brokers) == 1 else f"brokers {listed} are"

@@ -42,6 +42,7 @@ from state_machines.reassignment import (
     is_complete,
     is_settled,
     judge,
+    leaves,
     reassign,
     rewrites,
     standing,
@@ -69,7 +70,7 @@ async def alter_reassignments(c: Controller, pending: PendingCall) -> None:
     """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
     try:
         call: AlterReassignments = pending.call
-        refused = await begin(c, call.targets, "asked for by an admin client")
+        refused = await begin(c, call.targets, f"requested by {call.principal}")
         if call.again:
             refused = {name: why for name, why in refused.items() if not _done(c, name, call.targets[name], why)}
         pending.answer(AlterReassignmentsReply(refused))
@@ -93,7 +94,7 @@ async def begin(c: Controller, targets: Targets, why: str) -> Refused:
         await withdraw(c, {c.cluster.name(i) for i in wanted})
         refused |= await _write(c, wanted)
         began = [i for i in wanted if c.cluster.name(i) not in refused]
-        _say(f"{len(targets)} partitions {why}", refused)
+        _say(f"{_counted(targets)} {why}", refused)
         await go_on(c, began, f"reassignment of {len(began)} partitions {why}", again=True)
     return refused
 
@@ -166,6 +167,13 @@ def _say(what: str, refused: Refused) -> None:
     log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
 
 
+def _counted(targets: Targets) -> str:
+    cancels = sum(target is None for target in targets.values())
+    cancelled = f"{cancels} partitions cancelled" if cancels else ""
+    moved = f"{len(targets) - cancels} partitions" if len(targets) > cancels else ""
+    return " and ".join(part for part in (moved, cancelled) if part)
+
+
 # -- brought to their end
 
 
@@ -181,6 +189,9 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
             report = await c.carry_out(partial(reassign, rows=some, again=again), why)
             failed = failed or bool(report.failed)
     settled = {i for i in rows if is_settled(c.cluster, i)}
+    if settled:
+        stops = sum(len(leaves(c.cluster, i)) for i in settled)
+        log.info("reassignment: %d partitions have their final replicas; %d replicas have to stop", len(settled), stops)
     c.reassignments.complete |= settled
     c.reassignments.stopped -= settled
     _finish_later(c)

@@ -86,7 +86,7 @@ async def test_a_short_freeze_costs_nothing_and_a_long_one_the_process(stage: Sc
     stage.daemon.resume()
     assert await stage.daemon.ended(within_s=30)
     assert stage.daemon.exit_code == STALLED_EXIT
-    assert stage.daemon.log_has("the loop did not turn")
+    assert stage.daemon.log_has("the event loop stood still")
     await stage.daemon.boot()
     assert await stage.active() > epoch
     await stage.proven()

@@ -65,7 +65,7 @@ async def test_as_shipped_a_daemon_that_wakes_after_its_session_submits_nothing_
         assert await stage.daemon.ended(20.0)
         assert stage.daemon.exit_code == STALLED_EXIT
         last_words = stage.daemon.log_text()[said:]
-        assert "the loop did not turn" in last_words
+        assert "the event loop stood still" in last_words
         assert "decided" not in last_words
         assert "regent.controller" not in last_words
         assert (await stage.w.epoch(), await stage.w.controller()) == (taken, second.id)

@@ -118,7 +118,7 @@ async def test_what_happens_while_the_connection_is_cut_is_found_when_it_is_back
         await eventually(lambda: _led(stage, "grows", 2), 30.0)
         await eventually(lambda: _led(stage, "unseen", 1), 30.0)
         assert await stage.active() == epoch
-        assert stage.daemon.log_has("is back within the lease")
+        assert stage.daemon.log_has("within the lease: epoch")
         await stage.proven()
 
         proxy.stall()  # half-open: nothing arrives, nothing is refused

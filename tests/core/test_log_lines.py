@@ -1,0 +1,130 @@
+"""Log lines of decisions: each names its event, the entity and the cause, as an operator reads it at night."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+from msgspec.structs import replace
+
+from configs.sections import LogSettings
+from controller.logs import logging_to
+from controller.report import BROKERS_SHOWN, Report
+from controller.stall import stacks
+from state_machines.alter_partition import ISR_CHANGED
+from state_machines.decision import Change
+from tests.core.controller_world import World, world
+from tests.core.model import P, make_cluster
+from tests.core.reassignment_kit import alter
+from tests.core.virtual_time import in_virtual_time
+
+CONTROLLER = "regent.controller"
+
+
+@pytest.fixture(autouse=True)
+def every_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "regent")
+
+
+def lines(caplog: pytest.LogCaptureFixture, logger: str = CONTROLLER) -> list[tuple[str, str]]:
+    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name == logger]
+
+
+async def running(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
+    await w.topic("single", (2,), leaders=True)
+    await w.take_office()
+    await w.told()
+
+
+@in_virtual_time
+async def test_a_broker_whose_session_ends_is_a_warning_with_the_effects(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        w.die(1)
+        await w.told()
+        assert (
+            "WARNING",
+            "broker 1 is gone (session ended): 1 leaders moved, 3 partitions lost an in-sync replica",
+        ) in (lines(caplog))
+        w.die(2)
+        await w.told()
+        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 2 is gone")]
+        assert level == "WARNING"
+        assert line.endswith("; 1 partitions have no leader (regent list partitions --offline)")
+        await w.boot(1)
+        await w.told()
+        assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
+
+
+@in_virtual_time
+async def test_a_broker_that_stops_cleanly_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(1)
+        w.die(1)
+        await w.told()
+        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 1 is gone")]
+        assert (level, "session ended after a controlled shutdown" in line) == ("INFO", True)
+
+
+@in_virtual_time
+async def test_an_isr_line_names_the_brokers_that_joined_and_left(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
+        await w.alter_partition(1, w.proposal("t", 0, (1, 3, 2)))
+        said = [line for _, line in lines(caplog, "regent.state-change")]
+        assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in said
+        assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in said
+
+
+def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
+    report = Report("ISR changes of leaders")
+    everybody = tuple(range(1, BROKERS_SHOWN + 4))
+    [before] = make_cluster(P(everybody, leader=1)).rows
+    report.applied([Change(0, before, replace(before, isr=(1,)), ISR_CHANGED)])
+    assert report.sentence().endswith(f"; {len(everybody) - 1 - BROKERS_SHOWN} more brokers left ISRs")
+
+
+@in_virtual_time
+async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to_stop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office()
+        await w.told()
+        await alter(w, {("t", 0): (2, 3)})
+        await alter(w, {("t", 0): None})
+        said = [line for _, line in lines(caplog)]
+        assert "reassignment: 1 partitions requested by an admin client" in said
+        assert "reassignment: 1 partitions cancelled requested by an admin client" in said
+        assert "reassignment: 1 partitions have their final replicas; 1 replicas have to stop" in said
+        decided = [line for _, line in lines(caplog, "regent.state-change")]
+        assert [line for line in decided if "reassignment cancelled: the replicas that it added stop" in line]
+        assert not [line for line in decided if "reassignment complete" in line]
+
+
+@in_virtual_time
+async def test_a_new_target_is_logged_as_an_override(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(1, 2, 3, 4) as w:
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office()
+        await w.told()
+        await alter(w, {("t", 0): (2, 3)})
+        await alter(w, {("t", 0): (2, 4)})
+        decided = [line for _, line in lines(caplog, "regent.state-change")]
+        assert [line for line in decided if "reassignment overridden: a new target replaces the one under way" in line]
+
+
+def test_the_last_words_of_a_stalled_process_are_one_line_of_json() -> None:
+    stream = io.StringIO()
+    with logging_to(LogSettings(format="json"), stream) as queued:
+        queued.log_last(logging.getLogger("regent.daemon"), f"the event loop stood still\n{stacks()}")
+        [line] = stream.getvalue().splitlines()
+    found = json.loads(line)
+    assert (found["level"], "Thread MainThread:" in found["event"]) == ("critical", True)
+    assert "test_log_lines.py" in found["event"]
