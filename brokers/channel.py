@@ -161,6 +161,8 @@ class Channel:
         finally:
             self._busy = False
             self._in_flight = 0
+        if self._sealed_since_s is not None:
+            self._shared.on_told(self._shared.now_s() - self._sealed_since_s)
         if not self._audience.behind(self.outbox):
             self._behind_since_s = None
         elif self._behind_since_s is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from brokers.channel import Channel, Propagation
-from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, OnRequest, Shared
+from brokers.delivery import ChannelFailed, ChannelSettings, OnEvent, OnRequest, OnTold, Shared
 from brokers.transport import TcpTransport, Transport
 from state_machines.audience import Audience, ClusterView
 from state_machines.decision import Change, ReplicaMove
@@ -34,9 +34,11 @@ class Channels:
         on_event: OnEvent,
         transport: Transport | None = None,
         on_request: OnRequest = lambda _broker, _seconds: None,
+        on_told: OnTold = lambda _seconds: None,
     ) -> None:
         self._audience = Audience(cluster)
-        self._shared = Shared(self._audience, settings, transport or TcpTransport(), gate, on_event, on_request)
+        transport = transport or TcpTransport()
+        self._shared = Shared(self._audience, settings, transport, gate, on_event, on_request, on_told)
         self._channels: dict[int, Channel] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()

@@ -78,6 +78,9 @@ OnEvent = Callable[[Answer | ChannelFailed], None]
 OnRequest = Callable[[int, float], None]
 """Called on the event loop with a broker's id and the seconds from a request's first try to its answer."""
 
+OnTold = Callable[[float], None]
+"""Called on the event loop with the age of the oldest change of those that a broker has just acknowledged."""
+
 
 class Shared:
     """Everything that the channels of one term have in common."""
@@ -90,8 +93,10 @@ class Shared:
         gate: Callable[[], bool],
         on_event: OnEvent,
         on_request: OnRequest = lambda _broker, _seconds: None,
+        on_told: OnTold = lambda _seconds: None,
     ) -> None:
         self.on_request = on_request
+        self.on_told = on_told
         self.audience = audience
         self.settings = settings
         self.own_endpoints = settings.own_endpoints

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.min_isr import UNKNOWN, MinIsr, under
 from state_machines.cluster import Cluster
+from state_machines.deletion import ineligible, replicas_left
 from state_machines.types import PartitionRow, PartitionState
 
 TURN_ROWS: Final = 20_000
@@ -60,11 +61,27 @@ class Census:
         self.hosts += other.hosts
 
 
+class Deletions(NamedTuple):
+    """What is counted over the topics that are queued for deletion."""
+
+    replicas: int
+    ineligible_topics: int
+    ineligible_replicas: int
+    not_preferred: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Deletions:
+        """Counts them."""
+        queued = [cluster.rows[i] for index in cluster.deletions for i in cluster.topics[index].rows]
+        left, waiting = replicas_left(cluster), replicas_left(cluster, ineligible=True)
+        return cls(left, len(ineligible(cluster)), waiting, counted(queued).not_preferred)
+
+
 class Counted:
     """The census of the present model: exact at once where it is small, else the last one that was completed.
 
-    A turn's rows are counted again only where they are not equal to those of the last count; the same objects are
-    equal at a glance.
+    A scrape takes the last one in any case (:meth:`seen`), so that it costs the same at every size. A turn's rows are
+    counted again only where they are not equal to those of the last count; the same objects are equal at a glance.
     """
 
     def __init__(self, min_isr: MinIsr = UNKNOWN) -> None:
@@ -72,6 +89,7 @@ class Counted:
         self._min_isr = min_isr
         self._of: Cluster | None = None
         self._last: Census | None = None
+        self._deletions: Deletions | None = None
         self._turns: list[tuple[list[PartitionRow], Census]] = []
         self._due_s = 0.0
 
@@ -81,11 +99,17 @@ class Counted:
             return counted(cluster.rows, least_of(cluster, self.min_isr))
         return self._last if cluster is self._of else None
 
+    def seen(self, cluster: Cluster) -> tuple[Census, Deletions]:
+        """What was counted last of ``cluster``; where that is nothing yet, it is counted now if it is small."""
+        fresh = cluster is self._of
+        census = self._last if fresh else self.of(cluster)
+        return census or Census(), self._deletions if fresh and self._deletions else Deletions.of(cluster)
+
     async def refresh(self, cluster: Cluster) -> None:
-        """Counts a large model in turns; what changes meanwhile is counted before or after its change."""
+        """Counts a model in turns; what changes meanwhile is counted before or after its change."""
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
-        if len(cluster.rows) <= TURN_ROWS or (cluster is self._of and began_s < self._due_s):
+        if cluster is self._of and began_s < self._due_s:
             return
         min_isr = self.min_isr
         known = self._turns if cluster is self._of and min_isr is self._min_isr else []
@@ -98,6 +122,7 @@ class Counted:
             census.add(turn[1])
             await asyncio.sleep(0)
         self._of, self._last, self._turns, self._min_isr = cluster, census, turns, min_isr
+        self._deletions = Deletions.of(cluster)
         self._due_s = now_s() + REST_TIMES * (now_s() - began_s)
 
 
@@ -118,7 +143,6 @@ def partitions_of(cluster: Cluster) -> int:
     return sum(len(cluster.topics[index].rows) for index in cluster.topic_index.values())
 
 
-def imbalance(cluster: Cluster, census: Census) -> int:
+def imbalance(census: Census, deletions: Deletions) -> int:
     """Kafka's PreferredReplicaImbalanceCount: a topic that is queued for deletion counts no more."""
-    queued = [cluster.rows[i] for index in cluster.deletions for i in cluster.topics[index].rows]
-    return max(0, census.not_preferred - counted(queued).not_preferred)
+    return max(0, census.not_preferred - deletions.not_preferred)

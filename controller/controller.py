@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 
@@ -197,6 +198,7 @@ class Controller:
         writes_max: int,
     ) -> None:
         """Enters and settles each outcome; what is settled leaves ``pending``."""
+        began_s = time.monotonic()
         commit = self.store.commit(writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
             async with aclosing(commit) as outcomes:
@@ -207,6 +209,8 @@ class Controller:
                     self._settle(outcome, pending, report)
         except NotConnected:
             self.term.check()
+        else:
+            self.counters.commit_time.record(time.monotonic() - began_s)
 
     def _settle(self, outcome: StateOutcome, pending: set[int], report: Report) -> None:
         """Counts an outcome. What this decision cannot change is given up: tried again at the entity's next event."""

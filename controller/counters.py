@@ -67,6 +67,9 @@ class Counters:
     events: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
     queue_time: Timer = field(default_factory=lambda: Timer(kept_s=QUEUE_TIME_KEPT_S))
     loop_lag: Timer = field(default_factory=Timer)
+    heartbeats: Timer = field(default_factory=Timer)
+    commit_time: Timer = field(default_factory=Timer)
+    propagation: Timer = field(default_factory=Timer)
     broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
     malformed: dict[str, str] = field(default_factory=dict)
     repaired_assignments: int = 0

@@ -25,7 +25,7 @@ from controller.calls import Calls
 from controller.candidate import Candidate
 from controller.counters import Counters
 from controller.journal.term import Journals
-from controller.lease import Lease
+from controller.lease import Lease, boottime_s
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
 from controller.own_znodes import Process, this_process
@@ -115,6 +115,8 @@ class Daemon:
         self.changed = asyncio.Event()
         self._connect = connect
         self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
+        self.heartbeat_s = boottime_s()
+        """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
         self._candidate = Candidate(self, ask, takeover=takeover)
         self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
@@ -213,7 +215,7 @@ class Daemon:
         )
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lease.keep, zk.heartbeat, NotConnected)
+                tasks.start_soon(lease.keep, self._heartbeat, NotConnected)
                 tasks.start_soon(self._end_when_lost, tasks.cancel_scope)
                 if self.shadow is not None:
                     await self._follow(zk, self.shadow)
@@ -224,6 +226,14 @@ class Daemon:
             log.warning("the ZooKeeper session is over: %s", _first(lost))
         finally:
             await self._leave(zk, office)
+
+    async def _heartbeat(self) -> None:
+        """One on the present session, noted for the metrics."""
+        assert self.zk is not None
+        sent_s = boottime_s()
+        await self.zk.heartbeat()
+        self.heartbeat_s = sent_s
+        self.counters.heartbeats.record(boottime_s() - sent_s)
 
     async def _leave(self, zk: ZooKeeper, office: Office) -> None:
         """Gives the place up and closes; with the session gone there is nothing to give up."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Literal, Protocol
+
+HolderKind = Literal["daemon", "broker", "nobody"]
+HOLDERS: Final[tuple[HolderKind, ...]] = ("daemon", "broker", "nobody")
 
 
 class Mode(StrEnum):
@@ -39,6 +42,10 @@ class Gauges:
     mode: Mode = Mode.STARTING
     controller_epoch: int = 0
     lease_remaining_s: float = 0.0
+    lease_remaining_part: float = 0.0
+    heartbeat_age_s: float = 0.0
+    holder: HolderKind = "nobody"
+    role_flag: Literal["regent", "brokers"] = "brokers"
     zookeeper_connected: bool = False
     session_timeout_s: float = 0.0
     event_queue_size: int = 0
@@ -52,6 +59,7 @@ class Gauges:
     under_replicated_partitions: int = 0
     under_min_isr_partitions: int = 0
     preferred_replica_imbalance: int = 0
+    reassigning_partitions: int = 0
     topics: int = 0
     partitions: int = 0
     topics_to_delete: int = 0

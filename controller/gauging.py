@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import Final
 
 from controller import gauges as gauge
-from controller.census import Census, Counted, imbalance, partitions_of
+from controller.census import Census, Deletions, imbalance, partitions_of
 from controller.daemon import Daemon
 from controller.gauges import BrokerGauges, Gauges
 from controller.kafka_metrics import controller_state
+from controller.lease import boottime_s
 from controller.modes import Mode
+from controller.outlook import Watchtower
 from controller.reign import Reign
 from metadata_store.port import ConnectionState
-from state_machines.deletion import ineligible, replicas_left
 
 MODES: Final = {
     Mode.CONNECTING: gauge.Mode.STARTING,
@@ -32,19 +33,23 @@ SILENT_FRACTION: Final = 1 / 3
 """Of the session timeout: after two heartbeats without an answer the daemon counts as suspended."""
 
 
-def gauges_of(daemon: Daemon, reign: Reign | None, counted: Counted, lines_dropped: int) -> Gauges:
+def gauges_of(daemon: Daemon, reign: Reign | None, tower: Watchtower, lines_dropped: int) -> Gauges:
     """The state now; ``reign`` is the term, once it is in office."""
     zk = daemon.zk
     base = Gauges(
         mode=gauge.Mode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
         lease_remaining_s=lease_s(daemon),
+        lease_remaining_part=lease_part(daemon),
+        heartbeat_age_s=max(0.0, boottime_s() - daemon.heartbeat_s),
+        holder=tower.outlook.holder_kind if reign is None else "daemon",
+        role_flag=tower.outlook.role_flag,
         zookeeper_connected=connected(daemon),
         session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
         ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
         malformed_znodes=len(daemon.counters.malformed),
         log_lines_dropped=lines_dropped,
     )
-    return base if reign is None else _in_office(base, reign, counted.of(reign.cluster) or Census())
+    return base if reign is None else _in_office(base, reign, *tower.counted.seen(reign.cluster))
 
 
 def connected(daemon: Daemon) -> bool:
@@ -71,7 +76,15 @@ def lease_s(daemon: Daemon) -> float:
     return max(0.0, daemon.lease.remaining_s()) if daemon.lease is not None else 0.0
 
 
-def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
+def lease_part(daemon: Daemon) -> float:
+    """The same as a part of the whole lease, from 1 down to 0."""
+    if daemon.lease is None:
+        return 0.0
+    whole_s = daemon.lease.session_timeout_s * daemon.settings.controller.lease_fraction
+    return min(1.0, lease_s(daemon) / whole_s)
+
+
+def _in_office(base: Gauges, reign: Reign, census: Census, deletions: Deletions) -> Gauges:
     """The numbers of the model, beside those that hold in every mode."""
     cluster = reign.cluster
     return replace(
@@ -87,12 +100,13 @@ def _in_office(base: Gauges, reign: Reign, census: Census) -> Gauges:
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=census.under_replicated,
         under_min_isr_partitions=census.under_min_isr,
-        preferred_replica_imbalance=imbalance(cluster, census),
+        preferred_replica_imbalance=imbalance(census, deletions),
+        reassigning_partitions=len(cluster.reassigning),
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),
         topics_to_delete=len(cluster.deletions),
-        replicas_to_delete=replicas_left(cluster),
-        topics_ineligible_to_delete=len(ineligible(cluster)),
-        replicas_ineligible_to_delete=replicas_left(cluster, ineligible=True),
+        replicas_to_delete=deletions.replicas,
+        topics_ineligible_to_delete=deletions.ineligible_topics,
+        replicas_ineligible_to_delete=deletions.ineligible_replicas,
     )

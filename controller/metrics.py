@@ -19,7 +19,7 @@ from configs.settings import Settings
 from configs.version import product_version
 from controller import kafka_metrics
 from controller.counters import Counters
-from controller.gauges import Gauges, MetricsView, Mode
+from controller.gauges import HOLDERS, Gauges, MetricsView, Mode
 from controller.metric_families import by_broker, by_label, counter, gauge, histogram
 
 log = logging.getLogger("regent.metrics")
@@ -60,7 +60,7 @@ class DaemonCollector(Collector):
         yield from _role(gauges)
         yield from _outcomes(self._counters, gauges)
         yield from _loop(self._counters, gauges)
-        yield from _propagation(gauges)
+        yield from _propagation(self._counters, gauges)
         yield from kafka_metrics.collect(self._counters, gauges)
 
     def _gauges(self) -> Gauges:
@@ -92,8 +92,15 @@ def _role(g: Gauges) -> Iterator[Metric]:
     for mode in Mode:
         modes.add_metric([mode.value], float(mode is g.mode))
     yield modes
+    holders = GaugeMetricFamily("regent_role_held", "1 for the kind of process in /controller", labels=["by"])
+    for holder in HOLDERS:
+        holders.add_metric([holder], float(holder == g.holder))
+    yield holders
+    yield gauge("regent_role_wanted", "1 while the role flag says regent", float(g.role_flag == "regent"))
     yield gauge("regent_term_epoch", "Controller epoch of the current term, 0 outside", g.controller_epoch)
     yield gauge("regent_lease_remaining_seconds", "Until the daemon stops acting by itself", g.lease_remaining_s)
+    yield gauge("regent_lease_remaining_ratio", "The same as a part of the whole lease", g.lease_remaining_part)
+    yield gauge("regent_heartbeat_age_seconds", "Since the last answered heartbeat was sent", g.heartbeat_age_s)
     yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
     yield gauge("regent_zookeeper_session_timeout_seconds", "As negotiated", g.session_timeout_s)
     yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not controller.ibp", g.ibp_mismatch_brokers)
@@ -101,6 +108,7 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_admin_endpoint_shown", "1 while brokers show the admin endpoint to clients", g.endpoint_shown)
     yield gauge("regent_under_replicated_partitions", "ISR below the replica set", g.under_replicated_partitions)
     yield gauge("regent_under_min_isr_partitions", "ISR below min.insync.replicas", g.under_min_isr_partitions)
+    yield gauge("regent_reassigning_partitions", "Partitions that move", g.reassigning_partitions)
 
 
 def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
@@ -129,11 +137,16 @@ def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_event_queue_size", "Events that wait for their handlers", g.event_queue_size)
     yield histogram("regent_event_queue_seconds", "Time an event waits for its handler", {"": c.queue_time})
     yield histogram("regent_event_seconds", "Time a handler takes", c.events, "event")
+    yield histogram("regent_heartbeat_seconds", "Time ZooKeeper takes to answer a heartbeat", {"": c.heartbeats})
+    yield histogram("regent_commit_seconds", "Until all writes of a decision are in ZooKeeper", {"": c.commit_time})
     yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": c.loop_lag})
     yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", c.loop_lag.max_s)
 
 
-def _propagation(g: Gauges) -> Iterator[Metric]:
+def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:
+    yield histogram(
+        "regent_propagation_lag_seconds", "From a change to its acknowledgement by a broker", {"": c.propagation}
+    )
     yield by_broker(
         "regent_broker_propagation_age_seconds",
         "Age of the oldest change that a broker was not told",

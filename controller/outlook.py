@@ -12,6 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from controller.census import Counted
+from controller.gauges import HolderKind
 from controller.min_isr import MinIsr, read_min_isr
 from controller.office import Office
 from controller.own_znodes import Process
@@ -24,8 +25,6 @@ log = logging.getLogger("regent.view")
 
 LOOK_S: Final = 0.5
 CONFIGS_S: Final = 30.0
-
-HolderKind = Literal["daemon", "broker", "nobody"]
 
 
 class Outlook(Struct, frozen=True):

@@ -90,6 +90,7 @@ class Reign:
             answers.answered,
             transport=transport,
             on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
+            on_told=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
         self.controller = Controller(

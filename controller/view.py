@@ -278,7 +278,7 @@ class View:
 
     def gauges(self) -> Gauges:
         """The state now."""
-        return gauges_of(self._daemon, self._reign(), self.tower.counted, self._lines_dropped())
+        return gauges_of(self._daemon, self._reign(), self.tower, self._lines_dropped())
 
     # -- helpers
 

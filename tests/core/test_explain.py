@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from controller.census import counted, imbalance
+from controller.census import Deletions, counted, imbalance
 from controller.explain import explain
 from controller.recent import RecentChanges
 from state_machines.broker_change import broker_death
@@ -209,6 +209,6 @@ def test_an_imbalance_is_what_kafka_counts() -> None:
         TopicAssignment("moving", None, {0: Assignment((3, 1), adding=(3,), removing=())}, 0, 60)
     )
     cluster.load_leadership(rows, [P((3, 1), 1, (1,)).leadership()])
-    assert imbalance(cluster, counted(cluster.rows)) == 1
+    assert imbalance(counted(cluster.rows), Deletions.of(cluster)) == 1
     cluster.observe_deletions(["t"])
-    assert imbalance(cluster, counted(cluster.rows)) == 0
+    assert imbalance(counted(cluster.rows), Deletions.of(cluster)) == 0

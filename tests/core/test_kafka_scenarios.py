@@ -9,10 +9,11 @@ from unittest import mock
 import pytest
 
 from brokers.controller_listener import NotController
-from controller.census import Counted, imbalance
+from controller.census import Counted, Deletions, imbalance
 from controller.event_queue import Event
 from controller.gauging import gauges_of
 from controller.modes import Mode
+from controller.outlook import Watchtower
 from metadata_store import paths
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from state_machines.types import Assignment, ReplicaState, TopicPartition
@@ -374,8 +375,8 @@ async def test_below_ibp_2_8_nothing_gives_an_id() -> None:
 
 def offline_partitions(w: World) -> int:
     """The gauge that alerts look at."""
-    owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE)
-    return gauges_of(owner, w.reign, Counted(), 0).offline_partitions
+    owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE, heartbeat_s=0.0)
+    return gauges_of(owner, w.reign, Watchtower(mock.Mock()), 0).offline_partitions
 
 
 @pytest.mark.kafka(
@@ -421,7 +422,7 @@ async def test_who_is_not_led_by_its_preferred_replica_is_counted_until_it_is_de
         def count() -> int:
             census = Counted().of(w.reign.cluster)
             assert census is not None
-            return imbalance(w.reign.cluster, census)
+            return imbalance(census, Deletions.of(w.reign.cluster))
 
         counts = [count()]
         w.die(1)

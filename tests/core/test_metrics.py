@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.counters import QUEUE_TIME_KEPT_S, Counters
-from controller.gauges import BrokerGauges, Gauges, Mode
+from controller.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, Mode
 from controller.kafka_metrics import STATES, controller_state
 from controller.metric_families import LABELS_MAX
 from controller.metrics import About, DaemonCollector, exposition, registry
@@ -31,6 +31,7 @@ class View:
 
 BUSY = Gauges(
     mode=Mode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
+    lease_remaining_part=0.75, heartbeat_age_s=3.5, holder="daemon", role_flag="regent", reassigning_partitions=2,
     event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, endpoint_shown=True, controller_state=2,
     offline_partitions=3, preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2,
     under_replicated_partitions=9,
@@ -127,6 +128,9 @@ def test_own_names_are_in_base_units() -> None:
     assert found['regent_build_info{controller_id="1000001",version="1.2.3"}'] == 1
     assert found["regent_term_epoch"] == 7
     assert found["regent_lease_remaining_seconds"] == 12.5
+    assert found["regent_lease_remaining_ratio"] == 0.75
+    assert found["regent_heartbeat_age_seconds"] == 3.5
+    assert found["regent_reassigning_partitions"] == 2
     assert found["regent_ibp_mismatch_brokers"] == 1
     assert found["regent_malformed_znodes"] == 2
     assert found["regent_admin_endpoint_shown"] == 1
@@ -144,7 +148,9 @@ def test_own_names_are_in_base_units() -> None:
     assert found['regent_loop_lag_seconds_bucket{le="30.0"}'] == 0
     assert found['regent_loop_lag_seconds_bucket{le="+Inf"}'] == 1
     assert found["regent_loop_lag_seconds_count"] == 1
-    units = re.compile(r"_(seconds|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown)")
+    units = re.compile(
+        r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown)"
+    )
     assert all(units.search(name) for name in found if name.startswith("regent_"))
 
 
@@ -156,6 +162,25 @@ def test_each_mode_is_one_gauge_of_several(mode: Mode) -> None:
     assert found["kafka_controller_kafkacontroller_activecontrollercount"] == float(mode is Mode.ACTIVE)
     shown = 3 if mode in (Mode.ACTIVE, Mode.SUSPENDED) else 0
     assert found["kafka_controller_kafkacontroller_offlinepartitionscount"] == shown
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_who_holds_the_role_is_shown_in_every_mode(holder: HolderKind) -> None:
+    for mode in Mode:
+        found = scrape(Counters(), View(Gauges(mode=mode, holder=holder)))
+        assert {h: found[f'regent_role_held{{by="{h}"}}'] for h in HOLDERS} == {h: float(h == holder) for h in HOLDERS}
+        assert found["regent_role_wanted"] == 0
+
+
+def test_the_session_the_queue_and_propagation_have_histograms_in_seconds() -> None:
+    counters = Counters()
+    for timer in (counters.heartbeats, counters.commit_time, counters.propagation, counters.queue_time):
+        timer.record(0.02)
+        timer.record(3.0)
+    found = scrape(counters, View(BUSY))
+    for name in ("heartbeat", "commit", "propagation_lag", "event_queue"):
+        assert found[f'regent_{name}_seconds_bucket{{le="0.025"}}'] == 1, name
+        assert found[f'regent_{name}_seconds_bucket{{le="5.0"}}'] == found[f"regent_{name}_seconds_count"] == 2, name
 
 
 def test_a_state_that_cannot_be_read_costs_gauges_not_the_scrape(caplog: pytest.LogCaptureFixture) -> None:
@@ -194,6 +219,7 @@ def test_no_metric_is_labelled_by_partition_or_topic() -> None:
     }
     assert labels <= {
         "version", "controller_id", "mode", "reason", "error", "event", "le", "quantile", "broker_id", "generation",
+        "by",
     }  # fmt: skip
 
 

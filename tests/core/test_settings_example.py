@@ -40,6 +40,7 @@ def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
     files: Any = {
         "zookeeper": True,
         "admin": {"secret_file", *CERTIFICATES[1:]},
+        "http": {"token_file", "client_ca_file", *CERTIFICATES[1:]},
         "security": {"sasl_file", "sasl_brokers_file", *CERTIFICATES},
     }
     assert settings.model_dump(exclude=files) == plain.model_dump(exclude=files)

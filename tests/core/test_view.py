@@ -217,7 +217,12 @@ async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_pat
         dead.elects = False
         await dead.zk.close()
         await eventually(lambda: view.status().under_min_isr_partitions == 1)
-        assert view.gauges().under_min_isr_partitions == 1
+
+        async def shown() -> bool:
+            await view.refresh()
+            return view.gauges().under_min_isr_partitions == 1
+
+        await eventually(shown)
         assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
         found = await view.explain("strict", 0)
         assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
@@ -485,6 +490,46 @@ def test_rows_of_vanished_topics_do_not_count() -> None:
     found = Counted().of(cluster)
     assert found is not None
     assert (found.leads[1], found.under_replicated) == (3, 1)
+
+
+async def test_a_scrape_counts_no_partition_once_the_model_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the last count, which is made beside it, whatever the size."""
+    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2))
+    counted = Counted()
+    exact, _ = counted.seen(cluster)
+    assert exact.leads == {1: 1, 2: 1}, "not counted yet, and small"
+    await counted.refresh(cluster)
+    monkeypatch.setattr(Census, "count", None)
+    die(cluster, 2)
+    assert counted.seen(cluster)[0].leads == exact.leads
+    monkeypatch.undo()
+    assert counted.seen(make_cluster(P((1, 2), 1)))[0].leads == {1: 1}, "another term's model"
+
+
+async def test_the_heartbeats_age_grows_while_zookeeper_is_away_and_over_sessions(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        await eventually(lambda: daemon.counters.heartbeats.count > 0)
+        assert view.gauges().heartbeat_age_s < 60
+        assert 0 < view.gauges().lease_remaining_part <= 1
+        daemon.heartbeat_s -= 100
+        assert 100 < view.gauges().heartbeat_age_s < 160
+    daemon.heartbeat_s -= 1_000
+    found = view.gauges()
+    assert (found.heartbeat_age_s > 1_000, found.lease_remaining_part) == (True, 0.0), "there is no session any more"
+
+
+async def test_a_standby_shows_that_a_broker_holds_the_role(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        view = View(daemon, cluster.ask, cluster.release_of)
+        await view.refresh()
+        found = view.gauges()
+        assert (found.mode, found.holder, found.role_flag) == (GaugeMode.STANDBY, "broker", "brokers")
+        await cluster.take_over()
+        await cluster.in_office(daemon)
+        await view.refresh()
+        found = view.gauges()
+        assert (found.mode, found.holder, found.role_flag) == (GaugeMode.ACTIVE, "daemon", "regent")
+        await eventually(lambda: daemon.counters.propagation.count > 0)
 
 
 def test_every_mode_of_the_daemon_has_a_gauge() -> None:
