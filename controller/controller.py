@@ -102,6 +102,8 @@ class Controller:
         self.deleting = deleting or Deleting(cluster, queue)
         self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
+        self.late: set[int] = set()
+        """Rows that :func:`state_machines.failover.take_up` has yet to be carried out for."""
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = ready
         self.conflict_rounds_max = conflict_rounds_max
@@ -258,15 +260,22 @@ class Controller:
     # -- facts
 
     def observed(self, changes: Iterable[Change | None]) -> list[Change]:
-        """Tells what was read and differs from the model, ours or foreign."""
+        """Tells what was read and differs from the model, ours or foreign; what has a history is taken up first."""
         self.term.check()
-        told = [change for change in changes if change is not None]
-        if told:
-            self.recent.add(told)
-            self.journal.observed(self.cluster, told)
-            self.channels.tell(told, ())
-            self._wake_reassignments(told)
-        return told
+        found = [change for change in changes if change is not None]
+        if found:
+            self.recent.add(found)
+            self.journal.observed(self.cluster, found)
+            self.take_up(change.entity for change in found if change.is_late)
+            self.channels.tell([change for change in found if not change.is_late], ())
+            self._wake_reassignments(found)
+        return found
+
+    def take_up(self, rows: Iterable[int]) -> None:
+        """Rows that get another leader epoch before brokers hear of them, by an event of its own."""
+        if rows := set(rows):
+            self.late |= rows
+            self.queue.signal("late_partitions")
 
     async def reread(self, rows: Sequence[int]) -> list[Change]:
         """Reads state znodes again (after ``sync`` on a connection that is up) and observes them."""

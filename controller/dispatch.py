@@ -22,6 +22,7 @@ from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.elections import elect_leaders, preferred_election
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import isr_notification
+from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
@@ -60,6 +61,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "topic_deletion": lambda c, _: topic_deletion(c),
     "deletion_progress": lambda c, _: deletion_progress(c),
     "isr_notification": lambda c, _: isr_notification(c),
+    "late_partitions": lambda c, _: late_partitions(c),
     "mended_state": lambda c, e: mended_state(c, str(e.detail)),
     "alter_partition": lambda c, e: alter_partition(c, pending(e)),
     "controlled_shutdown": lambda c, e: controlled_shutdown_call(c, pending(e)),

@@ -257,10 +257,9 @@ class Audience:
 
     def _lead(self, change: Change, stopped: Callable[[int, int], bool] | None) -> None:
         i, replicas = change.entity, change.after.assignment.replicas
-        is_new = change.is_new or change.before.version == NO_VERSION
         for broker, outbox in self._recipients.get(replicas) or self._recipients_of(replicas):
             if stopped is None or not stopped(i, broker):
-                outbox.add_lead(i, is_new=is_new)
+                outbox.add_lead(i, is_new=change.is_new)
 
     def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, Outbox], ...]:
         if len(self._recipients) >= RECIPIENT_SETS_MAX:

@@ -17,6 +17,7 @@ from state_machines.assigned import Assigned
 from state_machines.decision import Change, ReplicaMove
 from state_machines.interning import Isrs
 from state_machines.types import (
+    INITIAL_LEADER_EPOCH,
     Broker,
     Leadership,
     PartitionRow,
@@ -221,13 +222,18 @@ class Cluster(Assigned):
     def observe_leadership(self, i: int, found: Leadership | None) -> Change | None:
         """A state znode as read again; the change that everybody must be told, or None where nothing is new.
 
-        A first state znode is told as new: it may be our own, its write applied while the reply was lost.
+        A first state znode is told as new where it is our own creation, its write applied while the reply was lost.
+        Any other has a history: see :attr:`Change.is_late`.
         """
         before = self.rows[i]
         if found == leadership_of(before) or self._is_deleted(before):
             return None
         self._place(i, found)
-        return Change(i, before, self.rows[i], READ, is_new=not before.has_leadership)
+        return Change(i, before, self.rows[i], READ, is_new=not before.has_leadership and self._created(self.rows[i]))
+
+    def _created(self, row: PartitionRow) -> bool:
+        """Whether this term created the state znode, and nothing happened to the partition since."""
+        return row.leader_epoch == INITIAL_LEADER_EPOCH and row.controller_epoch == self.epoch
 
     def observe_undecided(self, rows: Iterable[int]) -> None:
         """Rows whose write was given up: the states that need no write are entered all the same.

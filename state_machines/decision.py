@@ -32,6 +32,14 @@ class Change(Struct, frozen=True, gc=False):
         return not self.before.has_leadership and self.after.has_leadership
 
     @property
+    def is_late(self) -> bool:
+        """Whether a partition with a history is met only now: brokers may know its leader epoch with another content.
+
+        A broker ignores a leader epoch that it knows, and may create an empty log for what it is told as new.
+        """
+        return not self.before.has_leadership and self.after.has_leadership and not self.is_new
+
+    @property
     def writes(self) -> bool:
         """Whether the change needs a write: the partition epoch moves exactly when the znode is written."""
         return self.after.version != self.before.version

@@ -331,6 +331,8 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     replicas.forget(gone, REMOVED)
     replicas.create(steps.added, why)
     for i, broker in steps.told_again:
-        if draft.row(i).has_leadership:
-            draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=True))
+        row = draft.row(i)
+        if row.has_leadership:  # one in the ISR has records: told as new it might begin an empty log elsewhere
+            is_new = broker not in row.isr
+            draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=is_new))
     partitions.elect_leaderless(steps.unstarted)

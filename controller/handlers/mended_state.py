@@ -7,7 +7,6 @@ from functools import partial
 from controller.controller import Controller
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
-from state_machines.failover import failover
 from state_machines.topic_change import new_partitions
 from state_machines.types import PartitionState, TopicPartition
 
@@ -21,12 +20,11 @@ async def mended_state(c: Controller, path: str) -> None:
     [found] = await c.read_states([TopicPartition(*name)])
     if isinstance(found, Malformed):
         return
-    why = f"{path} can be understood again"
     if found is not None:
         c.observed([c.cluster.observe_leadership(row, found)])
-        await c.carry_out(partial(failover, unclean=c.unclean), why)
+        c.take_up([row])
     elif _is_unread(c, row):
-        await c.carry_out(partial(new_partitions, rows=[row]), why)
+        await c.carry_out(partial(new_partitions, rows=[row]), f"{path} can be created again")
 
 
 def _is_unread(c: Controller, row: int) -> bool:

@@ -152,7 +152,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
         c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
     found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]
     c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
-    waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE]
+    waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE and i not in c.late]
     if waiting:
         names = sorted({c.cluster.name(i).topic for i in waiting})
         await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shortly(names)}")

@@ -41,6 +41,7 @@ REASONS: Final = {
     "new_partitions": "new_topic",
     "alter_partitions": BY_LEADER,
     "failover": "failover",
+    "take_up": "taken_up",
     "reassign": "reassignment",
     "drop_again": "reassignment",
     "elect": "election",

@@ -12,7 +12,7 @@ from state_machines.audience import Audience, Outbox, is_forgotten, is_told, rep
 from state_machines.cluster import Cluster
 from state_machines.decision import Change, ReplicaMove
 from state_machines.feed import BLOCK_ROWS, Feed
-from state_machines.types import NO_VERSION, Assignment, PartitionRow, PartitionState, ReplicaState
+from state_machines.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
 from tests.core.model import P, die, make_cluster
 from tests.core.wire_kit import quickly
 
@@ -230,14 +230,15 @@ def test_an_election_is_told_to_registered_replicas_and_its_metadata_to_all() ->
 
 
 @pytest.mark.seed("S4-7", "S4-8")
-def test_a_new_partition_is_told_as_new_even_where_its_creation_was_only_read_back() -> None:
+@pytest.mark.parametrize(("epoch", "new"), [(7, True), (6, False)])
+def test_only_our_own_creation_that_was_read_back_is_told_as_new(epoch: int, new: bool) -> None:
     cluster = make_cluster(P((1, 2)), brokers=(1, 2, 3))
     audience = audience_of(cluster)
-    created = PartitionRow(0, 0, cluster.rows[0].assignment, PartitionState.ONLINE, 1, 0, (1, 2), cluster.epoch, 0)
-    change = Change(0, cluster.rows[0], created, "read back")
-    cluster.apply([change])
+    change = cluster.observe_leadership(0, Leadership(1, 0, (1, 2), epoch, 0))
+    assert change is not None
+    assert change.is_late is not new
     audience.tell([change], ())
-    assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {0: True}, 2: {0: True}, 3: {}}
+    assert {b: box.lead for b, box in audience.outboxes.items()} == {1: {0: new}, 2: {0: new}, 3: {}}
 
 
 @pytest.mark.seed("S4-36")

@@ -487,6 +487,27 @@ async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes
 
 @pytest.mark.seed("S4-50", "S4-54")
 @in_virtual_time
+async def test_an_added_replica_that_is_the_last_one_in_sync_returns_and_is_not_told_as_new() -> None:
+    """On another disk it would begin an empty log, and lead with it."""
+    async with world(1, 2, 3) as w:
+        await running(w, "3.9", (1, 2))
+        await alter(w, {("t", 0): (2, 3)})
+        await told(w)
+        await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
+        w.die(1, 2)
+        await told(w)
+        w.die(3)
+        await told(w)
+        assert w.states["t", 0].isr == (3,)
+        w.wires.frames.clear()
+        await w.boot(3)
+        await told(w)
+        assert w.led() == {("t", 0): (3, (3,))}
+        assert new_to(w, 3) == {("t", 0): False}
+
+
+@pytest.mark.seed("S4-50", "S4-54")
+@in_virtual_time
 async def test_a_destination_dies_and_returns() -> None:
     async with world() as w:
         await running(w)

@@ -268,8 +268,8 @@ async def test_a_topic_that_appears_with_states_is_told_and_led() -> None:
         await w.told()
         assert w.led()["restored", 0] == (2, (2, 3))
         assert w.led()["restored", 1] == (1, (1,))
-        assert w.wires.last_word(3, LEADER_AND_ISR)["restored", 0] == (2, 3)
-        assert w.wires.last_word(1, LEADER_AND_ISR)["restored", 1] == (1, 4)
+        assert w.wires.last_word(3, LEADER_AND_ISR)["restored", 0] == (2, 4)
+        assert w.wires.last_word(1, LEADER_AND_ISR)["restored", 1] == (1, 5)
         w.agreed()
 
 

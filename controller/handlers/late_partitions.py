@@ -1,0 +1,24 @@
+"""Partitions that have a history and that the term met after its begin: restored by hand, or not readable before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from controller.controller import Controller
+from controller.names import shortly
+from state_machines.failover import take_up
+
+TURN_ROWS: Final = 10_000
+"""Rows in one decision, which is one turn of the loop."""
+
+
+async def late_partitions(c: Controller) -> None:
+    """Writes another leader epoch for each, or a new leader where its own is gone; brokers hear of that."""
+    rows = sorted(c.late)
+    c.late.clear()
+    for at in range(0, len(rows), TURN_ROWS):
+        some = rows[at : at + TURN_ROWS]
+        names = shortly(sorted({c.cluster.name(i).topic for i in some}))
+        decide = partial(take_up, rows=some, unclean=c.unclean)
+        await c.carry_out(decide, f"{len(some)} partitions of {names} are taken up")

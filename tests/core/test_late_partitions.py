@@ -1,0 +1,144 @@
+"""Partitions with a history that a term meets late: never told as new, and led on with another leader epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_topic
+from state_machines.cluster import Cluster
+from state_machines.draft import Draft
+from state_machines.failover import TAKEN_UP, take_up
+from state_machines.types import Assignment, Leadership, TopicAssignment
+from tests.core.controller_kafka import id_of
+from tests.core.controller_parts import LEADER_AND_ISR
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+
+
+def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
+    """(partition, leader epoch, is new) of all that a broker was told by LeaderAndIsr of a topic."""
+    return [
+        (p.partition_index, p.leader_epoch, p.is_new)
+        for request in w.wires.heard(broker, LEADER_AND_ISR)
+        for found in request.topic_states
+        if found.topic_name == topic
+        for p in found.partition_states
+    ]
+
+
+async def running(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.take_office()
+    await w.told()
+    w.wires.frames.clear()
+
+
+@pytest.mark.seed("S4-39", "S4-67")
+@pytest.mark.parametrize("epoch", [0, 7])
+@in_virtual_time
+async def test_a_topic_that_appears_with_states_is_led_on_with_another_leader_epoch(epoch: int) -> None:
+    async with world() as w:
+        await running(w)
+        w.server.hold_watches(w.active.zk.session_id)
+        await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
+        w.server.release_watches(w.active.zk.session_id)
+        await w.told()
+        assert {p: (s.leader, s.leader_epoch, s.isr) for (t, p), s in w.states.items() if t == "late"} == {
+            0: (2, epoch + 1, (2, 3)),
+            1: (1, epoch + 2, (1,)),
+        }
+        assert [heard(w, b, "late") for b in (1, 2, 3)] == [
+            [(1, epoch + 2, False)],
+            [(0, epoch + 1, False)],
+            [(0, epoch + 1, False)],
+        ]
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_taken_up_with_its_history() -> None:
+    async with world() as w:
+        await w.topic("late", (1, 2), leaders=True)
+        await w.operator.set(paths.topic("late"), b"broken", -1)
+        await running(w)
+        await w.operator.set(paths.topic("late"), encode_topic({0: Assignment((1, 2))}, id_of("late")), -1)
+        await w.told()
+        assert w.led()["late", 0] == (1, (1, 2))
+        assert heard(w, 1, "late") == heard(w, 2, "late") == [(0, 4, False)]
+        w.agreed()
+
+
+@pytest.mark.parametrize("known", [False, True])
+@in_virtual_time
+async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(known: bool) -> None:
+    """Whether the term knew it before or not: its leader knows an older partition epoch."""
+    async with world() as w:
+        await w.topic("late", (1, 2), leaders=True)
+        path, mended = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
+        await w.operator.set(path, mended if known else b"{", 0)
+        await running(w)
+        await w.operator.set(path, mended, 1)
+        if known:
+            w.reign.queue.signal("mended_state", path)
+        await w.told()
+        assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.reign.cluster.epoch, 3)
+        assert heard(w, 1, "late")[-1] == (0, 4, False)
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_state_znode_of_somebody_else_in_place_of_ours_is_no_creation_of_ours() -> None:
+    async with world() as w:
+        await running(w)
+
+        async def foreign() -> None:
+            for path in (paths.partitions("late"), paths.partition("late", 0)):
+                await w.operator.create(path, None)
+            await w.operator.create(paths.state("late", 0), encode_state(3, 0, (3, 1), 0))
+
+        w.active.script.at("late/partitions/0/state", foreign)
+        await w.topic("late", (1, 3))
+        await w.told()
+        assert w.led()["late", 0] == (3, (3, 1))
+        assert heard(w, 1, "late") == heard(w, 3, "late") == [(0, 1, False)]
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_next_one() -> None:
+    async with world() as w:
+        await running(w)
+        w.active.script.kill_at(1, "before")
+        w.server.hold_watches(w.active.zk.session_id)
+        await w.topic("late", (2, 3), leaders=True)
+        w.server.release_watches(w.active.zk.session_id)
+        await w.settle()
+        assert heard(w, 2, "late") == [], "nothing is told before it is written"
+        await w.active.crash()
+        await w.take_office()
+        await w.told()
+        assert w.led()["late", 0] == (2, (2, 3))
+        w.agreed()
+
+
+def test_what_is_being_deleted_and_what_has_no_state_is_not_taken_up() -> None:
+    cluster = Cluster(5)
+    cluster.observe_topic(TopicAssignment("new", None, {0: Assignment((1,))}, 0, 1))
+    cluster.observe_topic(TopicAssignment("doomed", None, {0: Assignment((1,))}, 0, 2))
+    cluster.observe_leadership(1, Leadership(1, 3, (1,), 4, 2))
+    cluster.observe_deletions(["doomed"])
+    draft = Draft(cluster)
+    take_up(draft, [0, 1])
+    assert draft.finish().empty
+
+
+def test_a_partition_without_a_leader_gets_another_leader_epoch_too() -> None:
+    cluster = Cluster(5)
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1, 2))}, 0, 1))
+    cluster.observe_leadership(0, Leadership(-1, 3, (1,), 4, 2))
+    draft = Draft(cluster)
+    take_up(draft, [0])
+    [change] = draft.finish().writes
+    assert (change.after.leader, change.after.leader_epoch, change.after.isr, change.why) == (-1, 4, (1,), TAKEN_UP)
