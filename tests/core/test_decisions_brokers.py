@@ -208,7 +208,7 @@ def test_failover_with_unclean_election() -> None:
 
 def test_absent_members_are_sought_in_isrs_only() -> None:
     cluster = make_cluster(P((1, 4), 1, (1,)), P((1, 4, 5), 1), P((5, 1), 1))
-    assert absent_members(Draft(cluster)) == {4: [1], 5: [1, 2]}
+    assert absent_members(Draft(cluster), range(3)) == {4: [1], 5: [1, 2]}
 
 
 def test_partitions_that_vanished_are_left_alone() -> None:

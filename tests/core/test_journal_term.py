@@ -17,7 +17,7 @@ from state_machines.broker_change import broker_death, broker_return
 from state_machines.controlled_shutdown import move_leaders, stop_followers
 from state_machines.deletion import advance
 from state_machines.events import OBSERVED, Kind, Row
-from state_machines.failover import failover
+from state_machines.failover import failover, take_up
 from state_machines.leader_election import allow_unclean, elect
 from state_machines.log_directories import log_directories_failed
 from state_machines.reassignment import drop_again, reassign
@@ -27,7 +27,7 @@ from tests.core.virtual_time import in_virtual_time
 
 DECIDERS = (
     *(advance, allow_unclean, alter_partitions, broker_death, broker_return, drop_again, elect, failover),
-    *(judge_answers, log_directories_failed, move_leaders, new_partitions, reassign, stop_followers),
+    *(judge_answers, log_directories_failed, move_leaders, new_partitions, reassign, stop_followers, take_up),
 )
 
 
