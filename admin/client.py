@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from admin.endpoint_tls import EndpointTls
-from admin.framing import Header, body_of, head, i16, rewritten
+from admin.framing import Header, body_of, head, i16, request_frame, rewritten
 from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
+from admin.own_configs import about_configs, names_own, with_own, without_own
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
 from admin.routes import Route, route
@@ -22,7 +23,7 @@ from admin.wrong_node import wrong_node
 from brokers.inbound import Quiet
 from brokers.wire.beside import beside
 from brokers.wire.errors import Error
-from brokers.wire.messages import Request, read_request, response_codec
+from brokers.wire.messages import Request, read_request, request_codec, response_codec
 from brokers.wire.primitives import NO_TAGS, Malformed
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
@@ -252,11 +253,41 @@ class Client:
 
     async def _answer_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
-        answer = own_answer((await self._read(frame)).body, node.id) if node is not None else None
+        if node is None:
+            await self._pass(frame, header)
+            return
+        request = await self._read(frame)
+        if (answer := own_answer(request.body)) is None:
+            answer = await self._configs_with_own(request, header, node.id)
         if answer is None:
             await self._pass(frame, header)
         else:
             await self._reply(header, answer)
+
+    async def _configs_with_own(self, request: Request, header: Header, node_id: int) -> Struct | None:
+        """Returns the answer to a configuration call that names the daemon; None for one that does not."""
+        if not about_configs(body := request.body) or not names_own(body, node_id):
+            return None
+        others = without_own(body, node_id)
+        answer = await self._broker_answers(header, request.client_id, others) if others.resources else None
+        return with_own(body, answer, node_id)
+
+    async def _broker_answers(self, header: Header, client_id: str | None, body: Struct) -> Any:
+        """Sends a request in place of the client's and returns the broker's whole answer, within the bounds of both."""
+        api = Api(header.api)
+        upstream = await self._connected()
+        size = await upstream.ask(request_frame(header, client_id, request_codec(api, header.version), body))
+        if size > self._host.limits.frame_bytes_max:
+            raise BrokerLost(f"its answer to {api.name} v{header.version} has {size} bytes, too many to be merged")
+        parts = []
+        while upstream.left:
+            parts.append(await upstream.take())
+            self._reserve(len(parts[-1]))
+        codec, held = response_codec(api, header.version), b"".join(parts)
+        try:
+            return await beside(lambda: codec.read(body_of(api, codec, held)), len(held))
+        except Malformed as error:
+            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
         answer = wrong_node((await self._read(frame)).body)

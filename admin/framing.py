@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from admin.ports import Node
 from admin.rewriting import rewrite
 from brokers.wire.entities import Codec
-from brokers.wire.primitives import Reader
+from brokers.wire.primitives import NO_TAGS, Reader, legacy_string
 from brokers.wire.versions import Api
+
+NO_STRING: Final = b"\xff\xff"
+"""A null string with a 16-bit length."""
 
 
 class Header(NamedTuple):
@@ -29,6 +32,14 @@ def i16(data: bytes) -> int:
 def head(header: Header, size: int) -> bytes:
     """Length and correlation id of an answer with ``size`` bytes behind them."""
     return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
+
+
+def request_frame(header: Header, client_id: str | None, codec: Codec[Any], body: Struct) -> bytes:
+    """A request without its length, with another body than the one that came under ``header``."""
+    name = NO_STRING if client_id is None else legacy_string(client_id)
+    tags = NO_TAGS if codec.flexible else b""
+    numbers = header.api.to_bytes(2, "big") + header.version.to_bytes(2, "big")
+    return numbers + header.correlation + name + tags + codec.write(body)
 
 
 def body_of(api: Api, codec: Codec[Struct], held: bytes) -> Reader:

@@ -32,10 +32,12 @@ class DescribeLogDirsRequest(Struct, frozen=True):
 
 
 class LogDir(Struct, frozen=True):
-    """A log directory without replicas."""
+    """A log directory without replicas. Its sizes are numbers, not Kafka's -1 (unknown): clients add them up."""
 
     log_dir: str
     error_code: int = Error.NONE
+    total_bytes: int = 0
+    usable_bytes: int = 0
 
 
 class DescribeLogDirsResponse(Struct, frozen=True):
@@ -45,42 +47,89 @@ class DescribeLogDirsResponse(Struct, frozen=True):
     error_code: int = Error.NONE
 
 
-class ConfigResource(Struct, frozen=True):
-    """What has configurations; ``resource_type`` 2 topic, 4 broker, 8 broker logger."""
+class DescribedResource(Struct, frozen=True):
+    """A resource to describe; ``resource_type`` 2 topic, 4 broker, 8 broker logger. No keys (null) means all keys."""
 
     resource_type: int
     resource_name: str
+    configuration_keys: tuple[str, ...] | None = None
 
 
 class DescribeConfigsRequest(Struct, frozen=True):
     """DescribeConfigs."""
 
-    resources: tuple[ConfigResource, ...]
+    resources: tuple[DescribedResource, ...]
+    include_synonyms: bool = False
+    include_documentation: bool = False
+
+
+class ConfigSynonym(Struct, frozen=True):
+    """A place where a configuration is set, too."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(Struct, frozen=True):
+    """A configuration; ``is_default`` in v0 alone, ``config_source`` and ``synonyms`` from v1 on."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    is_sensitive: bool
+    is_default: bool = False
+    config_source: int = -1
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    config_type: int = 0
+    documentation: str | None = None
 
 
 class DescribedConfigs(Struct, frozen=True):
-    """No configurations."""
+    """The configurations of one resource."""
 
     resource_type: int
     resource_name: str
     error_code: int = Error.NONE
     error_message: str | None = None
+    configs: tuple[ConfigEntry, ...] = ()
 
 
 class DescribeConfigsResponse(Struct, frozen=True):
     """The answer to DescribeConfigs."""
 
     results: tuple[DescribedConfigs, ...]
+    throttle_time_ms: int = 0
+
+
+class AlteredConfig(Struct, frozen=True):
+    """A configuration and its new value, which may be a secret; ``config_operation`` in IncrementalAlterConfigs."""
+
+    name: str
+    value: str | None
+    config_operation: int = 0
+
+    def __repr__(self) -> str:
+        return f"AlteredConfig(name={self.name!r}, config_operation={self.config_operation})"
+
+
+class AlteredResource(Struct, frozen=True):
+    """A resource to change; ``resource_type`` as in :class:`DescribedResource`."""
+
+    resource_type: int
+    resource_name: str
+    configs: tuple[AlteredConfig, ...] = ()
 
 
 class AlterConfigsRequest(Struct, frozen=True):
     """AlterConfigs and IncrementalAlterConfigs."""
 
-    resources: tuple[ConfigResource, ...]
+    resources: tuple[AlteredResource, ...]
+    validate_only: bool = False
 
 
 class AlteredConfigs(Struct, frozen=True):
-    """Nothing went wrong."""
+    """The outcome for one resource."""
 
     resource_type: int
     resource_name: str
@@ -92,6 +141,7 @@ class AlterConfigsResponse(Struct, frozen=True):
     """The answer to AlterConfigs and IncrementalAlterConfigs."""
 
     responses: tuple[AlteredConfigs, ...]
+    throttle_time_ms: int = 0
 
 
 class MovedTopic(Struct, frozen=True):
