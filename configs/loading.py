@@ -48,13 +48,13 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> L
     sources = _Sources.read(file, environ)
     sections, problems = sources.sections()
     wrong = {problem.key for problem in problems}
-    problems += _relations(sections, wrong, sources.origins)
     zookeeper = sections["zookeeper"]
     assert isinstance(zookeeper, ZooKeeperSettings)
     for credential in CREDENTIALS:
         zookeeper, more = _with_credential(credential, zookeeper, sources.origins, environ)
         problems += more
     sections["zookeeper"] = zookeeper
+    problems += _relations(sections, wrong, sources.origins)
     if problems:
         raise ConfigError(problems, sources.file)
     return Loaded(Settings.model_validate(sections), sources.file, _complete(sources.origins))

@@ -60,6 +60,17 @@ def _hold_needs_digest(s: Settings) -> Broken | None:
     )
 
 
+def _set_acl_needs_identity(s: Settings) -> Broken | None:
+    zookeeper = s.zookeeper
+    if not zookeeper.set_acl or zookeeper.sasl or zookeeper.sasl_file or zookeeper.certificate_file:
+        return None
+    return Broken(
+        "closes what the daemon creates to all but the brokers' identity, and nothing says which that is",
+        "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or "
+        "zookeeper.certificate_file to a certificate with the brokers' subject",
+    )
+
+
 def _frame_within_idle(s: Settings) -> Broken | None:
     if s.listener.frame_timeout_ms <= s.listener.idle_timeout_ms:
         return None
@@ -201,6 +212,7 @@ RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
     Rule(("controller.on_absence", "zookeeper.digest", "zookeeper.digest_file"), _hold_needs_digest),
+    Rule(("zookeeper.set_acl", "zookeeper.sasl", "zookeeper.sasl_file"), _set_acl_needs_identity),
     Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
     Rule(("admin.frame_timeout_ms", "admin.idle_timeout_ms"), _admin_frame_within_idle),
     Rule(("admin.frame_bytes_max", "admin.buffered_bytes_max"), _admin_fits_buffer),

@@ -54,6 +54,11 @@ class ZooKeeperSettings(Section):
         remedy="give user:password",
         environment_only=True,
     )
+    set_acl: bool = key(
+        False,
+        "zookeeper.set.acl of the brokers: whether what the daemon creates is closed to others, with the lists that "
+        "brokers give it. Then the daemon must be whom brokers are at ZooKeeper (sasl_file, or the same certificate).",
+    )
     tls: bool = key(False, "Whether the servers of connect speak TLS there (their secureClientPort).")
     ca_file: AbsolutePath | None = key(
         None,

@@ -169,6 +169,7 @@ def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
         credentials=_revealed(settings.zookeeper.digest),
         tls=tls_of(settings.zookeeper),
         sasl=_revealed(settings.zookeeper.sasl),
+        set_acl=settings.zookeeper.set_acl,
     )
 
 

@@ -19,7 +19,7 @@ from controller import own_znodes as own
 from controller.office import ControllerRecord, Office
 from controller.own_znodes import RoleFlag
 from metadata_store import paths
-from metadata_store.acl import ADMIN, CREATE, DELETE, OPEN, READ, WRITE, Acl
+from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl, default_acls
 from metadata_store.errors import Code, ZkError
 
 ROLLBACK: Final = f"{own.ROOT}/rollback"
@@ -45,7 +45,7 @@ async def present(office: Office, reason: str) -> Rollback:
     record, _ = await office.controller()
     node = await office.zk.get(paths.CONTROLLER_EPOCH)
     flag, _ = await office.role()
-    acls = list(OPEN) if node is None else (await office.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
+    acls = _unsaved(office) if node is None else (await office.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
     if is_lock(office, acls):
         acls = await saved_acls(office)
     epoch = None if node is None else int(node.data or b"0")
@@ -59,13 +59,18 @@ def is_lock(office: Office, acls: Sequence[Acl]) -> bool:
 
 
 async def saved_acls(office: Office) -> list[Acl]:
-    """The ACLs of ``/controller_epoch`` from before the last take-over; open where none were saved."""
+    """The ACLs of ``/controller_epoch`` from before the last take-over; the default where none were saved."""
     node = await office.zk.get(ROLLBACK)
     try:
         saved = msgspec.json.decode(node.data or b"", type=Rollback).acls if node is not None else []
     except msgspec.DecodeError:
         saved = []
-    return saved or list(OPEN)
+    return saved or _unsaved(office)
+
+
+def _unsaved(office: Office) -> list[Acl]:
+    """With what a broker would have created it."""
+    return list(default_acls(paths.CONTROLLER_EPOCH, secured=office.zk.set_acl))
 
 
 async def keep_in_zookeeper(office: Office, found: Rollback) -> None:

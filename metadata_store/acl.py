@@ -26,6 +26,20 @@ class Acl(Struct, frozen=True, gc=False):
 
 OPEN: Final = (Acl(ALL, "world", "anyone"),)
 """Everybody may do everything: ZooKeeper's and Kafka's default."""
+CREATOR: Final = (Acl(ALL, "auth", ""),)
+"""Only the identities that the creating session has proven."""
+READABLE: Final = (*CREATOR, Acl(READ, "world", "anyone"))
+"""The same, and everybody may read."""
+SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+"""Paths that begin so hold passwords or keys (``ZkData.SensitiveRootPaths``)."""
+OLD_CONSUMERS: Final = "/consumers"
+
+
+def default_acls(path: str, *, secured: bool) -> tuple[Acl, ...]:
+    """The list with which Kafka's brokers create ``path`` (``ZkData.defaultAcls``), ``secured`` as zookeeper.set.acl."""
+    if not secured or path == OLD_CONSUMERS:
+        return OPEN
+    return CREATOR if path.startswith(SENSITIVE) else READABLE
 
 
 def digest_id(user: str, password: str) -> str:

@@ -86,7 +86,7 @@ class Created(NamedTuple):
 
 
 class Create(Struct, frozen=True, gc=False):
-    """Creates a znode; ``acl`` None is open to everybody."""
+    """Creates a znode; ``acl`` None is the list that Kafka's brokers would give it (:attr:`ZooKeeper.set_acl`)."""
 
     path: str
     data: bytes | None
@@ -163,6 +163,13 @@ class ZooKeeper(Protocol):
 
     async def close(self) -> None:
         """Ends the session and its ephemeral znodes; bounded in time even where ZooKeeper does not answer."""
+
+    @property
+    def set_acl(self) -> bool:
+        """Whether what it creates is closed to others, as by brokers with ``zookeeper.set.acl=true``.
+
+        Where it is, the session must have proven an identity. See :func:`metadata_store.acl.default_acls`.
+        """
 
     @property
     def state(self) -> ConnectionState:

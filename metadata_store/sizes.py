@@ -7,8 +7,8 @@ from typing import Final
 
 from metadata_store.port import Create, SetData, Write
 
-OP_OVERHEAD: Final = 48
-"""Bytes of an operation besides its path and data (header, lengths, version or open ACL list), rounded up."""
+OP_OVERHEAD: Final = 64
+"""Bytes of an operation besides its path and data (header, lengths, version or default ACL list), rounded up."""
 
 
 def op_bytes(op: Write) -> int:

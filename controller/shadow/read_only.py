@@ -74,6 +74,11 @@ class ReadOnly:
     def hooks(self, hooks: WriteHooks | None) -> None:
         self._zk.hooks = hooks
 
+    @property
+    def set_acl(self) -> bool:
+        """As of the port; nothing is created here."""
+        return self._zk.set_acl
+
     async def connect(self, timeout_s: float) -> None:
         """A new session."""
         await self._zk.connect(timeout_s)

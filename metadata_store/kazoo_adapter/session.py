@@ -44,7 +44,7 @@ class Session:
     ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
     ``credentials`` is ``user:password`` for the ``digest`` scheme, ``sasl`` for a login by SASL (DIGEST-MD5).
     ``create_chroot`` creates a missing chroot as Kafka does. With ``tls`` every server is spoken to so. ``multi_read``
-    None asks the server whether it has MultiRead; False reads singly.
+    None asks the server whether it has MultiRead; False reads singly. ``set_acl``: see :class:`ZooKeeper`.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Session:
         zxid_seen: int = 0,
         tls: ZooKeeperTls | None = None,
         sasl: str | None = None,
+        set_acl: bool = False,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -72,6 +73,7 @@ class Session:
         self._create_chroot = create_chroot
         self._tls = tls
         self._sasl = sasl
+        self.set_acl = set_acl
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None
@@ -177,7 +179,8 @@ class Session:
         parts = self.chroot.strip("/").split("/")
         for depth in range(len(parts)):
             path = "/" + "/".join(parts[: depth + 1])
-            reply = await self._open().send(jute.CREATE2, jute.create(Create(path, None), path), writes=True)
+            body = jute.create(Create(path, None), path, secured=self.set_acl)
+            reply = await self._open().send(jute.CREATE2, body, writes=True)
             if reply.err not in (Code.OK, Code.NODE_EXISTS):
                 raise ConnectFailed(f"the chroot {path} cannot be created: {Code(reply.err).name}")
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from metadata_store.acl import default_acls
 from metadata_store.errors import Code, ConnectFailed, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.hooks import surrounded
 from metadata_store.memory.permissions import Identity
@@ -45,6 +46,7 @@ class MemorySession:
         chroot: str = "",
         create_chroot: bool = False,
         hooks: WriteHooks | None = None,
+        set_acl: bool = False,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -55,6 +57,7 @@ class MemorySession:
         self.session_id = 0
         self.last_zxid = 0
         self.chroot = chroot
+        self.set_acl = set_acl
         self._create_chroot = create_chroot
         self._credentials = credentials
         self._link = ConnectionState.LOST
@@ -90,7 +93,7 @@ class MemorySession:
         for depth in range(len(parts)):
             path = "/" + "/".join(parts[: depth + 1])
             if self.server.tree.stat(path) is None:
-                self.server.write(self.session_id, [Create(path, None)], single=True)
+                self.server.write(self.session_id, [Create(path, None, acl=default_acls(path, secured=self.set_acl))], single=True)
 
     async def close(self) -> None:
         """Ends the session."""
@@ -199,7 +202,8 @@ class MemorySession:
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         self._admit()
-        rooted = [structs.replace(op, path=self._path(op.path)) for op in ops] if self.chroot else ops
+        listed = [self._with_acl(op) for op in ops] if self.set_acl else ops
+        rooted = [structs.replace(op, path=self._path(op.path)) for op in listed] if self.chroot else listed
         try:
             results = self.server.write(self.session_id, rooted, single=single)
         except MultiFailed as failed:
@@ -213,6 +217,12 @@ class MemorySession:
         if results is None:
             raise OutcomeUnknown("connection lost before the answer")
         return [self._unrooted(result) for result in results]
+
+    @staticmethod
+    def _with_acl(op: Write) -> Write:
+        if not isinstance(op, Create) or op.acl is not None:
+            return op
+        return structs.replace(op, acl=default_acls(op.path, secured=True))
 
     def _unrooted(self, result: OpResult) -> OpResult:
         if self.chroot and isinstance(result, Created):

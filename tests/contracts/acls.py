@@ -90,6 +90,47 @@ class AclContract:
             await broker.quiet()
             await refused(broker.zk.create("/b", b"", acl=[Acl(ALL, "auth", "")]), Code.INVALID_ACL, "/b")
 
+    async def test_what_is_created_is_open_without_set_acl(self, backend: Backend) -> None:
+        async with session(backend, credentials=self.DAEMON) as daemon:
+            await daemon.zk.create("/brokers", None)
+            await daemon.zk.multi([Create("/config", None)])
+            for path in ("/brokers", "/config"):
+                assert (await daemon.zk.get_acls(path))[0] == [Acl(ALL, "world", "anyone")]
+
+    @pytest.mark.parametrize("chroot", ["", "/kafka"])
+    async def test_with_set_acl_each_znode_gets_the_list_that_brokers_give_it(
+        self, backend: Backend, chroot: str
+    ) -> None:
+        own, all_read = digest_acl("regent", "secret"), Acl(READ, "world", "anyone")
+        options = {"credentials": self.DAEMON, "set_acl": True, "chroot": chroot, "create_chroot": True}
+        async with session(backend, **options) as daemon, session(backend, chroot=chroot) as stranger:
+            await daemon.zk.create("/consumers", None)
+            await daemon.zk.create("/config", None)
+            await daemon.zk.multi([Create("/config/users", None), Create("/config/topics", None)])
+            await daemon.zk.multi([Create("/config/users/alice", b"key"), Create("/config/topics/t", b"{}")])
+            await daemon.zk.create("/mine", b"", acl=[all_read])
+            await stranger.zk.sync()
+            wanted = {
+                "/consumers": [Acl(ALL, "world", "anyone")],
+                "/config": [own, all_read],
+                "/config/topics/t": [own, all_read],
+                "/config/users": [own],
+                "/config/users/alice": [own],
+                "/mine": [all_read],
+            }
+            assert {path: (await daemon.zk.get_acls(path))[0] for path in wanted if path != "/mine"} == {
+                path: acls for path, acls in wanted.items() if path != "/mine"
+            }
+            assert (await stranger.zk.get_acls("/mine"))[0] == wanted["/mine"]
+            await refused(stranger.zk.get("/config/users/alice"), Code.NO_AUTH, "/config/users/alice")
+            await refused(stranger.zk.set("/config/topics/t", b"", 0), Code.NO_AUTH, "/config/topics/t")
+            await refused(stranger.zk.create("/config/topics/u", b""), Code.NO_AUTH, "/config/topics/u")
+            assert (await stranger.zk.get("/config/topics/t")) is not None
+
+    async def test_set_acl_without_credentials_creates_nothing(self, backend: Backend) -> None:
+        async with session(backend, set_acl=True) as nobody:
+            await refused(nobody.zk.create("/a", b""), Code.INVALID_ACL, "/a")
+
     async def test_the_credentials_hold_after_a_blip(self, backend: Backend) -> None:
         async with session(backend, credentials=self.DAEMON) as daemon:
             await daemon.zk.create("/a", b"", acl=[digest_acl("regent", "secret")])
