@@ -13,8 +13,8 @@ from admin.ports import Address, Node, Office
 from brokers.inbound import Quiet
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
-from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
-from metadata_store.errors import NotConnected, SessionLost, ZooKeeperError
+from metadata_store.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
+from metadata_store.errors import Code, NotConnected, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from state_machines.types import Broker
@@ -107,15 +107,29 @@ class ClusterView:
                     await zk.close()
             await asyncio.sleep(AGAIN_S)
 
-    async def _announce(self, zk: ZooKeeper) -> list[str]:
+    async def _announce(self, zk: ZooKeeper) -> tuple[list[str], list[str]]:
         """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives.
 
-        Returns the znode that says so: it is written again when somebody removes it.
+        Returns the znode that says so, which is written again when somebody removes it, and the parent that it waits
+        for: with ``set_acl`` the daemon makes it, because it must belong to brokers and daemon.
         """
         if self._announced_for is None or self.advertised is None:
-            return []
+            return [], []
         path = endpoint_path(self._announced_for)
-        other = await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+        if zk.set_acl and await zk.exists(ENDPOINTS) is None:
+            return [], [ENDPOINTS]
+        try:
+            other = await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+        except ZkError as error:
+            if error.code is not Code.NO_AUTH:
+                raise
+            self._quiet.warn(
+                "",
+                path,
+                f"this endpoint may not write {path}, so brokers do not show it to their clients: give the daemon the "
+                "same admin.zookeeper_digest_file or admin.zookeeper_sasl_file, and restart it",
+            )
+            return [], []
         if other is not None:
             self._quiet.warn(
                 "",
@@ -124,7 +138,7 @@ class ClusterView:
                 f"where two daemons have controller.id {self._announced_for}, give one another id; what a former "
                 "life of this endpoint left goes with its session",
             )
-        return [path]
+        return [path], []
 
     async def run(self, zk: ZooKeeper) -> None:
         """Follows on a connected session; raises ``SessionLost`` when that is over."""
@@ -153,7 +167,7 @@ class ClusterView:
 
     async def _read(self, zk: ZooKeeper) -> None:
         store, since = KafkaStore(zk), zk.last_zxid
-        own = await self._announce(zk)
+        own, parents = await self._announce(zk)
         controller = await store.read_controller()
         found = await store.load_brokers()
         for bad in found.malformed:
@@ -166,7 +180,7 @@ class ClusterView:
         registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
         await zk.watch(
             data=registered + [bad.path for bad in found.malformed] + [paths.CONTROLLER] * (held is not None) + own,
-            exists=[paths.CONTROLLER] * (held is None),
+            exists=[paths.CONTROLLER] * (held is None) + parents,
             children=[paths.BROKER_IDS],
             since_zxid=since,
         )

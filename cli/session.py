@@ -59,18 +59,21 @@ class Session:
 
         return Client(self._socket(), self.request_timeout or timeout_s)
 
-    def settings(self) -> Loaded:
-        """The settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong."""
-        return _configured(self._load)
+    def settings(self, *, endpoint: bool = False) -> Loaded:
+        """The settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.
+
+        ``endpoint``: as the admin endpoint has them.
+        """
+        return _configured(lambda: self._load(endpoint=endpoint))
 
     def read_settings(self) -> Settings:
         """The settings as they are now. Raises ``ConfigError`` if they are wrong."""
         return self._load().settings
 
-    def _load(self) -> Loaded:
+    def _load(self, *, endpoint: bool = False) -> Loaded:
         from configs.loading import load
 
-        return load(self.config)
+        return load(self.config, endpoint=endpoint)
 
     def _socket(self) -> Path:
         if self.server:

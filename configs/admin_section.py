@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.sections import Section
-from configs.values import AbsolutePath, Host, ListenerName, OptionalAdvertisedHost, key
+from configs.values import AbsolutePath, Digest, Host, ListenerName, OptionalAdvertisedHost, key
 
 
 class AdminSettings(Section):
@@ -59,6 +59,33 @@ class AdminSettings(Section):
         "it is admin-secret in state.directory. Daemons on several machines need a copy of the same file.",
         sample="/var/lib/regent/admin-secret",
         remedy="give an absolute path that the daemon's user alone may read",
+    )
+    zookeeper_digest_file: AbsolutePath | None = key(
+        None,
+        "File with one line user:password: who the endpoint is at ZooKeeper, by the digest scheme, where it is to be "
+        "somebody else than the daemon. With zookeeper.set_acl it then may read and announce itself, no more. Without "
+        "this key the systemd credential admin-zookeeper-digest is taken if the unit has one.",
+        sample="/etc/regent/admin-zookeeper-digest",
+        remedy="name a file that holds one line user:password and that daemon and endpoint may read",
+    )
+    zookeeper_digest: Digest | None = key(
+        None,
+        "The same user:password itself. Never in this file, only in the environment.",
+        remedy="give user:password",
+        environment_only=True,
+    )
+    zookeeper_sasl_file: AbsolutePath | None = key(
+        None,
+        "The same for a login by SASL (DIGEST-MD5), where ZooKeeper wants one; the systemd credential is "
+        "admin-zookeeper-sasl.",
+        sample="/etc/regent/admin-zookeeper-sasl",
+        remedy="name a file that holds one line user:password and that daemon and endpoint may read",
+    )
+    zookeeper_sasl: Digest | None = key(
+        None,
+        "The same user:password itself. Never in this file, only in the environment.",
+        remedy="give user:password",
+        environment_only=True,
     )
     frame_bytes_max: int = key(
         16_777_216,

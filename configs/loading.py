@@ -19,13 +19,14 @@ from configs.rules import RULES
 from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
 from configs.values import check_digest
-from configs.zookeeper_section import ZooKeeperSettings
 
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
 PREFIX: Final = "REGENT_"
-CREDENTIALS: Final = ("digest", "sasl")
-"""Keys of ``[zookeeper]`` that hold ``user:password``; the systemd credential of one is ``zookeeper-<key>``."""
+CREDENTIALS: Final = (
+    ("zookeeper", "digest"), ("zookeeper", "sasl"), ("admin", "zookeeper_digest"), ("admin", "zookeeper_sasl"),
+)  # fmt: skip
+"""Sections and keys that hold ``user:password``; the systemd credential of one is both, with dashes."""
 
 Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
@@ -40,20 +41,21 @@ class Loaded:
     origins: Mapping[str, str]
 
 
-def load(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> Loaded:
+def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, endpoint: bool = False) -> Loaded:
     """Reads and checks everything. ``file`` must exist if given, or if ``REGENT_CONFIG`` names it.
+
+    ``endpoint``: for the process of the admin endpoint, which reads no credential that is the daemon's alone.
 
     Raises :class:`configs.problems.ConfigError` with every problem found.
     """
     sources = _Sources.read(file, environ)
     sections, problems = sources.sections()
     wrong = {problem.key for problem in problems}
-    zookeeper = sections["zookeeper"]
-    assert isinstance(zookeeper, ZooKeeperSettings)
-    for credential in CREDENTIALS:
-        zookeeper, more = _with_credential(credential, zookeeper, sources.origins, environ)
+    for section, key in _credentials(sections, endpoint=endpoint):
+        sections[section], more = _with_credential(section, key, sections[section], sources.origins, environ)
         problems += more
-    sections["zookeeper"] = zookeeper
+    if endpoint:
+        sections |= _of_endpoint(sections)
     problems += _relations(sections, wrong, sources.origins)
     if problems:
         raise ConfigError(problems, sources.file)
@@ -173,33 +175,48 @@ def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[st
     return problems
 
 
+def _credentials(sections: Mapping[str, Any], *, endpoint: bool) -> list[tuple[str, str]]:
+    """Those that this process reads. An endpoint with an identity of its own cannot read the daemon's."""
+    own = endpoint and any(value for name, value in sections["admin"] if name.startswith("zookeeper_"))
+    return [(section, key) for section, key in CREDENTIALS if section == "admin" or not own]
+
+
+def _of_endpoint(sections: Mapping[str, Any]) -> dict[str, Section]:
+    """Sections as an admin endpoint has them: it is at ZooKeeper who ``admin`` says, and locks nobody out."""
+    admin, zookeeper = sections["admin"], sections["zookeeper"]
+    if admin.zookeeper_digest or admin.zookeeper_sasl:
+        own = {"digest": admin.zookeeper_digest, "sasl": admin.zookeeper_sasl, "digest_file": None, "sasl_file": None}
+        zookeeper = zookeeper.model_copy(update=own)
+    return {"zookeeper": zookeeper, "controller": sections["controller"].model_copy(update={"on_absence": "brokers"})}
+
+
 def _with_credential(
-    key: str, zookeeper: ZooKeeperSettings, origins: dict[str, str], environ: Mapping[str, str]
-) -> tuple[ZooKeeperSettings, list[Problem]]:
+    section: str, key: str, found: S, origins: dict[str, str], environ: Mapping[str, str]
+) -> tuple[S, list[Problem]]:
     """Reads the credentials' file into ``key``, so that nobody else has to."""
-    path, name = getattr(zookeeper, f"{key}_file"), f"zookeeper.{key}_file"
-    if getattr(zookeeper, key):
+    path, name = getattr(found, f"{key}_file"), f"{section}.{key}_file"
+    if getattr(found, key):
         both = Problem(
-            name, shown(path), origins.get(name, ""), f"is given beside zookeeper.{key}", "remove one of the two"
+            name, shown(path), origins.get(name, ""), f"is given beside {section}.{key}", "remove one of the two"
         )
-        return zookeeper, [both] if path else []
+        return found, [both] if path else []
     if path is None:
-        path, name = _systemd_credential(key, environ), f"zookeeper.{key}"
+        path, name = _systemd_credential(f"{section}-{key}".replace("_", "-"), environ), f"{section}.{key}"
     if path is None:
-        return zookeeper, []
+        return found, []
     try:
         secret = check_digest(SecretStr(path.read_text(encoding="utf-8").strip()))
     except (OSError, ValueError) as error:
         why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "holds something else"
         remedy = "the file must hold one line user:password and be readable by the daemon's user"
-        return zookeeper, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
-    origins[f"zookeeper.{key}"] = f"file {path}"
-    return zookeeper.model_copy(update={key: secret}), []
+        return found, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
+    origins[f"{section}.{key}"] = f"file {path}"
+    return found.model_copy(update={key: secret}), []
 
 
-def _systemd_credential(key: str, environ: Mapping[str, str]) -> Path | None:
+def _systemd_credential(name: str, environ: Mapping[str, str]) -> Path | None:
     folder = environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder, f"zookeeper-{key}") if folder else None
+    path = Path(folder, name) if folder else None
     return path if path is not None and path.is_file() else None
 
 

@@ -62,7 +62,8 @@ def _hold_needs_digest(s: Settings) -> Broken | None:
 
 def _set_acl_needs_identity(s: Settings) -> Broken | None:
     zookeeper = s.zookeeper
-    if not zookeeper.set_acl or zookeeper.sasl or zookeeper.sasl_file or zookeeper.certificate_file:
+    given = (zookeeper.sasl, zookeeper.sasl_file, zookeeper.digest, zookeeper.digest_file, zookeeper.certificate_file)
+    if not zookeeper.set_acl or any(given):
         return None
     return Broken(
         "closes what the daemon creates to all but the brokers' identity, and nothing says which that is",

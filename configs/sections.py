@@ -156,8 +156,8 @@ class ControllerSettings(Section):
     super_users: str = key(
         "",
         "Who may change everything through the admin endpoint where clients authenticate, as in super.users of the "
-        "brokers: User:alice;User:bob. User:* is whoever has authenticated. Where clients do not authenticate and no "
-        "authorizer was ever used, everybody may.",
+        "brokers: User:alice;User:bob; as there, User:* names nobody but a user called *. Where clients "
+        "do not authenticate and no authorizer was ever used, everybody may.",
     )
     acls: Literal["zookeeper", "none"] = key(
         "zookeeper",

@@ -28,6 +28,7 @@ from controller.journal.term import Journals
 from controller.lease import Lease, boottime_s
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
+from controller.own_acls import announcer_of
 from controller.own_znodes import Process, this_process
 from controller.questions import Ask
 from controller.reign import Reign
@@ -212,6 +213,7 @@ class Daemon:
             hold=self.settings.controller.on_absence == "hold",
             digest=digest_pair(self.settings),
             listener=":".join(map(str, self.advertised())),
+            announcer=announcer_of(self.settings),
         )
         try:
             async with anyio.create_task_group() as tasks:

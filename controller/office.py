@@ -18,12 +18,14 @@ from typing import TypeVar
 import msgspec
 
 from controller import own_znodes as own
+from controller.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
 from controller.own_znodes import Process, RoleFlag
 from controller.places import clear_own_places, delete_if_there, read_places
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_id
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.codecs.controller import decode_controller, decode_epoch, decode_migration
+from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.port import ANY_VERSION, Check, Create, Created, Delete, Op, SetData, Stat, ZooKeeper
 
@@ -70,10 +72,20 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Office:
-    """The role as this process sees it on one session."""
+    """The role as this process sees it on one session.
+
+    ``announcer``: scheme and id of the admin endpoints at ZooKeeper, where it is not the daemon's own.
+    """
 
     def __init__(
-        self, zk: ZooKeeper, me: Process, *, hold: bool, digest: tuple[str, str] | None, listener: str | None = None
+        self,
+        zk: ZooKeeper,
+        me: Process,
+        *,
+        hold: bool,
+        digest: tuple[str, str] | None,
+        listener: str | None = None,
+        announcer: tuple[str, str] | None = None,
     ) -> None:
         self.zk = zk
         self.me = me
@@ -81,11 +93,13 @@ class Office:
         self.lock_path: str | None = None
         self._digest = digest
         self._listener = listener
+        self._announcer = announcer
 
     # -- the queue
 
     async def enter_queue(self) -> str:
         """Ensures our roots, registers the id, clears our own dead process's place, takes a place of our own."""
+        await self._check_identity()
         for path, data in (
             (own.ROOT, b""),
             (own.FORMAT, own.encode(own.Format(own.FORMAT_VERSION))),
@@ -95,12 +109,22 @@ class Office:
         ):
             await self._ensure(path, data)
         await self.check_format()
+        if self.zk.set_acl:
+            await self._ensure(ENDPOINTS, b"", endpoints_acl(self._announcer))
+            await close_own(self.zk, self._announcer)
         self.lock_path = await clear_own_places(self.zk, self.me)
         if self.lock_path is not None:
             return self.lock_path
         created = await self.zk.create(f"{own.LOCKS}/lock-", own.encode(self.me), ephemeral=True, sequential=True)
         self.lock_path = created.path
         return created.path
+
+    async def _check_identity(self) -> None:
+        try:
+            if self.zk.set_acl:
+                await check_identity(self.zk)
+        except WrongIdentity as wrong:
+            raise ClaimRefused(str(wrong)) from wrong
 
     async def leave_queue(self) -> None:
         """Gives the place up."""
@@ -290,9 +314,9 @@ class Office:
 
     # -- helpers
 
-    async def _ensure(self, path: str, data: bytes) -> Created | None:
+    async def _ensure(self, path: str, data: bytes, acls: tuple[Acl, ...] | None = None) -> Created | None:
         try:
-            return await self.zk.create(path, data)
+            return await self.zk.create(path, data, acl=acls)
         except ZkError as error:
             if error.code is not Code.NODE_EXISTS:
                 raise

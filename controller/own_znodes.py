@@ -25,6 +25,8 @@ FORMAT: Final = f"{ROOT}/format"
 ROLE: Final = f"{ROOT}/role"
 DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
+ROLLBACK: Final = f"{ROOT}/rollback"
+"""What the last take-over found, for a hand-back by a daemon on another machine."""
 FORMAT_VERSION: Final = 1
 
 

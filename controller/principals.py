@@ -9,17 +9,16 @@ from msgspec import Struct
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Who connects to a cluster without authentication; an endpoint names nobody so on a secured one."""
-EVERYBODY: Final = "User:*"
 
 
 class Principals(Struct, frozen=True):
-    """``super_users``: as Kafka's ``super.users``, ``User:*`` for whoever was authenticated."""
+    """``super_users``: as Kafka's ``super.users``, which knows no wildcard."""
 
     super_users: frozenset[str] = frozenset()
 
     def may(self, principal: str) -> bool:
         """Whether ``principal`` may ask for changes."""
-        return principal == ANONYMOUS or not self.super_users.isdisjoint((principal, EVERYBODY))
+        return principal == ANONYMOUS or principal in self.super_users
 
 
 def principals(names: str) -> Principals:

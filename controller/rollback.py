@@ -22,9 +22,6 @@ from metadata_store import paths
 from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl, default_acls
 from metadata_store.errors import Code, ZkError
 
-ROLLBACK: Final = f"{own.ROOT}/rollback"
-"""What the last take-over found, for a hand-back by a daemon on another machine."""
-
 _PERMS: Final = {READ: "r", WRITE: "w", CREATE: "c", DELETE: "d", ADMIN: "a"}
 
 
@@ -60,7 +57,7 @@ def is_lock(office: Office, acls: Sequence[Acl]) -> bool:
 
 async def saved_acls(office: Office) -> list[Acl]:
     """The ACLs of ``/controller_epoch`` from before the last take-over; the default where none were saved."""
-    node = await office.zk.get(ROLLBACK)
+    node = await office.zk.get(own.ROLLBACK)
     try:
         saved = msgspec.json.decode(node.data or b"", type=Rollback).acls if node is not None else []
     except msgspec.DecodeError:
@@ -76,11 +73,11 @@ def _unsaved(office: Office) -> list[Acl]:
 async def keep_in_zookeeper(office: Office, found: Rollback) -> None:
     """Replaces what the take-over before left."""
     data = msgspec.json.encode(found)
-    node = await office.zk.get(ROLLBACK)
+    node = await office.zk.get(own.ROLLBACK)
     if node is not None:
-        await office.zk.set(ROLLBACK, data, node.stat.version)
+        await office.zk.set(own.ROLLBACK, data, node.stat.version)
         return
-    for path, content in ((own.ROOT, b""), (ROLLBACK, data)):
+    for path, content in ((own.ROOT, b""), (own.ROLLBACK, data)):
         try:
             await office.zk.create(path, content)
         except ZkError as error:

@@ -36,7 +36,7 @@ OLD_CONSUMERS: Final = "/consumers"
 
 
 def default_acls(path: str, *, secured: bool) -> tuple[Acl, ...]:
-    """The list with which Kafka's brokers create ``path`` (``ZkData.defaultAcls``), ``secured`` as zookeeper.set.acl."""
+    """The list with which brokers create ``path`` (``ZkData.defaultAcls``); ``secured``: ``zookeeper.set.acl``."""
     if not secured or path == OLD_CONSUMERS:
         return OPEN
     return CREATOR if path.startswith(SENSITIVE) else READABLE

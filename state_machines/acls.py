@@ -32,6 +32,19 @@ class Operation(StrEnum):
     ALTER_CONFIGS = "AlterConfigs"
 
 
+_UNASKED: Final = ("IdempotentWrite", "CreateTokens", "DescribeTokens", "TwoPhaseCommit")
+"""Operations that Kafka knows and a controller is never asked about."""
+_NAMES: Final = {name.upper(): name for name in (*map(str, Operation), *_UNASKED)}
+
+
+def canonical_operation(name: str, *, allows: bool) -> str:
+    """The operation that a list's line means, in whatever case it is written (``AclOperation``).
+
+    A denial of something unknown denies everything: nobody knows what it was to prevent.
+    """
+    return _NAMES.get(name.upper()) or (name if allows else Operation.ALL)
+
+
 class Resource(StrEnum):
     """What it is done to: the types that a controller is asked about."""
 

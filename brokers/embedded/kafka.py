@@ -53,7 +53,8 @@ class EmbeddedBroker(ChildProcess):
     ``zookeeper`` is the connect string, chroot included; ``ibp`` the inter-broker protocol version (Kafka's default
     3.9-IV0 where None); ``rack`` the broker's rack; ``auto_create_partitions`` how many partitions an auto-created
     topic gets; ``replication`` the cluster's default replication factor (two in-sync replicas are needed to write from
-    two on); ``properties`` override any line of ``server.properties``. ``folder`` receives all files.
+    two on); ``properties`` override any line of ``server.properties``; ``jaas`` is the text of its JAAS file.
+    ``folder`` receives all files.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class EmbeddedBroker(ChildProcess):
         client_port: int | None = None,
         internal_port: int | None = None,
         properties: Mapping[str, object] | None = None,
+        jaas: str | None = None,
         heap_mb: int = 320,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,9 @@ class EmbeddedBroker(ChildProcess):
         }
         config = write_properties(folder / "server.properties", settings)
         options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m"]
+        if jaas is not None:
+            (folder / "jaas.conf").write_text(jaas, encoding="utf-8")
+            options.append(f"-Djava.security.auth.login.config={folder / 'jaas.conf'}")
         command = java_command(options, "kafka.Kafka", str(config))
         super().__init__(f"broker {broker_id}", command, folder / "broker.log")
 

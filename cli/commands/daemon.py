@@ -37,7 +37,7 @@ def run(
 
 def admin_endpoint(session: Session) -> None:
     """Run the admin endpoint: clients find their controller at it, and the rest is passed on to a broker."""
-    settings = session.settings().settings
+    settings = session.settings(endpoint=True).settings
     import uvloop
 
     from cli.admin_life import serve

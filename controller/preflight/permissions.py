@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from controller import own_znodes as own
-from controller.preflight.context import SET_ACL, Context
-from controller.preflight.finding import NAMED_MAX, Finding, named, ok, refuse, warn
+from controller.own_acls import may_change_acls
+from controller.preflight.context import Context
+from controller.preflight.finding import NAMED_MAX, Finding, named, ok, refuse
 from metadata_store import paths
-from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.errors import Code, MultiFailed
 from metadata_store.port import Check, Create, Delete, Node, Op, SetData, ZooKeeper
 
 PROBES_MAX: Final = 200
 """Operations of one probing multi."""
 PROBE_BYTES_MAX: Final = 400_000
-ACL_VERSION_OF_NOBODY: Final = 2**31 - 1
 _PARENTS: Final = (
     own.ROOT,
     own.LOCKS,
@@ -39,7 +39,7 @@ _PARENTS: Final = (
 """Where the controller creates or deletes children."""
 REMEDY: Final = (
     "give regent the brokers' rights there: open the ACLs, for instance with Kafka's zookeeper-security-migration.sh "
-    "--zookeeper.acl=unsecure, or set zookeeper.digest to an identity that the ACLs name"
+    "--zookeeper.acl=unsecure, or set zookeeper.sasl_file or zookeeper.digest_file to an identity that the ACLs name"
 )
 
 
@@ -54,14 +54,6 @@ async def writable(ctx: Context) -> Finding:
             break
     if refused:
         return refuse(name, f"no permission to write {named(refused)}", REMEDY)
-    secured = ctx.with_config(SET_ACL, "true")
-    if secured:
-        return warn(
-            name,
-            f"{SET_ACL}=true on broker {named(secured)}: what brokers create may be closed to regent, and what "
-            "regent creates is open to everybody",
-            f"set {SET_ACL}=false on the brokers",
-        )
     return ok(name, f"{len(ops)} writes would be allowed")
 
 
@@ -85,16 +77,6 @@ async def lockable(ctx: Context) -> Finding:
             "set zookeeper.digest to the credentials that locked it",
         )
     return ok(name, f"the ACL of {paths.CONTROLLER_EPOCH} can be changed")
-
-
-async def may_change_acls(zk: ZooKeeper, path: str) -> bool:
-    """Asked with an ACL version that the znode does not have: the right is checked before it."""
-    try:
-        acls, _ = await zk.get_acls(path)
-        await zk.set_acls(path, acls, ACL_VERSION_OF_NOBODY)
-    except ZkError as error:
-        return error.code is not Code.NO_AUTH
-    return True
 
 
 async def refused_paths(zk: ZooKeeper, ops: Sequence[Op], most: int) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.preflight import absence, brokers, cluster, ensemble, listeners, permissions, unfinished
+from controller.preflight import absence, brokers, closed, cluster, ensemble, listeners, permissions, unfinished
 from controller.preflight.context import Context
 from controller.preflight.finding import Finding, PreflightReport, refuse
 from metadata_store.errors import ZooKeeperError
@@ -22,6 +22,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     cluster.live_brokers,
     cluster.readable,
     permissions.writable,
+    closed.set_acl,
     permissions.lockable,
     ensemble.controller_epoch,
     ensemble.kraft_migration,

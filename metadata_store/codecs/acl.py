@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, guarded, require_version, strict
-from state_machines.acls import Entry, Key, Pattern, Resource, canonical_host
+from state_machines.acls import Entry, Key, Pattern, Resource, canonical_host, canonical_operation
 
 
 class _Entry(Struct):
     principal: str
-    permissionType: Literal["Allow", "Deny"]  # noqa: N815
+    permissionType: str  # noqa: N815
     operation: str
     host: str
 
@@ -30,6 +30,7 @@ class _Change(Struct):
 
 
 _RESOURCES: Final = {resource.upper(): resource for resource in Resource}
+_PERMISSIONS: Final = {"ALLOW": True, "DENY": False}
 _decode_acls = strict(_Acls)
 _decode_change = strict(_Change)
 
@@ -42,16 +43,18 @@ def decode_acls(path: str, data: bytes | None) -> tuple[Entry, ...] | Malformed:
 def _acls(data: bytes | None) -> tuple[Entry, ...]:
     found = _decode_acls(data)
     require_version(found.version, (1,))
-    return tuple(
-        Entry(one.principal, canonical_host(one.host), _operation(one.operation), one.permissionType == "Allow")
-        for one in found.acls
-    )
+    return tuple(map(_line, found.acls))
 
 
-def _operation(name: str) -> str:
-    if not name.isalpha():
-        raise ValueError(f"operation {name!r} is none")
-    return name
+def _line(one: _Entry) -> Entry:
+    """Kafka writes ``Allow`` and ``ClusterAction`` and reads any case (``SecurityUtils``)."""
+    allows = _PERMISSIONS.get(one.permissionType.upper())
+    if allows is None:
+        raise ValueError(f"permission type {one.permissionType!r} is neither Allow nor Deny")
+    if not one.operation.isalpha():
+        raise ValueError(f"operation {one.operation!r} is none")
+    operation = canonical_operation(one.operation, allows=allows)
+    return Entry(one.principal, canonical_host(one.host), operation, allows)
 
 
 def decode_literal_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:

@@ -93,7 +93,9 @@ class MemorySession:
         for depth in range(len(parts)):
             path = "/" + "/".join(parts[: depth + 1])
             if self.server.tree.stat(path) is None:
-                self.server.write(self.session_id, [Create(path, None, acl=default_acls(path, secured=self.set_acl))], single=True)
+                self.server.write(
+                    self.session_id, [Create(path, None, acl=default_acls(path, secured=self.set_acl))], single=True
+                )
 
     async def close(self) -> None:
         """Ends the session."""

@@ -156,9 +156,13 @@ async def world(
     chroot: str = "",
     zookeepers: int = 1,
     zookeeper_options: Mapping[str, object] | None = None,
+    sasl: str | None = None,
     **options: Any,
 ) -> AsyncIterator[World]:
-    """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker."""
+    """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker.
+
+    ``zookeeper_options``: of each server; ``sasl``: the observer's user:password there.
+    """
     options = {"auto_create_partitions": partitions, **options}
     cluster = EmbeddedCluster(
         brokers,
@@ -169,7 +173,7 @@ async def world(
         broker_options=options,
     )
     async with cluster:
-        zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000)
+        zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000, sasl=sasl)
         await zk.connect(20.0)
         made = World(cluster, zk)
         try:

@@ -19,7 +19,7 @@ from brokers.wire.messages.topics import (
 )
 from controller.authorizer import Authorizer
 from controller.calls import Calls
-from controller.principals import EVERYBODY, Principals
+from controller.principals import Principals
 from tests.core.controller_world import World
 
 CALL = b"one call of many"
@@ -60,8 +60,9 @@ def call(
 
 
 async def carried(w: World, body: Struct, **options: Any) -> Any:
-    """What the controller answers; ``options`` of :func:`call`. Whoever has authenticated may ask."""
-    return await Calls(w.reign.queue, Authorizer(Principals(frozenset({EVERYBODY})))).carried(call(body, **options))
+    """What the controller answers; ``options`` of :func:`call`. The caller is a super user."""
+    asked = call(body, **options)
+    return await Calls(w.reign.queue, Authorizer(Principals(frozenset({asked.principal})))).carried(asked)
 
 
 async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:

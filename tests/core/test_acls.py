@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from metadata_store.codecs.acl import decode_acls, decode_extended_change, decode_literal_change
@@ -127,6 +128,36 @@ def test_a_list_as_kafka_writes_it() -> None:
     )
     assert decode_acls("", data) == (Entry(ALICE, "*", "Describe", True), Entry(EVERYBODY, "::1", "All", False))
     assert decode_acls("", b'{"version":1,"acls":[]}') == ()
+
+
+@pytest.mark.parametrize(
+    ("permission", "operation", "entry"),
+    [
+        ("Deny", "ALL", Entry(ALICE, "*", "All", False)),
+        ("DENY", "all", Entry(ALICE, "*", "All", False)),
+        ("deny", "CLUSTERACTION", Entry(ALICE, "*", "ClusterAction", False)),
+        ("ALLOW", "describeconfigs", Entry(ALICE, "*", "DescribeConfigs", True)),
+        ("Deny", "IdempotentWrite", Entry(ALICE, "*", "IdempotentWrite", False)),
+        ("Deny", "Levitate", Entry(ALICE, "*", "All", False)),
+        ("Deny", "Any", Entry(ALICE, "*", "All", False)),
+        ("Allow", "Levitate", Entry(ALICE, "*", "Levitate", True)),
+    ],
+)
+def test_case_says_nothing_and_a_denial_of_something_unknown_denies_all(
+    permission: str, operation: str, entry: Entry
+) -> None:
+    line = {"principal": ALICE, "permissionType": permission, "operation": operation, "host": "*"}
+    assert decode_acls("", msgspec.json.encode({"version": 1, "acls": [line]})) == (entry,)
+
+
+def test_a_denial_of_all_in_capitals_outweighs_what_is_allowed() -> None:
+    granted = {"principal": ALICE, "permissionType": "Allow", "operation": "Alter", "host": "*"}
+    denied = granted | {"permissionType": "Deny", "operation": "ALL"}
+    found = decode_acls("", msgspec.json.encode({"version": 1, "acls": [granted, denied]}))
+    assert isinstance(found, tuple)
+    acls = Acls()
+    acls.put(Pattern.LITERAL, (Resource.TOPIC, "t"), found)
+    assert not allowed(acls, ALICE, "10.0.0.1", Operation.ALTER, Resource.TOPIC, "t")
 
 
 @pytest.mark.parametrize(

@@ -308,8 +308,9 @@ async def test_who_is_not_named_may_change_nothing() -> None:
             assert answer.topics[0].error_code == code
 
 
-def test_everybody_who_has_authenticated_may_if_the_settings_say_so() -> None:
-    assert principals("User:*").may("User:alice")
+def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
+    assert not principals("User:*").may("User:alice")
+    assert principals("User:alice; User:bob").may("User:bob")
     assert principals("").may("User:ANONYMOUS")
     assert not principals("").may("User:alice")
     assert not principals("alice").may("User:alice")

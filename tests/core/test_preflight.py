@@ -13,7 +13,7 @@ from controller.preflight.ensemble import servers
 from controller.preflight.finding import Level
 from controller.preflight.run import CHECKS
 from metadata_store import paths
-from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.acl import ALL, READ, Acl, digest_acl, digest_id
 from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
@@ -323,10 +323,6 @@ async def with_authorizer(c: Kafka) -> None:
     c.brokers[1].configs["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
 
 
-async def secured(c: Kafka) -> None:
-    c.brokers[1].configs["zookeeper.set.acl"] = "true"
-
-
 async def zookeeper_3_5(c: Kafka) -> None:
     c.release = (3, 5)
 
@@ -359,7 +355,6 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (unclean, "unclean elections", "broker 3"),
     (long_wait, "controller timeout", "30000 ms on broker 1"),
     (with_authorizer, "authorizer", "User:ANONYMOUS"),
-    (secured, "permissions", "zookeeper.set.acl=true on broker 1"),
     (phantom, "controller.id", "auto-0"),
     (broken_topic, "znodes", "/brokers/topics/broken"),
     (deletion_switched_off, "topic deletions", "controller.delete_topic_enable is false"),
@@ -405,6 +400,36 @@ async def test_who_may_write_is_found_out_for_the_session_that_asks(tmp_path: Pa
             paths.topic("orders"), [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")], stat.acl_version
         )
         assert (await cluster.finding("permissions")).level is Level.OK
+
+
+OWNED = [Acl(ALL, "digest", digest_id(*DIGEST.split(":"))), Acl(READ, "world", "anyone")]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "ours", "acls", "told"),
+    [
+        (("true", "true", "true"), False, None, "what regent creates would be open to everybody"),
+        (("true", "false", "true"), True, OWNED, "true on broker 1, 3 and false on broker 2"),
+        (("false", "false", "false"), True, None, "they could not write what regent creates"),
+        (("true", "true", "true"), True, None, "is open to everybody"),
+        (("true", "true", "true"), True, [Acl(ALL, "sasl", "kafka"), *OWNED], "belongs to sasl:kafka, which is not"),
+        (("true", "true", "true"), True, OWNED, None),
+        (("false", "false", "false"), False, None, None),
+    ],
+)
+async def test_znodes_are_closed_on_both_sides_or_on_none(
+    tmp_path: Path, brokers: tuple[str, ...], ours: bool, acls: list[Acl] | None, told: str | None
+) -> None:
+    async with kafka(tmp_path, hold=True) as cluster:
+        for broker, value in zip(cluster.brokers.values(), brokers, strict=True):
+            broker.configs["zookeeper.set.acl"] = value
+        if acls is not None:
+            cluster.server.tree._nodes[paths.TOPICS].acls = tuple(acls)
+        cluster.operator.set_acl = ours
+        report = await cluster.preflight()
+        [found] = [f for f in report.findings if f.name == "access control of znodes"]
+        assert (found.level is Level.OK) == (told is None), found
+        assert (told or "") in found.what
 
 
 async def test_hold_refuses_where_somebody_else_holds_the_lock(tmp_path: Path) -> None:

@@ -319,3 +319,32 @@ def test_a_reload_tells_what_changed_and_what_needs_a_restart(tmp_path: Path) ->
     assert not found["controller.id"].live
     assert (found["controller.id"].before, found["controller.id"].after) == ("1000001", "1000002")
     assert "new" not in found["zookeeper.digest"].after
+
+
+def test_a_systemd_credential_allows_holding_the_role(tmp_path: Path) -> None:
+    (tmp_path / "zookeeper-digest").write_text("regent:s3cret")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "REGENT_CONTROLLER__ON_ABSENCE": "hold"}
+    assert load(written(tmp_path, MINIMAL), environ).settings.controller.on_absence == "hold"
+
+
+def test_set_acl_needs_somebody_to_be(tmp_path: Path) -> None:
+    environ = {"REGENT_ZOOKEEPER__SET_ACL": "true"}
+    with pytest.raises(ConfigError, match=r"(?s)zookeeper.set_acl = true .*set zookeeper.sasl_file"):
+        load(written(tmp_path, MINIMAL), environ)
+    assert load(written(tmp_path, MINIMAL), environ | {"REGENT_ZOOKEEPER__SASL": "kafka:s"}).settings.zookeeper.set_acl
+
+
+def test_an_endpoint_with_an_identity_of_its_own_reads_no_credential_of_the_daemon(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("announcer:s3cret")
+    environ = {
+        "REGENT_CONTROLLER__ON_ABSENCE": "hold",
+        "REGENT_ZOOKEEPER__DIGEST_FILE": str(tmp_path / "not-for-the-endpoint"),
+        "REGENT_ZOOKEEPER__SASL_FILE": str(tmp_path / "not-for-the-endpoint"),
+        "REGENT_ADMIN__ZOOKEEPER_DIGEST_FILE": str(tmp_path / "own"),
+    }
+    with pytest.raises(ConfigError, match=r"cannot be read"):
+        load(written(tmp_path, MINIMAL), environ)
+    found = load(written(tmp_path, MINIMAL), environ, endpoint=True).settings
+    assert found.zookeeper.digest is not None
+    assert found.zookeeper.digest.get_secret_value() == "announcer:s3cret"
+    assert (found.zookeeper.sasl, found.controller.on_absence) == (None, "brokers")

@@ -19,6 +19,7 @@ def test_it_is_what_the_settings_generate() -> None:
 
 
 CERTIFICATES = ("ca_file", "certificate_file", "key_file")
+ADMIN_CREDENTIALS = ("zookeeper_digest_file", "zookeeper_digest", "zookeeper_sasl_file", "zookeeper_sasl")
 
 
 def test_it_loads_as_it_stands() -> None:
@@ -33,13 +34,13 @@ def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
     secrets = {key.name for key in keys() if key.meta("environment_only")}
     assert shown | secrets == {key.name for key in keys()}
     path = tmp_path / "full.toml"
-    path.write_text(re.sub(r"/etc/regent/zookeeper-(digest|sasl)", str(tmp_path / "secret"), full))
+    path.write_text(re.sub(r"/etc/regent/(admin-)?zookeeper-(digest|sasl)", str(tmp_path / "secret"), full))
     (tmp_path / "secret").write_text("user:password")
     settings = load(path, {}).settings
     plain = load(FILE, {}).settings
     files: Any = {
         "zookeeper": True,
-        "admin": {"secret_file", *CERTIFICATES[1:]},
+        "admin": {"secret_file", *CERTIFICATES[1:], *ADMIN_CREDENTIALS},
         "http": {"token_file", "client_ca_file", *CERTIFICATES[1:]},
         "security": {"sasl_file", "sasl_brokers_file", *CERTIFICATES},
     }

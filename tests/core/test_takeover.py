@@ -13,7 +13,7 @@ import pytest
 
 from controller import own_znodes as own
 from controller.daemon import Daemon
-from controller.rollback import ROLLBACK, Rollback, save, saved_acls, shell_acls
+from controller.rollback import Rollback, save, saved_acls, shell_acls
 from controller.takeover import TakeoverRefused, until_held
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
@@ -47,7 +47,7 @@ async def test_a_take_over_saves_what_was_and_sets_the_flag(tmp_path: Path) -> N
         assert saved.controller is not None
         assert saved.controller.brokerid == await cluster.controller()
         assert (saved.acls, saved.role.holder, saved.reason) == (list(OPEN), "brokers", "moving to regent")
-        node = await cluster.operator.get(ROLLBACK)
+        node = await cluster.operator.get(own.ROLLBACK)
         assert node is not None
         assert msgspec.json.decode(node.data or b"", type=Rollback) == saved
         assert done.file.stat().st_mode & 0o007 == 0, "not for everybody"

@@ -1,0 +1,146 @@
+"""Brokers that close what they create in ZooKeeper (``zookeeper.set.acl=true``), and a daemon that does the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from brokers.embedded.tools import Tools
+from cli.exit_codes import Exit
+from controller import own_znodes as own
+from metadata_store import paths
+from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
+from metadata_store.endpoint_znode import ENDPOINTS
+from metadata_store.errors import Code, ZkError
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from tests.cluster.endpoint import endpoint
+from tests.cluster.scene import agreed, regent
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+USER = "kafka:brokers-secret"
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule required"
+ZOOKEEPER = {
+    "properties": {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"},
+    "jaas": f'Server {{\n    {DIGEST_MODULE}\n    user_kafka="brokers-secret"\n    user_other="other";\n}};\n',
+}
+JAAS = f'Client {{\n    {DIGEST_MODULE}\n    username="kafka"\n    password="brokers-secret";\n}};\n'
+OWNER, READER = Acl(ALL, "sasl", "kafka"), Acl(READ, "world", "anyone")
+
+
+def settings(folder: Path) -> dict[str, object]:
+    """Of a daemon that is at ZooKeeper who the brokers are; its endpoint is somebody else."""
+    for name, text in (("sasl", USER), ("endpoint", "announcer:secret"), ("digest", "regent:secret")):
+        (folder / name).write_text(f"{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o600)
+    return {
+        "zookeeper.set_acl": True,
+        "zookeeper.sasl_file": str(folder / "sasl"),
+        "admin.zookeeper_digest_file": str(folder / "endpoint"),
+    }
+
+
+async def lists(w: World, root: str) -> dict[str, set[Acl]]:
+    """The ACL of every znode from ``root`` on."""
+    found = {root: set((await w.zk.get_acls(root))[0])}
+    listed = await w.zk.children(root)
+    for name in listed[0] if listed is not None else ():
+        found |= await lists(w, f"{root}/{name}")
+    return found
+
+
+async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
+    """Nobody without the brokers' identity writes a znode, nor reads one that holds keys."""
+    stranger = KazooZooKeeper(w.cluster.connect, session_timeout_ms=10_000)
+    await stranger.connect(10.0)
+    try:
+        with pytest.raises(ZkError) as refused:
+            await stranger.set(path, b"mine", -1)
+        assert refused.value.code is Code.NO_AUTH
+        if readable:
+            assert await stranger.get(path) is not None
+            return
+        with pytest.raises(ZkError) as hidden:
+            await stranger.get(path)
+        assert hidden.value.code is Code.NO_AUTH
+    finally:
+        await stranger.close()
+
+
+@pytest.mark.parametrize("hold", [False, True], ids=["brokers", "hold"])
+async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path: Path, hold: bool) -> None:
+    properties = {"zookeeper.set.acl": "true"}
+    async with world(2, zookeeper_options=ZOOKEEPER, sasl=USER, replication=2, properties=properties, jaas=JAAS) as w:
+        given = settings(tmp_path)
+        if hold:
+            given |= {"controller.on_absence": "hold", "zookeeper.digest_file": str(tmp_path / "digest")}
+        daemon = w.daemon(flags=["--takeover"], settings=given)
+        await daemon.boot()
+        locked = (await w.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
+        assert set(locked) == ({Acl(ALL, "digest", "regent:x"), READER} if hold else {OWNER, READER})
+
+        async with endpoint(daemon) as at:
+            announced = f"{ENDPOINTS}/{daemon.id}"
+            await eventually(lambda: w.zk.exists(announced), 20.0)
+            assert (await w.zk.get_acls(announced))[0] == [Acl(ALL, "digest", "announcer:x"), READER]
+            client = AIOKafkaAdminClient(bootstrap_servers=at.address)
+            await client.start()
+            created = await client.create_topics([NewTopic("t", 2, 2)])
+            assert [(each[0], each[1]) for each in created.topic_errors] == [("t", 0)]
+            await client.close()
+            scram = ("--alter", "--entity-type", "users", "--entity-name", "alice")
+            tools = Tools(at.address, tmp_path)
+            done = await tools.run("kafka-configs", *scram, "--add-config", "SCRAM-SHA-256=[password=secret]")
+            assert done.code == 0, done
+        await w.healed()
+        await agreed(daemon)
+
+        owners = {OWNER, digest_acl("regent", "secret")} if hold else {OWNER}
+        made = await lists(w, paths.topic("t")) | await lists(w, paths.topic_config("t"))
+        made |= {paths.CONTROLLER: set((await w.zk.get_acls(paths.CONTROLLER))[0])}
+        assert len(made) > 7
+        assert {path: found for path, found in made.items() if found != {*owners, READER}} == {}
+        assert set((await w.zk.get_acls(paths.config("users", "alice")))[0]) == owners
+        ours = await lists(w, own.ROOT)
+        assert {path: found for path, found in ours.items() if found & {*OPEN} or not owners <= found} == {}
+        assert [path for path, found in ours.items() if len(found) != len(owners) + 1] == [ENDPOINTS]
+        await refused_to_strangers(w, paths.topic("t"), readable=True)
+        await refused_to_strangers(w, own.ROLE, readable=True)
+        await refused_to_strangers(w, paths.config("users", "alice"), readable=False)
+
+        code, out, err = await regent(daemon, "handback", "--yes", "--wait")
+        assert code == Exit.DONE, (out, err)
+        await w.broker_controls()
+        assert set((await w.zk.get_acls(paths.CONTROLLER_EPOCH))[0]) == {OWNER, READER}
+        gone = await w.cluster.brokers[1].shut_down()
+        assert gone.succeeded
+        await w.leads_nothing(1)
+        await w.cluster.brokers[1].boot()
+        await w.healed()
+        code, out, err = await regent(daemon, "takeover", "--yes", "--wait")
+        assert code == Exit.DONE, (out, err)
+        await agreed(daemon)
+
+
+async def test_preflight_refuses_what_would_open_or_shut_out(tmp_path: Path) -> None:
+    async with world(
+        1, zookeeper_options=ZOOKEEPER, sasl=USER, replication=1, properties={"zookeeper.set.acl": "true"}, jaas=JAAS
+    ) as w:
+        given = settings(tmp_path)
+        (tmp_path / "other").write_text("other:other\n", encoding="utf-8")
+        for changed, told in (
+            ({"zookeeper.set_acl": False}, "what regent creates would be open to everybody"),
+            ({"zookeeper.sasl_file": str(tmp_path / "other")}, "belongs to sasl:kafka, which is not this daemon's"),
+        ):
+            daemon = w.daemon(settings=given | changed)
+            code, out, err = await regent(daemon, "preflight")
+            assert code, out
+            assert told in out + err, (told, out + err)
+        daemon = w.daemons[-1]
+        await daemon.boot("blocked")
+        status = await daemon.status()
+        assert status is not None
+        assert "does not name this daemon's identity" in status["why"]
+        assert await w.zk.exists(own.ROOT) is None, "it must not shut the right daemons out"
