@@ -13,11 +13,12 @@ from brokers.embedded.jvm import java_command
 from controller import own_znodes as own
 from controller.handback import shell_lines
 from controller.office import Office
+from controller.own_acls import may_change_acls
 from controller.own_znodes import this_process
 from controller.preflight.context import Context, gather
 from controller.preflight.ensemble import zookeeper_release
 from controller.preflight.finding import Level
-from controller.preflight.permissions import lockable, may_change_acls, refused_paths, writable
+from controller.preflight.permissions import refused_paths
 from controller.questions import asker
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
