@@ -18,7 +18,7 @@ from controller.own_znodes import this_process
 from controller.preflight.context import Context, gather
 from controller.preflight.ensemble import zookeeper_release
 from controller.preflight.finding import Level
-from controller.preflight.permissions import refused_paths
+from controller.preflight.permissions import lockable, refused_paths, writable
 from controller.questions import asker
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
