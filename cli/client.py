@@ -91,10 +91,7 @@ class Client:
             message = f"no daemon listens on {self._socket}: the one that made this socket is gone"
         else:
             message = f"the daemon at {self._socket} broke the connection: {cause or error}"
-        remedy = (
-            "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; where "
-            "no daemon is to live any more: regent handback --offline"
-        )
+        remedy = "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket"
         return Failure(Exit.UNREACHABLE, message, remedy)
 
     def _checked(self, answer: httpx.Response) -> Json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from cli.commands import about, config, daemon, describe, events, listing, observe, pipeline, role
@@ -30,6 +32,9 @@ def shared(
     no_color: NoColorOption = False,
     request_timeout: TimeoutOption = None,
     config: ConfigOption = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=about.print_version, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options before the command mean the same as after it."""
     context.obj = Session(form, server, no_color, request_timeout, config)

@@ -93,11 +93,11 @@ def save(folder: Path, found: Rollback) -> Path:
     with suppress(FileNotFoundError):
         draft.unlink()
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         return _named(draft, folder, f"rollback-{stamp}-epoch-{found.epoch if found.epoch is not None else 'none'}")
     finally:
         draft.unlink()

@@ -5,6 +5,7 @@ Every step may be repeated. What a crash leaves behind is a roll-back file more,
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,9 @@ async def _saved(settings: Settings, office: Office, reason: str) -> Path:
     except OSError as error:
         raise TakeoverRefused(
             f"the roll-back file cannot be saved in {settings.state.directory}: {error}",
-            "let this user write there, or set state.directory",
+            "free space on its disk, then repeat the take-over"
+            if error.errno == errno.ENOSPC
+            else "let this user write there, or set state.directory",
         ) from error
     await keep_in_zookeeper(office, found)
     return file

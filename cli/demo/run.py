@@ -11,6 +11,8 @@ import time
 from rich.console import Console
 
 from brokers.embedded.cluster import EmbeddedCluster
+from brokers.embedded.jars import JarsUnavailable
+from brokers.embedded.java import JavaMissing
 from brokers.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 from cli.demo.process import RegentProcess
 from cli.demo.story import PARTITIONS, DemoFailed, Story
@@ -40,7 +42,7 @@ async def run(console: Console, *, keep: bool = False) -> int:
                     await _stay(console, cluster, regent, port)
             finally:
                 await regent.kill()
-    except (DemoFailed, ProcessFailed) as failed:
+    except (DemoFailed, ProcessFailed, JarsUnavailable, JavaMissing) as failed:
         console.print(f"[red]the demo stopped:[/] {failed}")
         return Exit.FAILED
     return Exit.DONE if well else Exit.FAILED

@@ -19,6 +19,18 @@ pip install --require-hashes --only-binary :all: --no-compile -r "$work/runtime.
 pip install --no-deps --no-build-isolation --no-index --no-compile "$source"
 pip uninstall --yes hatchling pip
 
+# The interpreter behind the environment must be there for the daemon's user, too: pyenv's below /root is not.
+interpreter=$(readlink -f "$prefix/bin/python")
+folder=$interpreter
+while [ "$folder" != / ]; do
+    case $(stat -c %A "$folder") in
+        *x) ;;
+        *) echo "build.sh: warning: $folder is closed to other users, so the daemon's user cannot run $interpreter;" \
+                "run again with PYTHON=/usr/bin/python3 (or another that everybody may run)" >&2 ;;
+    esac
+    folder=$(dirname "$folder")
+done
+
 # The image's user cannot write bytecode later; a start would compile everything each time.
 "$prefix/bin/python" -m compileall -q -j 0 "$prefix/lib"
 mkdir -p -m 0750 "$root/run/regent" "$root/var/lib/regent" "$root/etc/regent"

@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from admin.ports import Address
+from brokers.embedded.jars import JarsUnavailable
 from cli.exit_codes import Exit
 from cli.main import app
 from configs.sections import LogSettings
@@ -58,6 +59,20 @@ def test_config_check_names_every_problem(file: Path) -> None:
         assert key in result.stderr
 
 
+def test_config_check_reads_every_file_that_the_settings_name(file: Path, tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("no certificate")
+    file.write_text(
+        f'{SETTINGS}[security]\nprotocol = "SSL"\ncertificate_file = "{tmp_path}/none.pem"\nca_file = "{garbage}"\n'
+    )
+    result = regent("config", "check", code=Exit.USAGE)
+    assert "1 problem(s) with files" in result.stderr
+    assert f"security.certificate_file = {tmp_path}/none.pem: there is no such file" in result.stderr.replace("\n", "")
+    tls = f'tls = true\nca_file = "{garbage}"\n[listener]'
+    file.write_text(SETTINGS.replace("[listener]", tls))
+    assert "[zookeeper]:" in regent("config", "check", code=Exit.USAGE).stderr
+
+
 def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGENT_ZOOKEEPER__DIGEST", "regent:s3cret")
     result = regent("config", "show", "-o", "json")
@@ -67,6 +82,26 @@ def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: 
     assert rows["http.socket"]["origin"] == "default"
     assert "s3cret" not in result.output
     assert "s3cret" not in regent("config", "show").output
+
+
+def test_the_version_is_printed_by_an_option_too() -> None:
+    assert regent("--version").stdout.startswith("regent ")
+
+
+@pytest.mark.parametrize(("line", "offered"), [("status", False), ("handback --yes", True)])
+def test_the_offline_hand_back_is_offered_only_for_a_hand_back(line: str, offered: bool, file: Path) -> None:
+    file.write_text(f'{SETTINGS}[http]\nsocket = "{file.parent}/none.sock"\n')
+    result = regent(*line.split(), code=Exit.UNREACHABLE)
+    assert "no daemon listens on" in result.stderr
+    assert ("handback --offline" in result.stderr) == offered
+
+
+def test_a_demo_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> NoReturn:
+        raise JarsUnavailable("No module named 'jgo'. Run 'make demo'")
+
+    monkeypatch.setattr("brokers.embedded.jvm.jars", none)
+    assert "the demo stopped: No module named 'jgo'. Run 'make demo'" in regent("demo", code=Exit.FAILED).stdout
 
 
 def test_config_example_is_the_file_that_is_shipped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -198,6 +199,16 @@ def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
         "rollback-20231114T221320Z-epoch-7-2.json",
     ]
     assert sorted(tmp_path.iterdir()) == sorted(saved)
+
+
+def test_a_full_disk_leaves_no_half_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(tmp_path, Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers")))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:

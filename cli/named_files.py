@@ -1,0 +1,63 @@
+"""Files that the settings name: read as the daemon and the admin endpoint read them at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from configs.settings import Settings, value_of
+
+MADE_AT_START: Final = ("admin.secret_file",)
+"""The first process that needs it makes it."""
+
+
+def unusable(settings: Settings, names: Iterable[str]) -> list[str]:
+    """Returns a sentence with key, path and cause for each file of ``names`` that cannot be used by this user."""
+    files = {name: value_of(settings, name) for name in names if name.endswith("_file")}
+    causes = {name: _unreadable(name, path) for name, path in files.items() if path is not None}
+    unreadable = [f"{name} = {files[name]}: {why}" for name, why in causes.items() if why]
+    return unreadable or [why for check in CHECKS if (why := check(settings))]
+
+
+def _unreadable(name: str, path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except FileNotFoundError:
+        return None if name in MADE_AT_START else "there is no such file"
+    except OSError as error:
+        return f"it cannot be read by this user ({error.strerror})"
+    return None
+
+
+def _between_brokers(settings: Settings) -> str | None:
+    from brokers.security.access import access_of
+
+    return _refused("security", lambda: access_of(settings.security))
+
+
+def _towards_clients(settings: Settings) -> str | None:
+    from admin.endpoint_tls import endpoint_tls
+
+    return _refused("admin", lambda: endpoint_tls(settings))
+
+
+def _towards_zookeeper(settings: Settings) -> str | None:
+    from controller.zookeeper_tls import tls_of
+
+    tls = tls_of(settings.zookeeper)
+    return None if tls is None else _refused("zookeeper", tls.context)
+
+
+def _refused(section: str, use: Callable[[], object]) -> str | None:
+    from brokers.security.users import SecurityUnusable
+
+    try:
+        use()
+    except (OSError, SecurityUnusable) as error:
+        return f"[{section}]: {error}"
+    return None
+
+
+CHECKS: Final = (_between_brokers, _towards_clients, _towards_zookeeper)
