@@ -248,8 +248,8 @@ class Candidate:
                     return
             except SessionLost:
                 raise
-            except NotConnected:
-                log.debug("it is looked at again when the connection is back")
+            except ZooKeeperError as error:
+                log.debug("it is looked at again soon: %s", error)
             await self._d.pause(STANDBY_POLL_S)
 
     async def _release(self, office: Office, claim: Claim) -> None:

@@ -22,7 +22,7 @@ from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.calls import Calls
-from controller.candidate import Candidate
+from controller.candidate import STANDBY_POLL_S, Candidate
 from controller.counters import Counters
 from controller.journal.term import Journals
 from controller.lease import Lease, boottime_s
@@ -35,7 +35,7 @@ from controller.reign import Reign
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
 from controller.term import weakly
-from metadata_store.errors import NotConnected, ZooKeeperError
+from metadata_store.errors import NotConnected, ZkError, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 
 log = logging.getLogger("regent.daemon")
@@ -207,6 +207,7 @@ class Daemon:
             await zk.close()
             return
         lease = self.lease = self._new_lease(zk.session_timeout_ms / 1000, self.settings.controller.lease_fraction)
+        self._granted(zk)
         office = self.office = Office(
             zk,
             self.me,
@@ -217,7 +218,7 @@ class Daemon:
         )
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lease.keep, self._heartbeat, NotConnected)
+                tasks.start_soon(lease.keep, self._heartbeat, ZooKeeperError)
                 tasks.start_soon(self._end_when_lost, tasks.cancel_scope)
                 if self.shadow is not None:
                     await self._follow(zk, self.shadow)
@@ -265,9 +266,19 @@ class Daemon:
     def _state_changed(self, state: ConnectionState) -> None:
         if state is ConnectionState.LOST:
             self._lost.set()
+        if state is ConnectionState.CONNECTED and self.zk is not None:
+            self._granted(self.zk)
         if self.reign is not None:
             self.reign.state_changed(state)
         self.changed.set()
+
+    def _granted(self, zk: ZooKeeper) -> None:
+        """Each connection negotiates the session timeout anew: lease, heartbeats and the loop's guard follow it."""
+        granted_s = zk.session_timeout_ms / 1000
+        if self.lease is not None:
+            self.lease.renegotiated(granted_s)
+        if self.guard is not None:
+            self.guard.within(granted_s)
 
     def _state_changed_at_once(self, state: ConnectionState) -> None:
         """On the adapter's thread."""
@@ -277,9 +288,18 @@ class Daemon:
 
     async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
         """Shadow mode: no place in the queue, no write, nothing sent."""
-        self.become(Mode.SHADOW, "deciding beside Kafka's own controller; nothing is written or sent")
-        with self.until_stopped():
-            await shadow.run(zk)
+        while not self.stopping.is_set():
+            self.become(Mode.SHADOW, "deciding beside Kafka's own controller; nothing is written or sent")
+            try:
+                with self.until_stopped():
+                    await shadow.run(zk)
+            except ZkError as error:
+                self.become(
+                    Mode.BLOCKED,
+                    f"ZooKeeper refused a request of this shadow ({error}): check the ACL of {error.path}, and "
+                    "zookeeper.digest; tried again every few seconds",
+                )
+                await self.pause(STANDBY_POLL_S)
 
     # -- terms
 

@@ -7,8 +7,12 @@ The lease ends at 0.8 of that, on CLOCK_BOOTTIME, which counts through SIGSTOP a
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+log = logging.getLogger("regent.role")
 
 LEASE_FRACTION = 0.8
 HEARTBEATS_PER_SESSION = 6
@@ -33,6 +37,7 @@ class Lease:
         self._deadline = 0.0
         self._sent_s = clock()
         self._renewed = asyncio.Event()
+        self._hurry = asyncio.Event()
 
     @classmethod
     def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
@@ -44,6 +49,22 @@ class Lease:
         self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
         self._sent_s = max(self._sent_s, sent_s)
         self._renewed.set()
+
+    def renegotiated(self, session_timeout_s: float) -> None:
+        """Follows a connection's own session timeout: a shorter one at once, a longer one from the next heartbeat on.
+
+        ZooKeeper negotiates it at each connection.
+        """
+        if session_timeout_s == self.session_timeout_s:
+            return
+        log.warning(
+            "ZooKeeper now grants a session timeout of %g s instead of %g s: the lease and the loop's guard follow",
+            session_timeout_s,
+            self.session_timeout_s,
+        )
+        self.session_timeout_s = session_timeout_s
+        self._deadline = min(self._deadline, self._sent_s + self._fraction * session_timeout_s)
+        self._hurry.set()
 
     def remaining_s(self) -> float:
         """Seconds left; 0 or less: expired."""
@@ -65,8 +86,8 @@ class Lease:
 
     async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
         """Renews for ever; a heartbeat that is refused (``refused``) or unanswered only lets the lease run down."""
-        pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
         while True:
+            pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
             sent_s, next_s = self._clock(), pause_s
             try:
                 await asyncio.wait_for(heartbeat(), self.session_timeout_s)
@@ -75,4 +96,6 @@ class Lease:
                 next_s = min(pause_s, REFUSED_PAUSE_S)
             except TimeoutError:
                 pass
-            await asyncio.sleep(next_s)
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), next_s)

@@ -17,6 +17,8 @@ from controller.lease import boottime_s
 
 STALLED_EXIT = 75
 TICK_S = 0.05
+SESSION_FRACTION = 0.45
+"""A limit that is not below half of the session as it was granted becomes this part of it."""
 
 
 class StallGuard:
@@ -26,13 +28,18 @@ class StallGuard:
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = boottime_s) -> None:
-        self.limit_s = limit_s
+        self.limit_s = self._wanted_s = limit_s
         self.longest_s = 0.0
         self.on_lag: Callable[[float], None] = lambda _: None
         self.last_words: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
         self._clock = clock
         self._ticked: float | None = None
         self._stop = threading.Event()
+
+    def within(self, session_s: float) -> None:
+        """A session timeout was granted: a frozen process must be gone before its session is."""
+        fits = self._wanted_s < session_s / 2
+        self.limit_s = self._wanted_s if fits else SESSION_FRACTION * session_s
 
     def start(self) -> None:
         """Starts the watching thread."""
@@ -70,8 +77,8 @@ class StallGuard:
         try:
             self.last_words(
                 f"the event loop stood still for {lag:.1f} s (limit {self.limit_s:.1f} s, "
-                "controller.loop_stall_ms_max): the process ends, so that another daemon or a broker takes the "
-                f"controller role; stacks of its threads:\n{stacks()}"
+                "from controller.loop_stall_ms_max and the session timeout): the process ends, so that another daemon or "
+                f"a broker takes the controller role; stacks of its threads:\n{stacks()}"
             )
         finally:
             os._exit(STALLED_EXIT)

@@ -35,7 +35,7 @@ from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.verify import verify
 from controller.zookeeper_tls import through_tls
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.cluster import Cluster
 
@@ -237,7 +237,7 @@ class View:
         """As ZooKeeper has it now; while it does not answer, the daemon's own setting."""
         try:
             known, _ = await reign.controller.unclean.of([topic])
-        except (NotConnected, OutcomeUnknown):
+        except ZooKeeperError:
             return self._daemon.settings.controller.unclean_leader_election_enable
         return known[topic]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 
 class Code(IntEnum):
@@ -75,11 +76,11 @@ class MultiFailed(ZkError):
 
 
 class OutcomeUnknown(ZooKeeperError):
-    """A write was sent and the connection was lost before its answer: it may have been applied or not."""
+    """A write was sent and has no answer, or one that says nothing of it: it may have been applied or not."""
 
 
 class NotConnected(ZooKeeperError):
-    """The call was certainly not carried out: no connection, or it was lost before a write was sent."""
+    """The call was certainly not carried out: no connection, lost before a write was sent, or a throttled server."""
 
 
 class SessionLost(NotConnected):
@@ -100,3 +101,24 @@ class ZxidWentBack(ConnectFailed):
         )
         self.seen = seen
         self.now = now
+
+
+TROUBLE: Final = frozenset(
+    {
+        Code.SYSTEM_ERROR,
+        Code.CONNECTION_LOSS,
+        Code.OPERATION_TIMEOUT,
+        Code.REQUEST_TIMEOUT,
+        Code.THROTTLED_OP,
+    }
+)
+"""Answers about the server, not about the request: the same request may succeed a moment later."""
+TROUBLE_PAUSE_S: Final = 0.2
+"""An adapter reports such an answer after this pause, which paces all that tries again."""
+
+
+def trouble(code: Code, request: object, *, writes: bool) -> NotConnected | OutcomeUnknown:
+    """What a caller gets for an answer of :data:`TROUBLE`: the same as after a lost connection, with the code."""
+    if not writes or code is Code.THROTTLED_OP:
+        return NotConnected(f"ZooKeeper answered {request} with {code.name}: nothing was changed")
+    return OutcomeUnknown(f"ZooKeeper answered {request} with {code.name}: it may have been carried out")

@@ -33,7 +33,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.version import __version__ as kazoo_version
 
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, OutcomeUnknown, trouble
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed
 from metadata_store.kazoo_adapter.servers import Address, Servers
@@ -113,8 +113,16 @@ class Call:
     def _finish(self, reply: Reply) -> None:
         self._listener.last_zxid = max(self._listener.last_zxid, reply.zxid)
         self._listener.answered(len(self.body))
-        if not self.future.done():
+        if self.future.done():
+            return
+        if reply.err and (code := Code(reply.err)) in TROUBLE:
+            self.future.get_loop().call_later(TROUBLE_PAUSE_S, self._in_trouble, code)
+        else:
             self.future.set_result(reply)
+
+    def _in_trouble(self, code: Code) -> None:
+        if not self.future.done():
+            self.future.set_exception(trouble(code, self, writes=self.writes))
 
     def _fail(self, under_way_s: float) -> None:
         if self.sent:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from metadata_store.acl import READ, digest_id
-from metadata_store.errors import ConnectFailed, ZkError
+from metadata_store.errors import Code, ConnectFailed, ZkError
 from metadata_store.memory.permissions import Identity, allowed
 from metadata_store.memory.tree import Touched, Tree
 from metadata_store.port import OpResult, WatchEvent, WatchKind, Write
@@ -42,6 +42,7 @@ class _Session:
         self.held: list[WatchEvent] | None = None
         self.replies_to_lose = 0
         self.requests_to_lose = 0
+        self.codes: list[Code] = []
 
 
 class MemoryServer:
@@ -107,6 +108,10 @@ class MemoryServer:
         """The connection blips before the next writes reach the server; their sender cannot know."""
         self._sessions[session].requests_to_lose = writes
 
+    def answer_with(self, session: int, code: Code, requests: int = 1) -> None:
+        """The next requests are answered with a code; nothing of them is carried out."""
+        self._sessions[session].codes = [code] * requests
+
     # -- what clients call
 
     def open(self, connection: Connection, credentials: str | None) -> int:
@@ -130,6 +135,11 @@ class MemoryServer:
     def identity(self, session: int) -> Identity:
         """What the session has proven."""
         return self._sessions[session].identity
+
+    def code_of(self, session: int) -> Code | None:
+        """With which code the request that is made now is answered, if not by what it says."""
+        codes = self._sessions[session].codes
+        return codes.pop() if codes else None
 
     def write(self, session: int, ops: Sequence[Write], *, single: bool) -> list[OpResult] | None:
         """One write; None where its request or its answer was lost."""

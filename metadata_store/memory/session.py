@@ -14,7 +14,18 @@ from typing import TypeVar
 from msgspec import structs
 
 from metadata_store.acl import default_acls
-from metadata_store.errors import Code, ConnectFailed, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
+from metadata_store.errors import (
+    TROUBLE,
+    TROUBLE_PAUSE_S,
+    Code,
+    ConnectFailed,
+    MultiFailed,
+    NotConnected,
+    OutcomeUnknown,
+    SessionLost,
+    ZkError,
+    trouble,
+)
 from metadata_store.hooks import surrounded
 from metadata_store.memory.permissions import Identity
 from metadata_store.memory.server import MemoryServer
@@ -186,8 +197,18 @@ class MemorySession:
             raise ValueError(f"the path {path!r} does not begin with a slash")
         return (self.chroot + path if path != "/" else self.chroot) or "/"
 
+    async def _well(self, request: str, *, writes: bool) -> None:
+        """Raises what a test has the server answer instead."""
+        code = self.server.code_of(self.session_id)
+        if code in TROUBLE:
+            await asyncio.sleep(TROUBLE_PAUSE_S)
+            raise trouble(code, request, writes=writes)
+        if code is not None:
+            raise ZkError(code, request)
+
     async def _read(self, read: Callable[[Identity], T]) -> T:
         identity = self._admit()
+        await self._well("a read", writes=False)
         try:
             found = read(identity)
         except ZkError as error:
@@ -204,6 +225,7 @@ class MemorySession:
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         self._admit()
+        await self._well("a write", writes=True)
         listed = [self._with_acl(op) for op in ops] if self.set_acl else ops
         rooted = [structs.replace(op, path=self._path(op.path)) for op in listed] if self.chroot else listed
         try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from metadata_store.acl import ALL, Acl
 from metadata_store.errors import (
+    TROUBLE,
+    Code,
     ConnectFailed,
     NotConnected,
     OutcomeUnknown,
@@ -122,6 +126,28 @@ class SessionContract:
             assert (s.zk.state, s.states[-1]) == (CONNECTED, CONNECTED)
             assert s.zk.session_id != first
             assert await s.zk.exists("/e") is None
+
+    @pytest.mark.parametrize("code", sorted(TROUBLE))
+    async def test_a_server_in_trouble_is_as_one_that_is_not_connected(self, backend: Backend, code: Code) -> None:
+        """Nothing is wrong with the request, and the connection stands: the same is tried again."""
+        async with session(backend) as s:
+            made = await s.zk.create("/a", b"old")
+            reads: list[Callable[[], Awaitable[object]]] = [
+                s.zk.heartbeat,
+                lambda: s.zk.exists("/a"),
+                lambda: s.zk.read_many(["/a"]),
+                lambda: s.zk.watch(data=["/a"], since_zxid=made.stat.czxid),
+            ]
+            for read in reads:
+                backend.answer_with(s.zk, code)
+                with pytest.raises(NotConnected, match=code.name):
+                    await read()
+            backend.answer_with(s.zk, code)
+            with pytest.raises(NotConnected if code is Code.THROTTLED_OP else OutcomeUnknown, match=code.name):
+                await s.zk.set("/a", b"new", ANY_VERSION)
+            assert (s.zk.state, s.states) == (CONNECTED, [CONNECTED])
+            await s.zk.heartbeat()
+            assert await s.zk.exists("/a") is not None
 
     async def test_a_lost_reply_is_an_unknown_outcome(self, backend: Backend) -> None:
         async with session(backend) as s, session(backend) as other:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from controller import own_znodes as own
 from controller.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
+from controller.daemon import Daemon
 from controller.modes import Mode
 from controller.office import Claim, Office
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
-from metadata_store.errors import NotConnected
+from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
+from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
 from tests.core.office_kit import process
+from tests.core.role_kit import settings_for
 from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
 
 
 async def newer_format(w: World) -> None:
@@ -203,3 +208,90 @@ async def test_while_one_daemon_fails_the_next_one_in_the_queue_serves() -> None
                     assert first.daemon.mode is Mode.STANDBY
                     assert "another daemon is before us" in first.daemon.why
                     assert second.daemon.mode is Mode.ACTIVE
+
+
+async def started_with(code: Code, number: int) -> int:
+    """A start, and a broker's death, with one request answered with a code; returns how many requests there were."""
+    async with world() as w, daemon(w) as d:
+        requests, plain = 0, w.server.code_of
+
+        def code_of(session: int) -> Code | None:
+            nonlocal requests
+            if session == w.operator.session_id:
+                return plain(session)
+            requests += 1
+            return code if requests == number else None
+
+        with mock.patch.object(w.server, "code_of", code_of):
+            await ruling(w)
+            await d.in_office()
+            w.die(1)
+            if code in TROUBLE:  # any other code is about the write itself, which is given up and counted
+                await eventually(lambda: w.led()["t", 0] == (2, (2, 3)), within_s=15.0)
+            await asyncio.sleep(5.0)
+            assert not d.task.done()
+            await d.in_office()
+        return requests
+
+
+@pytest.mark.parametrize(
+    "code", [Code.SYSTEM_ERROR, Code.THROTTLED_OP, Code.MARSHALLING_ERROR], ids=lambda code: code.name
+)
+@in_virtual_time
+async def test_whatever_request_zookeeper_answers_with_an_error_the_daemon_goes_on(code: Code) -> None:
+    """From the first read to the last write of an election, heartbeats included."""
+    number = requests = 0
+    while number <= requests:
+        number += 1
+        requests = max(requests, await started_with(code, number))
+    assert requests > 40
+
+
+@in_virtual_time
+async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_and_no_more() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        reign, zk = await d.in_office(), d.sessions[-1]
+        lease = d.daemon.lease
+        assert lease is not None
+        for code in (*TROUBLE, Code.MARSHALLING_ERROR, Code.NO_AUTH):
+            with mock.patch.object(zk, "sync", side_effect=ZkError(code, "/")):
+                await asyncio.sleep(2.0)
+                assert lease.valid()
+                await asyncio.sleep(4.0)
+                assert not lease.valid()
+                assert not reign.term.open()
+            await eventually(lease.valid)
+        assert d.daemon.reign is reign, "the same term goes on"
+        assert epoch(w) == 1
+
+
+@in_virtual_time
+async def test_a_session_timeout_that_is_negotiated_again_is_the_lease_s() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        await d.in_office()
+        lease = d.daemon.lease
+        assert lease is not None
+        w.server.suspend(d.session)
+        d.sessions[-1].session_timeout_ms = 4_000
+        w.server.resume(d.session)
+        await eventually(lambda: lease.session_timeout_s == 4.0)
+        assert lease.remaining_s() <= 3.2
+        await eventually(lambda: lease.remaining_s() > 2.0)
+        assert epoch(w) == 1
+
+
+@in_virtual_time
+async def test_a_shadow_that_may_not_read_says_so_and_waits() -> None:
+    async with world() as w:
+        await w.topic("t", (1, 2, 3), leaders=True)
+        secret = [Acl(31, "digest", "somebody:else")]
+        await w.operator.set_acls(paths.TOPICS, secret, -1)
+        shadow = Daemon(settings_for(Path("/nowhere")), lambda: MemoryZooKeeper(w.server), shadow=True)
+        running = asyncio.create_task(shadow.run())
+        await eventually(lambda: shadow.mode is Mode.BLOCKED and "check the ACL of /brokers/topics" in shadow.why)
+        await asyncio.sleep(60.0)
+        assert not running.done()
+        shadow.stop()
+        await running

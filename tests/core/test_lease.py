@@ -56,6 +56,36 @@ def test_the_fraction_is_a_setting() -> None:
     assert 4.5 < lease.remaining_s() <= 5.0
 
 
+def test_a_shorter_session_timeout_holds_at_once_and_a_longer_one_from_the_next_heartbeat_on() -> None:
+    clock = Clock()
+    lease = Lease(18.0, clock)
+    lease.answered(clock())
+    clock.now_s += 1.0
+    lease.renegotiated(6.0)
+    assert lease.remaining_s() == pytest.approx(3.8)
+    lease.renegotiated(30.0)
+    assert lease.remaining_s() == pytest.approx(3.8)
+    lease.answered(clock())
+    assert lease.remaining_s() == pytest.approx(24.0)
+    assert lease.session_timeout_s == 30.0
+
+
+@in_virtual_time
+async def test_heartbeats_follow_the_newest_session_timeout() -> None:
+    lease, sent = loop_lease(60.0), list[float]()
+
+    async def heartbeat() -> None:
+        sent.append(asyncio.get_running_loop().time())
+
+    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
+    await asyncio.sleep(1.0)
+    lease.renegotiated(6.0)
+    await asyncio.sleep(59.0)
+    assert sent[1] - sent[0] == pytest.approx(1.0, abs=0.1), "at once"
+    assert sent[-1] - sent[-2] == pytest.approx(1.0, abs=0.1)
+    keeping.cancel()
+
+
 @in_virtual_time
 async def test_heartbeats_keep_it_and_their_end_lets_it_run_out() -> None:
     lease, answers, beats = loop_lease(), True, 0
@@ -250,6 +280,16 @@ async def test_a_loop_that_turns_is_left_alone_and_the_longest_pause_is_known() 
         await asyncio.sleep(0.06)
         end.assert_called_once()
         ticking.cancel()
+
+
+def test_the_guard_ends_the_process_before_the_session_that_was_granted() -> None:
+    guard = StallGuard(6.0)
+    guard.within(18.0)
+    assert guard.limit_s == 6.0
+    guard.within(4.0)
+    assert guard.limit_s == pytest.approx(1.8)
+    guard.within(18.0)
+    assert guard.limit_s == 6.0
 
 
 def test_a_slow_start_is_no_stall() -> None:

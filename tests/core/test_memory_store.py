@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from metadata_store.errors import Code
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ZooKeeper
 from tests.contracts.kafka import KafkaStoreContract
@@ -28,6 +29,9 @@ class MemoryBackend:
 
     def lose_reply(self, zk: ZooKeeper) -> None:
         self.server.lose_replies(zk.session_id)
+
+    def answer_with(self, zk: ZooKeeper, code: Code) -> None:
+        self.server.answer_with(zk.session_id, code)
 
     async def expire(self, zk: ZooKeeper) -> None:
         self.server.expire(zk.session_id)

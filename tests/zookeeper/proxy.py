@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 
 PING_BYTES = 12
+HEADER = struct.Struct(">iqi")
+"""Of an answer: number of the request, zxid, error."""
 
 
 class Proxy:
@@ -21,6 +24,7 @@ class Proxy:
         self._accepting = True
         self._mute = False
         self._losing = self._lost = False
+        self._code: int | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -46,6 +50,10 @@ class Proxy:
     def lose_reply(self) -> None:
         """Cuts when the server has answered the next request."""
         self._losing = True
+
+    def answer_with(self, code: int) -> None:
+        """The next answer to a request becomes an error."""
+        self._code = code
 
     def mute(self) -> None:
         """Cuts, and nobody answers the next connection."""
@@ -111,6 +119,21 @@ class Proxy:
                 self._losing = self._lost = False
                 self.cut()
                 return
+            if self._code is not None:
+                data = self._spoilt(data, self._code)
             writer.write(data)
             await writer.drain()
         writer.transport.abort()
+
+    def _spoilt(self, data: bytes, code: int) -> bytes:
+        """Whole frames, the first answer to a request in them replaced by an error."""
+        frames, at = [], 0
+        while at < len(data):
+            [size] = struct.unpack_from(">i", data, at)
+            frame = data[at + 4 : at + 4 + size]
+            request, zxid, _ = HEADER.unpack_from(frame)
+            if request > 0 and self._code is not None:
+                frame, self._code = HEADER.pack(request, zxid, code), None
+            frames.append(struct.pack(">i", len(frame)) + frame)
+            at += 4 + size
+        return b"".join(frames)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from metadata_store.errors import Code
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ZooKeeper
 from tests.zookeeper.proxy import Proxy
@@ -62,6 +63,9 @@ class RealBackend:
 
     def lose_reply(self, zk: ZooKeeper) -> None:
         _proxy(zk).lose_reply()
+
+    def answer_with(self, zk: ZooKeeper, code: Code) -> None:
+        _proxy(zk).answer_with(code)
 
     async def expire(self, zk: ZooKeeper) -> None:
         """Somebody else resumes the session and ends it."""
