@@ -77,8 +77,8 @@ class StallGuard:
         try:
             self.last_words(
                 f"the event loop stood still for {lag:.1f} s (limit {self.limit_s:.1f} s, "
-                "from controller.loop_stall_ms_max and the session timeout): the process ends, so that another daemon or "
-                f"a broker takes the controller role; stacks of its threads:\n{stacks()}"
+                "from controller.loop_stall_ms_max and the session timeout): the process ends, so that another daemon "
+                f"or a broker takes the controller role; stacks of its threads:\n{stacks()}"
             )
         finally:
             os._exit(STALLED_EXIT)
