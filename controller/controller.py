@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
+from itertools import islice
 
 import anyio
 
@@ -44,6 +45,8 @@ state_change = logging.getLogger("regent.state-change")
 
 
 GATE_POLL_S = 0.02
+DOUBTED_MAX = 20_000
+"""Rows of a decision that are read again because their ISR stands in the way: some 200 ms."""
 CONTENDED = "contended: tried again at its next event"
 
 
@@ -161,8 +164,10 @@ class Controller:
         """One decide, commit, apply, tell; returns what is unsettled, read again and told."""
         decision = await self._drawn(decide, only)
         report.decided_us = self.journal.now_us()
+        if doubted := self._doubted(decision, report):
+            decision = decision.without(doubted)
         report.refuse(decision.refusals)
-        unsettled = sorted(await self._commit(decision, report, writes_max))
+        unsettled = sorted(doubted.union(await self._commit(decision, report, writes_max)))
         if unsettled:
             report.read_back(await self.reread(unsettled), self.cluster.epoch)
         return unsettled
@@ -177,6 +182,18 @@ class Controller:
             if not self.unclean.wanted:
                 return draft.finish()
             await self.unclean.read(self.malformed)
+
+    def _doubted(self, decision: Decision, report: Report) -> frozenset[int]:
+        """Rows that are read again, once, before nothing is done about them: their leaders may have written the ISR.
+
+        Below IBP 2.7-IV2 leaders write it to ZooKeeper themselves, and say so seconds later. Everything else of the
+        decision goes first.
+        """
+        if self.ibp.alter_partition or not decision.doubted:
+            return frozenset()
+        doubted = frozenset(islice(sorted(decision.doubted - report.doubted), DOUBTED_MAX))
+        report.doubted |= doubted
+        return doubted
 
     async def _commit(self, decision: Decision, report: Report, writes_max: int) -> set[int]:
         stops: dict[int, list[ReplicaMove]] = {}
@@ -285,6 +302,11 @@ class Controller:
             for i, leadership in zip(rows, found, strict=True)
             if isinstance(leadership, Leadership)
         )
+
+    async def reread_isrs(self, rows: Sequence[int]) -> None:
+        """The same before one is refused something, where leaders write ISRs themselves (below IBP 2.7-IV2)."""
+        if rows and not self.ibp.alter_partition:
+            await self.reread(rows)
 
     async def read_brokers(self) -> dict[int, Broker]:
         """Registrations; malformed ones are reported by path and not live."""

@@ -17,7 +17,10 @@ BROKERS_SHOWN: Final = 5
 
 
 class Report:
-    """Counts of one carried-out decision. ``why`` is the event that it answers, ``reason`` the same in one word."""
+    """Counts of one carried-out decision. ``why`` is the event that it answers, ``reason`` the same in one word.
+
+    ``doubted``: rows that were read again because their ISR stood in the way.
+    """
 
     def __init__(self, why: str, reason: str = "") -> None:
         self.why = why
@@ -34,6 +37,7 @@ class Report:
         self.moved_leaders = 0
         self.joined: Counter[int] = Counter()
         self.left: Counter[int] = Counter()
+        self.doubted: frozenset[int] = frozenset()
 
     def applied(self, changes: Iterable[Change]) -> None:
         """Changes that ZooKeeper holds now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -108,6 +109,7 @@ class Decision(Struct, frozen=True):
     """The result of a decide function: at most one write per znode.
 
     ``metadata`` lists rows that did not change themselves but whose offline replicas did: brokers are told.
+    ``doubted``: rows that are not written and would be decided otherwise with another ISR.
     """
 
     writes: list[Change]
@@ -115,6 +117,17 @@ class Decision(Struct, frozen=True):
     replica_moves: list[ReplicaMove]
     metadata: list[int]
     refusals: list[Refusal]
+    doubted: frozenset[int] = frozenset()
+
+    def without(self, rows: Collection[int]) -> Decision:
+        """The same for all other rows."""
+        return Decision(
+            self.writes,
+            [change for change in self.moves if change.entity not in rows],
+            [move for move in self.replica_moves if move.entity not in rows],
+            [i for i in self.metadata if i not in rows],
+            [refusal for refusal in self.refusals if refusal.entity not in rows],
+        )
 
     @property
     def empty(self) -> bool:

@@ -52,6 +52,7 @@ class Draft:
         self._replicas: dict[tuple[int, int], ReplicaMove] = {}
         self._metadata: dict[int, None] = {}
         self._refusals: list[Refusal] = []
+        self._doubted: set[int] = set()
 
     def covers(self, i: int) -> bool:
         """Whether row ``i`` may be drawn."""
@@ -178,9 +179,15 @@ class Draft:
         """Rows whose offline replicas changed: every broker hears of them although nothing is written."""
         self._metadata.update(dict.fromkeys(rows if self.only is None else self.only.intersection(rows)))
 
-    def refuse(self, entity: int, target: str, why: str) -> None:
-        """Something that is not done, with the reason."""
+    def refuse(self, entity: int, target: str, why: str, *, by_isr: bool = False) -> None:
+        """Something that is not done, with the reason; ``by_isr``: with another ISR it would be."""
         self._refusals.append(Refusal(entity, target, why))
+        if by_isr:
+            self.doubt(entity)
+
+    def doubt(self, i: int) -> None:
+        """Another ISR than the row's would lead to something else; a write would find out, without one nothing does."""
+        self._doubted.add(i)
 
     def finish(self) -> Decision:
         """The decision: one write per row whose partition epoch moved, moves for the rest."""
@@ -192,4 +199,5 @@ class Draft:
             change = Change(i, before, after, why[i], i in new, steps.get(i, ()), states.get(i, ()))
             (writes if after.version != before.version else moves).append(change)
         metadata = [i for i in self._metadata if i not in self._drawn]
-        return Decision(writes, moves, list(self._replicas.values()), metadata, self._refusals)
+        doubted = self._doubted.difference(change.entity for change in writes) if self._doubted else self._doubted
+        return Decision(writes, moves, list(self._replicas.values()), metadata, self._refusals, frozenset(doubted))

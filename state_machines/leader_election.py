@@ -159,12 +159,18 @@ def imbalance(
 
 
 def to_balance(
-    cluster: Cluster, percentage_max: int, moves_max: int, counted: dict[int, Imbalance] | None = None
+    cluster: Cluster,
+    percentage_max: int,
+    moves_max: int,
+    counted: dict[int, Imbalance] | None = None,
+    *,
+    behind: bool = False,
 ) -> list[int]:
     """What the automatic balance moves now: at most ``moves_max`` partitions, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
     they can lead at once; what is over the budget waits for the next look. ``counted``: :func:`imbalance` as of now.
+    ``behind``: those instead that only the ISR keeps from it.
     """
     shares = [
         (share.ratio, broker, share.not_led)
@@ -173,10 +179,11 @@ def to_balance(
     ]
     moves: list[int] = []
     for _, _, not_led in sorted(shares, key=lambda share: (-share[0], share[1])):
-        moves += (i for i in not_led if _electable(cluster, i))
+        moves += (i for i in not_led if _electable(cluster, i, behind=behind))
     return moves[:moves_max]
 
 
-def _electable(cluster: Cluster, i: int) -> bool:
-    row, failed = cluster.rows[i], cluster.failed(i)
-    return isinstance(selectors.preferred(row.assignment.replicas, row.isr, failed, live=cluster.live), Election)
+def _electable(cluster: Cluster, i: int, *, behind: bool) -> bool:
+    row = cluster.rows[i]
+    found = selectors.preferred(row.assignment.replicas, row.isr, cluster.failed(i), live=cluster.live)
+    return found.why == selectors.PREFERRED_BEHIND if behind else isinstance(found, Election)

@@ -71,6 +71,7 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
         last_resort = partial(selectors.offline, live=draft.live, unclean=True)
         failed: list[int] = []
+        by_isr: dict[tuple[Replicas, Replicas, frozenset[int]], bool] = {}
         for i in self.movable(entities, ONLINE):
             row = draft.row(i)
             key = row.assignment.replicas, row.isr, failed_on(i)
@@ -81,7 +82,9 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
                 dirty = last_resort(*key)
                 found = dirty if isinstance(dirty, Election) and unclean(row.topic) else found
             if isinstance(found, NoLeader):
-                draft.refuse(i, "ONLINE", found.why)
+                if key not in by_isr:
+                    by_isr[key] = isinstance(selector(key[0], key[0], key[2]), Election)
+                draft.refuse(i, "ONLINE", found.why, by_isr=by_isr[key])
                 failed.append(i)
             else:
                 draft.lead(i, found.leader, found.isr, found.why, recovering=self._recovering(found))

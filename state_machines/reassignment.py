@@ -290,7 +290,7 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
         steps.unstarted.append(i)
         return True
     if not _in_sync(row.isr, wanted):
-        draft.refuse(i, WAITS, LAST_IN_SYNC)
+        draft.refuse(i, WAITS, LAST_IN_SYNC, by_isr=True)
         return False
     stays, failed = row.leader in wanted.replicas, cluster.failed(i)
     leads = stays and row.leader in draft.live and row.leader not in failed
@@ -301,7 +301,8 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
     if not isinstance(found, NoLeader):
         steps.elected.append(i)
     elif cluster.reassigning[i].kept.moving or (row.leader in cluster.brokers and not stays):
-        draft.refuse(i, WAITS, found.why)
+        lags = selectors.reassigned(wanted.replicas, wanted.replicas, failed, live=draft.live)
+        draft.refuse(i, WAITS, found.why, by_isr=not isinstance(lags, NoLeader))
         return False
     else:
         steps.renewed.append(i)

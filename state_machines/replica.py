@@ -82,7 +82,10 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
                 continue
             told.append(i)
             isr = row.isr
-            if not row.has_leadership or broker not in isr:
+            if not row.has_leadership:
+                continue
+            if broker not in isr:
+                draft.doubt(i)
                 continue
             leader = NO_LEADER if row.leader == broker else row.leader
             kept = shrunk.get(isr)

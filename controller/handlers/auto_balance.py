@@ -36,6 +36,7 @@ async def auto_balance(c: Controller) -> None:
         imbalance(c.cluster, range(at, min(at + TURN_ROWS, len(c.cluster.rows))), counted)
         await asyncio.sleep(0)
     budget = balance.budget(clock())
+    await c.reread_isrs(to_balance(c.cluster, balance.percentage_max, budget, counted, behind=True))
     found = to_balance(c.cluster, balance.percentage_max, budget + 1, counted)
     moves = found[:budget]
     if moves:

@@ -30,6 +30,7 @@ from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from state_machines.reassignment import (
+    LAST_IN_SYNC,
     UNKNOWN,
     Asked,
     NotReassigned,
@@ -89,7 +90,7 @@ def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, w
 
 async def begin(c: Controller, targets: Targets, why: str) -> Refused:
     """Begins, overrides and cancels; returns what is refused."""
-    wanted, refused = _judge(c, targets, live_only=True)
+    wanted, refused = await _judge(c, targets, live_only=True)
     if wanted:
         await withdraw(c, {c.cluster.name(i) for i in wanted})
         refused |= await _write(c, wanted)
@@ -126,7 +127,7 @@ async def _requested(c: Controller) -> list[int]:
         return []
     if request == c.reassignments.request:
         return []
-    wanted, refused = _judge(c, request.targets, live_only=False)
+    wanted, refused = await _judge(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
         refused |= await _write(c, wanted)
         _say(f"{len(request.targets)} partitions in {paths.REASSIGN_PARTITIONS}", refused)
@@ -134,8 +135,18 @@ async def _requested(c: Controller) -> list[int]:
     return [i for i in wanted if c.cluster.name(i) not in refused]
 
 
-def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """Assignments by row, and refusals. What only waits for its final rewrite is where it is asked to be already."""
+async def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+    """Assignments by row, and refusals; those because of an ISR are judged again once their states are read again."""
+    judged = _judged(c, targets, live_only=live_only)
+    behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
+    if not behind or c.ibp.alter_partition:
+        return judged
+    await c.reread_isrs([row for row in behind if row is not None])
+    return _judged(c, targets, live_only=live_only)
+
+
+def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+    """What only waits for its final rewrite is where it is asked to be already."""
     wanted: dict[int, Assignment] = {}
     refused: Refused = {}
     for name, target in targets.items():

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from brokers.controller_listener import NotController
 from controller.calls import Calls
-from controller.election_call import ElectLeadersCall
+from controller.election_call import ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_partitions
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION
 from state_machines.leader_election import ElectionType
-from state_machines.types import TopicPartition
+from state_machines.selectors import PREFERRED_BEHIND
+from state_machines.types import Leadership, TopicPartition
 from tests.simulation import faults
 from tests.simulation.acting import Acting
+from tests.simulation.history import Key
 
 ANSWER_S_MAX: Final = 10.0
 
@@ -47,11 +50,26 @@ class ElectionActions(Acting):
         if kind is ElectionType.UNCLEAN:
             topics = self.w.invariants.history.topics if name == "all" else [name]
             self.w.invariants.history.unclean.update(topics)
+        before = self._states()
         with suppress(NotController, TimeoutError):
             async with asyncio.timeout(3 * ANSWER_S_MAX):
                 reply = await Calls(reign.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
             self.w.trace(f"elected {kind.name} {name}: {[one.error for one in reply.results]}")
             self.w.happened(faults.ELECTION_BY_REQUEST)
+            self._judge(reply, before)
+
+    def _states(self) -> dict[Key, Leadership]:
+        return {key: states[-1] for key, states in self.w.invariants.history.states.items() if states}
+
+    def _judge(self, reply: ElectLeadersReply, before: Mapping[Key, Leadership]) -> None:
+        """I8: who is refused because the preferred replica is behind finds it so in ZooKeeper."""
+        history = self.w.invariants.history
+        for one in reply.results:
+            key = one.topic, one.partition
+            state, replicas = before.get(key), history.assignment(key)
+            stayed = state is not None and state == history.current(key) and {*replicas[:1]} <= {*state.isr}
+            if one.why == PREFERRED_BEHIND and stayed:
+                self.w.invariants.claimed(f"broker {replicas[0]} is not in the ISR of {key}")
 
     def do_allow_unclean(self, name: str) -> None:
         """A topic's configuration allows unclean elections from now on; it never goes back."""

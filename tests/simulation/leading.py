@@ -33,6 +33,8 @@ PORT: Final = 9092
 CALL_S_MAX: Final = 5.0
 ISR_POLL_S: Final = (0.3, 1.2)
 LAG_S_MAX: Final = 2.5
+NOTIFY_S_MIN: Final = 2.5
+"""Time between two notifications of ISRs that a leader wrote, as of a real broker."""
 """A follower that did not fetch for so long leaves the ISR."""
 
 
@@ -71,6 +73,7 @@ class LeadingBroker:
         self._fetched_s: dict[tuple[Key, int], float] = {}
         self._correlation = 0
         self._writing: dict[str, IsrChange] = {}
+        self._notified_s = 0.0
 
     def __str__(self) -> str:
         return f"broker {self.id}"
@@ -167,6 +170,9 @@ class LeadingBroker:
             return
         for write in work.writes():
             work.written(write, await self._written(zk, write) if self._lives(write.change) else None)
+        if self.world.loop.now_s < self._notified_s + NOTIFY_S_MIN:
+            return
+        self._notified_s = self.world.loop.now_s
         notification = work.notification()
         while notification is not None and work is self.core.isr:
             try:

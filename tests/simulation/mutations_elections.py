@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 
+from controller.controller import Controller
 from controller.unclean import Permission
 from state_machines import selectors
 from state_machines.selectors import Election, NoLeader
@@ -44,3 +45,9 @@ def elect_on_failed_directories(stack: ExitStack) -> None:
         return offline(replicas, isr, (), live=live, unclean=unclean)
 
     put(stack, selectors, "offline", not_down)
+
+
+@mutation
+def trust_the_known_isr(stack: ExitStack) -> None:
+    """What the ISR in memory stands in the way of is refused, although leaders write ISRs to ZooKeeper themselves."""
+    put(stack, Controller, "_doubted", lambda self, decision, report: frozenset())
