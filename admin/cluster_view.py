@@ -10,6 +10,7 @@ from typing import Final
 import anyio
 
 from admin.ports import Address, Node, Office
+from brokers.attested import Seals
 from brokers.inbound import Quiet
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
@@ -28,7 +29,8 @@ TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
 NONCE: Final = "regent"
 LISTENER: Final = "regentListener"
-"""The fields of ``/controller`` that only a daemon writes: its nonce, and host:port of its controller listener."""
+SEAL: Final = "regentSeal"
+"""The fields of ``/controller`` that only a daemon writes: its nonce, where its controller listener is, its seal."""
 AGAIN_S: Final = 1.0
 """Pause before a new session is tried."""
 
@@ -38,12 +40,14 @@ class ClusterView:
 
     ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
     endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers; ``tls``
-    whether it speaks TLS, which its brokers must then do, too.
+    whether it speaks TLS, which its brokers must then do, too. ``secret`` is what daemons know, too: nothing else that
+    names a daemon is believed.
     """
 
     def __init__(
         self,
         listener: str,
+        secret: bytes,
         advertised: Address | None = None,
         *,
         announced_for: int | None = None,
@@ -53,6 +57,7 @@ class ClusterView:
         self.advertised = advertised
         self._announced_for = announced_for
         self._listener = listener
+        self._secret = secret
         self._brokers: tuple[Address, ...] = ()
         self._daemon: int | None = None
         self._office: Office | None = None
@@ -107,7 +112,7 @@ class ClusterView:
                     await zk.close()
             await asyncio.sleep(AGAIN_S)
 
-    async def _announce(self, zk: ZooKeeper) -> tuple[list[str], list[str]]:
+    async def _announce(self, zk: ZooKeeper, seals: Seals) -> tuple[list[str], list[str]]:
         """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives.
 
         Returns the znode that says so, which is written again when somebody removes it, and the parent that it waits
@@ -119,7 +124,9 @@ class ClusterView:
         if zk.set_acl and await zk.exists(ENDPOINTS) is None:
             return [], [ENDPOINTS]
         try:
-            other = await announce(zk, self._announced_for, AdminEndpoint(self._listener, *self.advertised))
+            mine = AdminEndpoint(self._listener, *self.advertised)
+            sealed = seals.announced(self._announced_for, zk.session_id, mine)
+            other = await announce(zk, self._announced_for, sealed)
         except ZkError as error:
             if error.code is not Code.NO_AUTH:
                 raise
@@ -167,14 +174,16 @@ class ClusterView:
 
     async def _read(self, zk: ZooKeeper) -> None:
         store, since = KafkaStore(zk), zk.last_zxid
-        own, parents = await self._announce(zk)
+        cluster_id = await store.read_cluster_id()
+        seals = Seals(self._secret, cluster_id if isinstance(cluster_id, str) else "")
+        own, parents = await self._announce(zk, seals)
         controller = await store.read_controller()
         found = await store.load_brokers()
         for bad in found.malformed:
             self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
         self._take(found.brokers.values())
         held = controller.value if controller is not None else None
-        self._hold(held if isinstance(held, Controller) else None)
+        self._hold(held if isinstance(held, Controller) else None, seals)
         self._vacant = controller is None
         self._known.set()
         registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
@@ -185,14 +194,17 @@ class ClusterView:
             since_zxid=since,
         )
 
-    def _hold(self, held: Controller | None) -> None:
-        nonce, listener = (held.unknown.get(field) for field in (NONCE, LISTENER)) if held is not None else (None, None)
-        self._daemon = held.broker if held is not None and isinstance(nonce, str) else None
-        self._office = None
-        if self._daemon is not None and isinstance(listener, str):
-            host, _, port = listener.rpartition(":")
-            if host and port.isdecimal():
-                self._office = Office(self._daemon, str(nonce), host, int(port))
+    def _hold(self, held: Controller | None, seals: Seals) -> None:
+        nonce = held.unknown.get(NONCE) if held is not None else None
+        self._office = _sealed_office(held, nonce, seals) if held is not None and isinstance(nonce, str) else None
+        self._daemon = self._office.id if self._office is not None else None
+        if held is not None and nonce is not None and self._office is None:
+            self._quiet.warn(
+                str(held.broker),
+                "seal",
+                f"{paths.CONTROLLER} names daemon {held.broker}, but is not sealed with this endpoint's secret, so no "
+                "call is carried there: upgrade that daemon, or give both the same admin.secret_file",
+            )
         self._role_read.set()
         self._role_read = asyncio.Event()
 
@@ -216,3 +228,14 @@ class ClusterView:
 
     def _left_out(self, broker: Broker, why: str) -> None:
         self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")
+
+
+def _sealed_office(held: Controller, nonce: str, seals: Seals) -> Office | None:
+    """The daemon that ``/controller`` names and where it listens; None where no daemon of ours wrote that."""
+    listener, seal = held.unknown.get(LISTENER), held.unknown.get(SEAL)
+    if not isinstance(listener, str) or not isinstance(seal, str):
+        return None
+    host, _, port = listener.rpartition(":")
+    if not seals.is_controller(held.broker, nonce, listener, seal) or not host or not port.isdecimal():
+        return None
+    return Office(held.broker, nonce, host, int(port))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from itertools import islice
 
 import anyio
 
+from brokers.attested import Seals
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
 from controller.authorizer import Authorizer
@@ -50,6 +51,10 @@ DOUBTED_MAX = 20_000
 CONTENDED = "contended: tried again at its next event"
 
 
+async def _no_seals() -> Seals | None:
+    return None
+
+
 class Controller:
     """Everything that handlers need in one term. Single writer: only the queue's consumer calls into it.
 
@@ -80,6 +85,7 @@ class Controller:
         authorizer: Authorizer | None = None,
         quotas: MutationQuotas | None = None,
         token_check_s: float = 0.0,
+        seals: Callable[[], Awaitable[Seals | None]] = _no_seals,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -96,6 +102,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.new_topics = new_topics
         self.me = me
+        self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())
         self.quotas = quotas or MutationQuotas()
         self.token_check_s = token_check_s

@@ -88,6 +88,7 @@ class Daemon:
         access: Access | None = None,
     ) -> None:
         self.settings = settings
+        self._secret = secret
         self._new_lease = new_lease
         self.counters = counters or Counters()
         self.me = me or this_process(settings.controller.id)
@@ -215,6 +216,7 @@ class Daemon:
             digest=digest_pair(self.settings),
             listener=":".join(map(str, self.advertised())),
             announcer=announcer_of(self.settings),
+            secret=self._secret,
         )
         try:
             async with anyio.create_task_group() as tasks:

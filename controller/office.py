@@ -17,12 +17,14 @@ from typing import TypeVar
 
 import msgspec
 
+from brokers.attested import Seals
 from controller import own_znodes as own
 from controller.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
 from controller.own_znodes import Process, RoleFlag
 from controller.places import clear_own_places, delete_if_there, read_places
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_id
+from metadata_store.cluster_nodes import read_cluster_id
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.codecs.controller import decode_controller, decode_epoch, decode_migration
 from metadata_store.endpoint_znode import ENDPOINTS
@@ -46,12 +48,14 @@ class PlaceLost(LookupError):
 
 
 class ControllerRecord(
-    msgspec.Struct, frozen=True, rename={"kraft_epoch": "kraftControllerEpoch", "listener": "regentListener"}
+    msgspec.Struct,
+    frozen=True,
+    rename={"kraft_epoch": "kraftControllerEpoch", "listener": "regentListener", "seal": "regentSeal"},
 ):
     """Content of ``/controller`` as brokers read it.
 
     ``regent`` is the nonce of a daemon's process, ``listener`` the host:port of its controller listener, where admin
-    endpoints find it.
+    endpoints find it, ``seal`` shows them that a daemon wrote this (:mod:`brokers.attested`).
     """
 
     brokerid: int
@@ -60,6 +64,7 @@ class ControllerRecord(
     kraft_epoch: int = -1
     regent: str | None = None
     listener: str | None = None
+    seal: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -74,7 +79,8 @@ class Claim(msgspec.Struct, frozen=True):
 class Office:
     """The role as this process sees it on one session.
 
-    ``announcer``: scheme and id of the admin endpoints at ZooKeeper, where it is not the daemon's own.
+    ``announcer``: scheme and id of the admin endpoints at ZooKeeper, where it is not the daemon's own. ``secret``: what
+    they know, too.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class Office:
         digest: tuple[str, str] | None,
         listener: str | None = None,
         announcer: tuple[str, str] | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.zk = zk
         self.me = me
@@ -94,6 +101,8 @@ class Office:
         self._digest = digest
         self._listener = listener
         self._announcer = announcer
+        self._secret = secret
+        self._seals: Seals | None = None
 
     # -- the queue
 
@@ -125,6 +134,13 @@ class Office:
                 await check_identity(self.zk)
         except WrongIdentity as wrong:
             raise ClaimRefused(str(wrong)) from wrong
+
+    async def seals(self) -> Seals | None:
+        """To seal, and to believe, what daemon and admin endpoints write for each other; None without a secret."""
+        if self._secret is not None and self._seals is None:
+            cluster_id = await read_cluster_id(self.zk)
+            self._seals = Seals(self._secret, cluster_id if isinstance(cluster_id, str) else "")
+        return self._seals
 
     async def leave_queue(self) -> None:
         """Gives the place up."""
@@ -158,7 +174,8 @@ class Office:
     async def daemons(self) -> frozenset[int]:
         """Ids of all daemons that ever queued: they host no replica."""
         listed = await self.zk.children(own.DAEMONS)
-        return frozenset(int(name) for name in listed[0] if name.isdigit()) if listed is not None else frozenset()
+        ids = (paths.number(name) for name in listed[0]) if listed is not None else ()
+        return frozenset(found for found in ids if found is not None)
 
     # -- the role flag
 
@@ -226,7 +243,7 @@ class Office:
         ops: list[Op] = [Check(place, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)
         ops.append(SetData(paths.CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_node.stat.version))
-        ops += self._write_controller(stat)
+        ops += self._write_controller(stat, await self.seals())
         try:
             results = await self.zk.multi(ops)
         except MultiFailed as failed:
@@ -254,9 +271,12 @@ class Office:
             )
         return [Check(paths.MIGRATION, node.stat.version)]
 
-    def _write_controller(self, stat: Stat | None) -> list[Op]:
+    def _write_controller(self, stat: Stat | None, seals: Seals | None) -> list[Op]:
         now_ms = str(int(time.time() * 1000))
-        record = ControllerRecord(self.me.id, now_ms, regent=self.me.nonce, listener=self._listener)
+        seal = None
+        if seals is not None and self._listener is not None:
+            seal = seals.of_controller(self.me.id, self.me.nonce, self._listener)
+        record = ControllerRecord(self.me.id, now_ms, regent=self.me.nonce, listener=self._listener, seal=seal)
         data = msgspec.json.encode(record)
         if stat is not None and self.hold and stat.ephemeral_owner == 0:
             return [SetData(paths.CONTROLLER, data, stat.version)]

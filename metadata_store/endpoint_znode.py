@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import ZooKeeper
@@ -21,12 +21,13 @@ TRIES_MAX: Final = 3
 
 
 class AdminEndpoint(Struct, frozen=True):
-    """``listener`` is the name of the brokers' listener that its clients use."""
+    """``listener`` is the name of the brokers' listener that its clients use; ``seal`` see :mod:`brokers.attested`."""
 
     listener: Annotated[str, Meta(min_length=1)]
     host: Annotated[str, Meta(min_length=1)]
     port: Annotated[int, Meta(ge=1, le=65_535)]
     version: int = 1
+    seal: str = ""
 
 
 def endpoint_path(daemon: int) -> str:
@@ -57,11 +58,17 @@ async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str |
             continue
         if node.stat.ephemeral_owner == zk.session_id:
             return None
-        if node.data != data and node.stat.ephemeral_owner:
+        if node.stat.ephemeral_owner and not _same(node.data, endpoint):
             return (node.data or b"").decode(errors="replace")
         with suppress(ZkError):
             await zk.delete(path, node.stat.version)
     return "others that come and go"
+
+
+def _same(data: bytes | None, endpoint: AdminEndpoint) -> bool:
+    """Whether another session announced the same; its seal is its own."""
+    found = decode_endpoint(data)
+    return found is not None and structs.replace(found, seal=endpoint.seal) == endpoint
 
 
 async def _written(zk: ZooKeeper, path: str, data: bytes) -> bool:

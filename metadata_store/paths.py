@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,6 +30,9 @@ CONFIG_KINDS: Final = ("topics", "clients", "users", "brokers", "ips")
 CONSUMERS: Final = "/consumers"
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 DELEGATION_CHANGE_PREFIX: Final = "/delegation_token/token_changes/token_change_"
+
+INT32_MAX: Final = 2**31 - 1
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 PERSISTENT: Final = (
     CONSUMERS,
@@ -79,7 +83,13 @@ def partition_of_state(path: str) -> tuple[str, int] | None:
     """Topic and partition of a path that :func:`state` made; None for any other."""
     parts = path.removeprefix(f"{TOPICS}/").split("/")
     known = path.startswith(f"{TOPICS}/") and len(parts) == 4 and (parts[1], parts[3]) == ("partitions", "state")
-    return (parts[0], int(parts[2])) if known and parts[2].isdecimal() else None
+    at = number(parts[2]) if known else None
+    return (parts[0], at) if at is not None else None
+
+
+def number(name: str) -> int | None:
+    """The id or partition that the name of a znode is; None where it is none, as ``²`` and ``007`` are."""
+    return int(name) if _NUMBER.fullmatch(name) is not None and int(name) <= INT32_MAX else None
 
 
 def config(kind: str, name: str) -> str:

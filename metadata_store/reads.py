@@ -62,9 +62,10 @@ def _broker(name: str, node: Node | Code) -> Broker | Malformed | None:
     path = f"{paths.BROKER_IDS}/{name}"
     if not isinstance(node, Node):
         return unreadable(path, node)
-    if not (name.isascii() and name.isdigit()):
+    broker = paths.number(name)
+    if broker is None:
         return Malformed(path, f"{name!r} is not a broker id")
-    return decode_broker(path, int(name), node.data, node.stat.czxid, node.stat.version)
+    return decode_broker(path, broker, node.data, node.stat.czxid, node.stat.version)
 
 
 async def topic_names(zk: ZooKeeper) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from brokers.attested import Seals
 from controller.controller import Controller
-from metadata_store.endpoint_znode import decode_endpoint, endpoint_path
+from metadata_store.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
+from metadata_store.port import Node
 from state_machines.types import Endpoint
 
 log = logging.getLogger("regent.controller")
@@ -16,10 +18,19 @@ async def endpoint_change(c: Controller) -> None:
     path, since = endpoint_path(c.me), c.zk.last_zxid
     node = await c.zk.get(path)
     await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
+    seals = await c.seals()
     c.term.check()
     found = decode_endpoint(node.data) if node is not None else None
     if node is not None and found is None:
         log.error("%s cannot be understood: the admin endpoint is not shown to clients of brokers", path)
+    if node is not None and found is not None and not _is_ours(c.me, node, found, seals):
+        found = None
+        log.error(
+            "%s is not sealed with this daemon's secret: what it names is not shown to clients of brokers. Upgrade the "
+            "admin endpoint with the daemon, and give both the same admin.secret_file; otherwise somebody else wrote "
+            "it: close ZooKeeper to strangers",
+            path,
+        )
     shown = Endpoint(found.listener, found.host, found.port, _protocol(c, found.listener)) if found else None
     c.endpoint = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else None
     if c.channels.show_endpoint(shown):
@@ -30,6 +41,10 @@ async def endpoint_change(c: Controller) -> None:
                 "of the brokers that clients use",
                 shown.listener,
             )
+
+
+def _is_ours(me: int, node: Node, found: AdminEndpoint, seals: Seals | None) -> bool:
+    return seals is not None and seals.announces(me, node.stat.ephemeral_owner, found)
 
 
 def _protocol(c: Controller, listener: str) -> int:

@@ -34,7 +34,7 @@ class ChangeGuard:
             remedy = f"run the command as root, or as user {self._owner} (the daemon's)"
             return _answer(403, f"{who} may read, but not change anything", remedy)
         length = Headers(scope=scope).get("content-length", "")
-        if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+        if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
             remedy = f"send at most {BODY_BYTES_MAX} bytes, with their length"
             return _answer(413, f"a body of {length or 'unknown'} bytes is not read", remedy)
         return None

@@ -13,6 +13,7 @@ from metadata_store.port import Write
 from tests.core.wire_kit import read_request, unframe
 
 DAEMON: Final = 1_000_001
+SECRET = b"a secret of daemons and endpoint"
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
 SESSION_S: Final = 6.0
 

@@ -38,7 +38,7 @@ from state_machines.decision import Change, ReplicaMove
 from state_machines.leader_election import ElectionType
 from state_machines.types import TopicPartition
 from tests.core.controller_kafka import Kafka, id_of
-from tests.core.controller_parts import DAEMON, SESSION_S, Clock, Script, Wires
+from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
 from tests.core.role_kit import settings_for
 
@@ -87,7 +87,9 @@ class Seat:
         self.zk = MemoryZooKeeper(w.server, credentials=credentials, hooks=self.script)
         self.me = me or this_process(DAEMON)
         user, _, password = (credentials or "").partition(":")
-        self.office = Office(self.zk, self.me, hold=hold, digest=(user, password) if credentials else None)
+        self.office = Office(
+            self.zk, self.me, hold=hold, digest=(user, password) if credentials else None, secret=SECRET
+        )
         self.lease = Lease(SESSION_S, w.clock)
         self.reign: Reign | None = None
         self.claim: Claim | None = None

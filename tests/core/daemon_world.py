@@ -16,12 +16,10 @@ from controller.modes import Mode
 from controller.reign import Reign
 from metadata_store import paths
 from metadata_store.memory import MemoryZooKeeper
-from tests.core.controller_parts import DAEMON, Script
+from tests.core.controller_parts import DAEMON, SECRET, Script
 from tests.core.controller_world import World
 from tests.core.role_kit import settings_for
 from tests.polling import eventually
-
-SECRET = b"a secret of daemons and endpoint"
 
 
 class DaemonRun:

@@ -33,6 +33,7 @@ from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Create, Op, SetData, WatchEvent
 from state_machines.types import Broker, Endpoint
+from tests.core.controller_parts import SECRET
 from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
 from tests.polling import eventually
 
@@ -292,7 +293,9 @@ class Kafka:
         chosen = self.settings.model_copy(update=changes)
         digest = chosen.zookeeper.digest
         credentials = digest.get_secret_value() if digest is not None else None
-        daemon = Daemon(chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials), shadow=shadow)
+        daemon = Daemon(
+            chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials), shadow=shadow, secret=SECRET
+        )
         task = asyncio.create_task(daemon.run())
         try:
             await eventually(lambda: daemon.mode is Mode.SHADOW if shadow else _queues(daemon))

@@ -19,9 +19,9 @@ from brokers.wire.versions import Api
 from metadata_store import paths
 from metadata_store.memory import MemoryZooKeeper
 from tests.core.carried_kit import create, grow, topic
-from tests.core.controller_parts import DAEMON
+from tests.core.controller_parts import DAEMON, SECRET
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import SECRET, DaemonRun, daemon, ruling
+from tests.core.daemon_world import DaemonRun, daemon, ruling
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -31,7 +31,7 @@ async def carrier(w: World) -> AsyncIterator[Carrier]:
     """An endpoint that follows the role."""
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
-    view = ClusterView("CLIENT")
+    view = ClusterView("CLIENT", SECRET)
     following = asyncio.create_task(view.run(zk))
     made = Carrier(view, SECRET)
     try:

@@ -15,6 +15,7 @@ from admin import cluster_view
 from admin.cluster_view import ClusterView
 from admin.endpoint import run
 from admin.ports import Address, Node
+from brokers.attested import Seals
 from configs.loading import load
 from metadata_store import paths
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
@@ -22,6 +23,7 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
+from tests.core.controller_parts import SECRET
 from tests.polling import eventually
 
 ADVERTISED = Address("regent1", 9096)
@@ -44,10 +46,14 @@ def registration(port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT
     return json.dumps(fields).encode()
 
 
-def held_by(controller: int, nonce: str | None) -> bytes:
-    """Content of ``/controller``."""
+def held_by(controller: int, nonce: str | None, **changed: object) -> bytes:
+    """Content of ``/controller``; ``changed`` after it was sealed."""
     fields: dict[str, object] = {"version": 2, "brokerid": controller, "timestamp": "1", "kraftControllerEpoch": -1}
-    return json.dumps(fields | ({"regent": nonce} if nonce else {})).encode()
+    if nonce is not None:
+        listener = "regent1:9095"
+        seal = Seals(SECRET, "").of_controller(controller, nonce, listener)
+        fields |= {"regent": nonce, "regentListener": listener, "regentSeal": seal}
+    return json.dumps(fields | changed).encode()
 
 
 class Cluster:
@@ -85,7 +91,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def following(c: Cluster, *, announced_for: int | None = None) -> AsyncIterator[ClusterView]:
-    view = ClusterView("CLIENT", ADVERTISED, announced_for=announced_for)
+    view = ClusterView("CLIENT", SECRET, ADVERTISED, announced_for=announced_for)
     task = asyncio.create_task(view.follow(c.session, 1))
     yield view
     task.cancel()
@@ -98,7 +104,10 @@ def announced(c: Cluster) -> Callable[[], Coroutine[None, None, bool]]:
 
     async def shown() -> bool:
         node = await c.zk.get(endpoint_path(7))
-        return node is not None and decode_endpoint(node.data) == SHOWN
+        found = decode_endpoint(node.data) if node is not None else None
+        return (
+            node is not None and found is not None and Seals(SECRET, "").announces(7, node.stat.ephemeral_owner, found)
+        )
 
     return shown
 
@@ -137,8 +146,8 @@ async def test_what_its_former_life_left_becomes_its_own() -> None:
     async with cluster() as c:
         former = c.session()
         await former.connect(1)
-        assert await announce(former, 7, SHOWN) is None
-        assert await announce(c.zk, 7, SHOWN) is None
+        for zk in (former, c.zk):
+            assert await announce(zk, 7, Seals(SECRET, "").announced(7, zk.session_id, SHOWN)) is None
         await former.close()
         assert await announced(c)()
 
@@ -176,6 +185,40 @@ async def test_a_broker_in_office_is_no_daemon() -> None:
             await c.resign()
             await c.elect(DAEMON.id, "nonce")
             await eventually(lambda: view.node() == DAEMON)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"regentListener": "stranger:9095"},
+        {"regent": "another life"},
+        {"brokerid": DAEMON.id + 1},
+        {"regentSeal": None},
+        {"regentSeal": "00"},
+        {"regentSeal": "\u00b2"},
+    ],
+)
+async def test_a_daemon_that_has_not_sealed_where_it_listens_is_none_of_ours(
+    changed: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster() as c:
+        await c.zk.create(paths.CONTROLLER, held_by(DAEMON.id, "nonce", **changed))
+        async with following(c) as view:
+            await view.known()
+            assert (view.office(), view.node(), view.vacant()) == (None, None, False)
+            assert "is not sealed with this endpoint's secret" in caplog.text
+            await c.zk.set(paths.CONTROLLER, held_by(DAEMON.id, "nonce"), ANY_VERSION)
+            await eventually(lambda: view.office() is not None)
+
+
+async def test_a_seal_of_another_cluster_is_none() -> None:
+    async with cluster() as c:
+        await c.zk.create(paths.CLUSTER, None)
+        await c.zk.create(paths.CLUSTER_ID, b'{"version":"1","id":"another"}')
+        await c.elect(DAEMON.id, "nonce")
+        async with following(c) as view:
+            await view.known()
+            assert view.office() is None
 
 
 async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -243,7 +286,9 @@ async def test_the_whole_endpoint_passes_on_names_the_daemon_and_stops(tmp_path:
         '[zookeeper]\nconnect = "unused:1"\n[listener]\nadvertised_host = "regent1"\n'
         '[admin]\nhost = "127.0.0.1"\nport = 0\nidle_timeout_ms = 20000\n'
     )
-    settings = load(file, {}).settings
+    (tmp_path / "admin-secret").write_text(SECRET.hex())
+    (tmp_path / "admin-secret").chmod(0o600)
+    settings = load(file, {"REGENT_STATE__DIRECTORY": str(tmp_path)}).settings
     told: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
     async with place() as p, cluster() as c:
         p.broker.script = lambda frame: metadata_answer(0, corr(frame), (), 1)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
+from brokers.attested import Seals
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.memory import MemoryZooKeeper
-from tests.core.controller_parts import DAEMON, UPDATE_METADATA
+from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 AT = AdminEndpoint("CLIENT", "regent1", 9096)
+SEALS = Seals(SECRET, "")
 
 
 async def endpoint(w: World, daemon: int = DAEMON, at: AdminEndpoint = AT) -> MemoryZooKeeper:
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
-    assert await announce(zk, daemon, at) is None
+    assert await announce(zk, daemon, SEALS.announced(daemon, zk.session_id, at)) is None
     return zk
 
 
@@ -84,6 +87,30 @@ async def test_another_daemons_endpoint_and_a_scribble_are_not_shown() -> None:
         await w.operator.create(endpoint_path(DAEMON), b"scribble")
         await w.told()
         assert listed(w) == INTERNAL
+
+
+@pytest.mark.parametrize("how", ["unsealed", "other secret", "other cluster", "other daemon", "copied", "moved"])
+@in_virtual_time
+async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        await w.take_office()
+        zk = MemoryZooKeeper(w.server)
+        await zk.connect(1.0)
+        session = zk.session_id + (how == "copied")
+        seals = Seals(b"x" * 32 if how == "other secret" else SECRET, "another" if how == "other cluster" else "")
+        sealed = seals.announced(DAEMON + (how == "other daemon"), session, AT)
+        if how in ("unsealed", "moved"):
+            sealed = structs.replace(sealed, **({"seal": ""} if how == "unsealed" else {"host": "stranger"}))
+        assert await announce(zk, DAEMON, sealed) is None
+        await w.told()
+        assert listed(w) == INTERNAL
+        assert "is not sealed with this daemon's secret" in caplog.text
+        await zk.close()
+        await endpoint(w)
+        await w.told()
+        assert listed(w) == BOTH
 
 
 @in_virtual_time

@@ -66,6 +66,15 @@ async def test_only_a_certainly_dead_process_of_its_own_is_not_waited_for(other:
         assert await again.office.predecessor() == before.office.lock_path
 
 
+@in_virtual_time
+async def test_a_name_that_is_no_id_is_nobodys() -> None:
+    async with queued(1) as (w, [first]):
+        for name in ("²", "٣", "007", "-1", "+1", "1_0", str(2**31), "9" * 5_000, "x"):
+            await w.operator.create(f"{own.DAEMONS}/{name}", b"")
+        assert await first.office.daemons() == {DAEMON}
+        assert (await first.office.claim()).epoch == 1
+
+
 def test_a_process_is_told_by_its_start_time() -> None:
     me = this_process(DAEMON)
     assert started_ticks(me.pid) == me.started

@@ -11,6 +11,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from brokers.attested import Seals
 from controller import census as census_module
 from controller import pages
 from controller.census import Census, Counted
@@ -34,8 +35,9 @@ from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
 from state_machines.events import Row
+from tests.core.controller_parts import SECRET
 from tests.core.model import P, die, make_cluster, topic
-from tests.core.role_kit import DAEMON, Kafka, kafka, settings_for
+from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka, settings_for
 from tests.polling import eventually
 
 
@@ -307,7 +309,9 @@ async def test_gauges_are_those_of_the_model(tmp_path: Path) -> None:
 async def test_where_clients_find_the_controller_is_shown_for_as_long_as_it_is_so(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, daemon, view):
         assert (view.status().admin_endpoint, view.gauges().endpoint_shown) == (None, False)
-        assert await announce(cluster.operator, daemon.me.id, AdminEndpoint("CLIENT", "regent1", 9096)) is None
+        endpoint, session = AdminEndpoint("CLIENT", "regent1", 9096), cluster.operator.session_id
+        sealed = Seals(SECRET, CLUSTER_ID).announced(daemon.me.id, session, endpoint)
+        assert await announce(cluster.operator, daemon.me.id, sealed) is None
         await eventually(lambda: view.status().admin_endpoint == "regent1:9096 on listener CLIENT")
         assert view.gauges().endpoint_shown
         await cluster.operator.delete(endpoint_path(daemon.me.id), ANY_VERSION)
