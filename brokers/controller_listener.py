@@ -16,8 +16,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from brokers.entrance import Entrance
 from brokers.envelopes import CarriedCall, Envelopes, NotController
 from brokers.inbound import InboundConnection, ListenerLimits, Quiet
+from brokers.places import Places
 from brokers.security.gate import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.gate import OFFERED, Admission, Gate
 from brokers.security.tls import Tls
@@ -95,14 +97,20 @@ class ControllerListener:
     ) -> None:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
-        self.buffered_bytes = 0
+        wanted = self.limits
+        self.places = Places(wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max)
         self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed) if secret is not None else None
         self._address = host, port
-        self._tls = tls
+        self._entrance = Entrance(
+            self.places,
+            lambda place: InboundConnection(self, place),
+            self._full,
+            tls=tls,
+            timeout_ms=wanted.frame_timeout_ms,
+        )
         self._offered = OFFERED if gate is not None else SERVED
         self._gate = gate
         self._handlers: CallHandlers | None = None
-        self._server: asyncio.Server | None = None
         self._connections: set[InboundConnection] = set()
         self._running: set[asyncio.Task[Reply]] = set()
 
@@ -112,13 +120,7 @@ class ControllerListener:
         """Binds; raises OSError naming the address."""
         host, port = self._address
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: InboundConnection(self),
-                host,
-                port,
-                ssl=self._tls.server() if self._tls is not None else None,
-                ssl_handshake_timeout=self.limits.frame_timeout_ms / 1000 if self._tls is not None else None,
-            )
+            await self._entrance.open(host, port)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -128,20 +130,19 @@ class ControllerListener:
     @property
     def port(self) -> int:
         """The port that it is bound to."""
-        if self._server is None or not self._server.sockets:
+        if (port := self._entrance.port) is None:
             raise RuntimeError("the controller listener is not started")
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
 
     @property
     def connections(self) -> int:
-        """Open connections."""
-        return len(self._connections)
+        """Open connections, handshakes under way included."""
+        return self.places.open
 
     async def stop(self) -> None:
         """Closes the socket and every connection; calls under way are abandoned."""
         self._handlers = None
-        if self._server is not None:
-            self._server.close()
+        await self._entrance.close()
         self.close_connections()
         for task in self._running:
             task.cancel()
@@ -149,9 +150,6 @@ class ControllerListener:
             await asyncio.wait(self._running)
         if self._envelopes is not None:
             await self._envelopes.stop()
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
 
     def serve(self, handlers: CallHandlers) -> None:
         """The daemon holds the role: calls go to ``handlers``."""
@@ -169,20 +167,21 @@ class ControllerListener:
 
     # -- used by connections
 
-    def admit(self, connection: InboundConnection) -> bool:
+    def _full(self, peer: str) -> None:
+        limits = self.limits
+        self.quiet.warn(
+            "",
+            "connections",
+            f"a connection from {peer} is refused: of {limits.connections_max} in all, or "
+            f"{limits.connections_per_address_max} of one address, none is free; raise listener.connections_max or "
+            "listener.connections_per_address_max, or find out who holds them",
+        )
+
+    def came(self, connection: InboundConnection) -> None:
         """See :class:`brokers.inbound.Host`."""
-        if len(self._connections) >= self.limits.connections_max:
-            self.quiet.warn(
-                "",
-                "connections",
-                f"a connection from {connection.peer} is refused: {self.limits.connections_max} are open; "
-                "raise listener.connections_max or find out who holds them",
-            )
-            return False
         self._connections.add(connection)
         if self._gate is not None:
             connection.must_authenticate(Admission(self._gate), UNKNOWN_FRAME_BYTES_MAX)
-        return True
 
     def left(self, connection: InboundConnection) -> None:
         """See :class:`brokers.inbound.Host`."""
@@ -208,6 +207,8 @@ class ControllerListener:
         if isinstance(call, ApiVersionsCall):
             return encode_api_versions(header.correlation, call.version, self._offered)
         reply = known or await self._reply(call)
+        if connection is not None and reply.error == Error.NONE:
+            connection.place.prove()
         return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
 
     async def _read(self, header: Header, reader: Reader) -> tuple[Call, Reply | None]:

@@ -97,6 +97,7 @@ class Envelopes:
                 "admin.secret_file must hold the same on both sides",
             )
             return encode_answer(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
+        connection.place.prove()
         return encode_answer(correlation, await self._carried(envelope, carry))
 
     def _genuine(self, envelope: Envelope, connection: InboundConnection) -> bool:

@@ -8,10 +8,12 @@ import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
+from brokers.places import Place
 from brokers.wire.calls import Header
 from brokers.wire.frames import FrameBuffer
 from brokers.wire.primitives import Malformed, Reader
@@ -25,13 +27,15 @@ LOG_INTERVAL_S: Final = 60.0
 class ListenerLimits(Struct, frozen=True):
     """Bounds of a listener.
 
-    ``buffered_bytes_max``: announced bytes of all incomplete requests together. ``frame_timeout_ms``: a request that
-    has begun must be complete, and an answer taken, within it. ``calls_max``: calls of all connections under way.
-    ``call_timeout_ms``: a call is answered by then; brokers give up after 30 s.
+    ``buffered_bytes_max``: bytes of all requests together that are received or carried out. ``frame_timeout_ms``: a
+    request that has begun must be complete, an answer taken, and a connection must have been served, within it.
+    ``calls_max``: calls of all connections under way. ``call_timeout_ms``: a call is answered by then; brokers give up
+    after 30 s.
     """
 
     frame_bytes_max: int = 16_777_216
     connections_max: int = 2_000
+    connections_per_address_max: int = 500
     buffered_bytes_max: int = 134_217_728
     frame_timeout_ms: int = 10_000
     idle_timeout_ms: int = 600_000
@@ -65,13 +69,12 @@ class Host(Protocol):
 
     limits: ListenerLimits
     quiet: Quiet
-    buffered_bytes: int
 
     async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """The framed response to one request; raises Malformed where there can be none."""
 
-    def admit(self, connection: InboundConnection) -> bool:
-        """Whether there is room for one more connection."""
+    def came(self, connection: InboundConnection) -> None:
+        """The connection is there."""
 
     def left(self, connection: InboundConnection) -> None:
         """The connection ended."""
@@ -95,8 +98,9 @@ class Admission(Protocol):
 class InboundConnection(asyncio.Protocol):
     """Reads no further while a call is under way, so a peer occupies one call and one buffer at most."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, place: Place) -> None:
         self._host = host
+        self.place = place
         self._frames = FrameBuffer(host.limits.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         self._transport: asyncio.Transport | None = None
@@ -104,7 +108,7 @@ class InboundConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._reserved = 0
+        self._served_bytes = 0
         self.peer = "unknown peer"
         self._due: asyncio.TimerHandle | None = None
         self.admission: Admission | None = None
@@ -118,21 +122,24 @@ class InboundConnection(asyncio.Protocol):
         self._transport = transport
         address = self._transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else self.peer
-        if not self._host.admit(self):
+        self.place.give_way = self.abort
+        if not self.place.open:
             self._transport.abort()
             return
+        self._host.came(self)
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         limits = self._host.limits
-        self._watch_idle(min(limits.idle_timeout_ms, limits.frame_timeout_ms))
+        self._watch_idle(limits.idle_timeout_ms)
+        self._due = asyncio.get_running_loop().call_later(limits.frame_timeout_ms / 1000, self._unless_served)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         began = self._frames.partial
         try:
             self._waiting.extend(self._frames.feed(data))
-            self._reserve(self._frames.announced)
+            self._hold()
         except Malformed as error:
             self.refuse("frame", str(error))
             return
@@ -159,8 +166,7 @@ class InboundConnection(asyncio.Protocol):
             self._due.cancel()
         self._transport = None
         self._writable.set()
-        self._host.buffered_bytes -= self._reserved
-        self._reserved = 0
+        self.place.leave()
         self._host.left(self)
 
     # -- serving
@@ -168,12 +174,17 @@ class InboundConnection(asyncio.Protocol):
     async def _serve(self) -> None:
         try:
             while self._waiting and self._transport is not None:
-                reply = await self._host.answer(self._waiting.popleft(), self)
+                frame = self._waiting.popleft()
+                self._served_bytes = len(frame)
+                reply = await self._host.answer(frame, self)
+                self._served_bytes = 0
                 if self._transport is not None:
                     self._transport.write(reply)
                     await self._taken()
                 if self.admission is not None and self._judged(self.admission):
                     return
+                self._hold()
+                await asyncio.sleep(0)  # others are served in between, however many requests came at once
         except Malformed as error:
             self.refuse("call", str(error))
         except Exception:
@@ -189,19 +200,24 @@ class InboundConnection(asyncio.Protocol):
             self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} fails to authenticate")
             self._transport.close()
         elif admission.user is not None:
+            self.place.prove()
             self._frames.limit = self._host.limits.frame_bytes_max
         return admission.over
 
     def must_authenticate(self, admission: Admission, frame_bytes_max: int) -> None:
-        """Until it has, its requests must be small, and it must have in the time that one request may take."""
+        """Until it has, its requests must be small."""
         self.admission = admission
         self._frames.limit = frame_bytes_max
-        timeout_s = self._host.limits.frame_timeout_ms / 1000
-        self._due = asyncio.get_running_loop().call_later(timeout_s, self._unless_trusted)
 
-    def _unless_trusted(self) -> None:
-        if not self.trusted:
+    def _unless_served(self, *, late: bool = False) -> None:
+        """Whoever only connects, or asks what anybody may, must not hold a place that brokers need."""
+        if self.place.proven:
+            return
+        if late or self._task is None:
             self.abort()
+            return
+        limit_s = self._host.limits.call_timeout_ms / 1000  # its first call may be under way
+        self._due = asyncio.get_running_loop().call_later(limit_s, partial(self._unless_served, late=True))
 
     @property
     def trusted(self) -> bool:
@@ -223,10 +239,9 @@ class InboundConnection(asyncio.Protocol):
             self._watch_idle(self._host.limits.idle_timeout_ms)
         self._transport.resume_reading()
 
-    def _reserve(self, announced: int) -> None:
-        self._host.buffered_bytes += announced - self._reserved
-        self._reserved = announced
-        if self._host.buffered_bytes > self._host.limits.buffered_bytes_max:
+    def _hold(self) -> None:
+        """Counts what came, not what was announced: else a few who send nothing could keep all others out."""
+        if not self.place.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
             raise Malformed("too many bytes are being sent by all peers together")
 
     # -- ending
@@ -246,11 +261,7 @@ class InboundConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.refuse, "slow", what)
 
     def _watch_idle(self, timeout_ms: int) -> None:
-        """An idle connection ends without a word: brokers open a new one when they need it.
-
-        Before its first request it may be idle for as long as a request may take: whoever only connects must not hold
-        a place that brokers need.
-        """
+        """An idle connection ends without a word: brokers open a new one when they need it."""
         self._unwatch()
         self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.abort)
 

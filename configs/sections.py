@@ -194,14 +194,21 @@ class ListenerSettings(Section):
     )
     connections_max: int = key(
         2_000,
-        "Most connections at a time; further ones are closed at once. A broker needs three.",
+        "Most connections at a time, TLS handshakes under way included. Where all are in use, the oldest that has not "
+        "been served gives way to a new one; where all have been, the new one is closed. A broker needs three.",
+        ge=10,
+        le=100_000,
+    )
+    connections_per_address_max: int = key(
+        500,
+        "As listener.connections_max, for those of one address (of IPv6, one network of /64).",
         ge=10,
         le=100_000,
     )
     frame_timeout_ms: int = key(
         10_000,
-        "A request that has begun to arrive must be complete, and a connection's first one must begin, within this "
-        "time, in milliseconds.",
+        "A request that has begun to arrive must be complete, a TLS handshake done, and a connection authenticated or "
+        "served with a call of a broker, within this time, in milliseconds.",
         ge=100,
         le=600_000,
     )

@@ -56,6 +56,7 @@ def listener_limits(settings: Settings) -> ListenerLimits:
     return ListenerLimits(
         frame_bytes_max=max(wanted.frame_bytes_max, settings.admin.frame_bytes_max + OVERHEAD_BYTES_MAX),
         connections_max=wanted.connections_max,
+        connections_per_address_max=wanted.connections_per_address_max,
         frame_timeout_ms=wanted.frame_timeout_ms,
         idle_timeout_ms=wanted.idle_timeout_ms,
     )

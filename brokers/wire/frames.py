@@ -13,6 +13,8 @@ from typing import Final, cast
 from brokers.wire.primitives import Malformed
 
 _LENGTH: Final = Struct(">i")
+FRAMES_MAX: Final = 100
+"""Frames that may come at once: neither brokers nor endpoints send another before they have the answer."""
 
 
 class FrameBuffer:
@@ -33,6 +35,8 @@ class FrameBuffer:
             end = start + _LENGTH.size + self._length(start)
             if end > len(buffer):
                 break
+            if len(frames) == FRAMES_MAX:
+                raise Malformed(f"more than {FRAMES_MAX} frames at once")
             frames.append(bytes(buffer[start + _LENGTH.size : end]))
             start = end
         if start:
@@ -51,9 +55,9 @@ class FrameBuffer:
         return bool(self._buffer)
 
     @property
-    def announced(self) -> int:
-        """Bytes that the incomplete frame will take; 0 while its length is unknown."""
-        return _LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= _LENGTH.size else 0
+    def held(self) -> int:
+        """Bytes of the incomplete frame that are there."""
+        return len(self._buffer)
 
 
 def reason(error: OSError) -> str:

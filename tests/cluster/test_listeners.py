@@ -46,7 +46,6 @@ BAD: dict[str, bytes] = {
     "a version of the future": framed(header(Api.ALTER_PARTITION, 99) + b"\x00" * 50),
     "a negative version": framed(header(Api.CONTROLLED_SHUTDOWN, -1) + b"\x00" * 50),
     "half a call": framed(header(Api.ALTER_PARTITION, 3) + b"\x00\x00\x00\x00\x02"),
-    "a call and more": framed(header(Api.ALLOCATE_PRODUCER_IDS, 0) + b"\x00" + bytes(12) + b"\x00" + b"more"),
     "an array of two billion": framed(header(Api.ALTER_PARTITION, 3) + b"\x00" + bytes(12) + b"\xff\xff\xff\xff\x07"),
 }
 

@@ -367,7 +367,7 @@ async def test_a_peer_that_takes_no_answers_ends_its_connection(caplog: pytest.L
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for _ in range(20):
             peer.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.listener.connections == 0)
+        await eventually(lambda: d.office.calls and d.listener.connections == 0)
     assert "does not take its answer" in caplog.text
 
 
@@ -379,22 +379,69 @@ async def test_an_idle_connection_ends_without_a_word(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-async def test_a_connection_that_never_says_anything_ends_sooner_than_an_idle_one(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_connection_without_a_real_call_ends_sooner_than_an_idle_one(
+    asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with desk(frame_timeout_ms=300) as d:
-        spoke, silent = await d.connect(), await d.connect()
-        await spoke.ask(VERSIONS, 0)
-        assert await silent.closed()
-        assert (await spoke.ask(VERSIONS, 0)).error_code == 0
+        broker, stranger = await d.connect(), await d.connect()
+        await broker.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)
+        if asked:
+            await stranger.ask(VERSIONS, 0)
+        assert await stranger.closed()
+        assert (await broker.ask(VERSIONS, 0)).error_code == 0
     assert not caplog.records
 
 
-async def test_connections_above_the_bound_are_refused_until_one_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_whose_first_call_takes_long_is_not_taken_for_one_without() -> None:
+    async with desk(frame_timeout_ms=100) as d:
+        d.office.gate.clear()
+        broker = await d.connect()
+        broker.send(write_request(ALLOCATE, 0, 0, broker_id=1, broker_epoch=1))
+        await eventually(lambda: d.office.calls)
+        await asyncio.sleep(0.2)
+        d.office.gate.set()
+        assert (await broker.answer(ALLOCATE, 0)).error_code == 0
+
+
+async def test_a_flood_of_questions_is_no_call_that_takes_long() -> None:
+    async with desk(frame_timeout_ms=100, call_timeout_ms=200) as d:
+        stranger = await d.connect()
+        question = write_request(VERSIONS, 0, 1)
+
+        async def flood() -> None:
+            while True:
+                stranger.send(question)
+                await stranger.writer.drain()
+                await stranger.reader.read(100_000)
+
+        flooding = asyncio.create_task(flood())
+        await eventually(lambda: d.listener.connections == 1)
+        await eventually(lambda: d.listener.connections == 0)
+        flooding.cancel()
+
+
+async def test_strangers_that_fill_every_place_make_room_for_brokers_which_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with desk(connections_max=5) as d:
+        broker = await d.connect()
+        await broker.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)
+        crowd = [await d.connect() for _ in range(20)]
+        for stranger in crowd[-4:]:
+            await stranger.ask(VERSIONS, 0)
+        assert d.listener.connections == 5
+        other = await d.connect()
+        assert (await other.ask(ALLOCATE, 0, broker_id=2, broker_epoch=1)).error_code == 0
+        assert (await broker.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)).error_code == 0
+    assert not caplog.records
+
+
+async def test_brokers_above_the_bound_are_refused_until_one_ends(caplog: pytest.LogCaptureFixture) -> None:
     async with desk(connections_max=2) as d:
         peers = [await d.connect() for _ in range(2)]
         for peer in peers:
-            await peer.ask(VERSIONS, 0)
+            await peer.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)
         for _ in range(10):
             assert await (await d.connect()).closed()
         peers[0].writer.close()
@@ -405,17 +452,40 @@ async def test_connections_above_the_bound_are_refused_until_one_ends(caplog: py
     assert "raise listener.connections_max" in refused[0]
 
 
-async def test_incomplete_requests_of_all_peers_together_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    async with desk(buffered_bytes_max=2_500) as d:
+async def test_bytes_of_all_peers_together_are_bounded_as_they_come_not_as_they_are_announced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    size = 1_000_000
+    async with desk(buffered_bytes_max=2 * size) as d:
         peers = [await d.connect() for _ in range(3)]
+        for peer in peers:
+            peer.writer.write((size).to_bytes(4, "big") + b"x")
+        await eventually(lambda: d.listener.places.held == 15)
         for peer in peers[:2]:
-            peer.writer.write((1_000).to_bytes(4, "big") + b"x")
-        await eventually(lambda: d.listener.buffered_bytes == 2_000)
-        peers[2].writer.write((1_000).to_bytes(4, "big") + b"x")
+            peer.writer.write(bytes(size - 10))
+        await eventually(lambda: d.listener.places.held >= 2 * size - 20)
+        peers[2].writer.write(bytes(size - 10))
         assert await peers[2].closed()
-        peers[0].writer.close()
-        await eventually(lambda: d.listener.buffered_bytes == 1_000)
+        broker = await d.connect()
+        assert (await broker.ask(ALLOCATE, 0, broker_id=2, broker_epoch=1)).error_code == 0
+        broker.writer.write(size.to_bytes(4, "big") + bytes(size - 10))
+        await eventually(lambda: d.listener.connections == 2)
+        await eventually(lambda: d.listener.places.held >= 2 * size - 20)
+        assert d.listener.places.held <= 2 * size
     assert "by all peers together" in caplog.text
+
+
+async def test_a_call_counts_until_it_is_answered() -> None:
+    async with desk() as d:
+        d.office.gate.clear()
+        peer = await d.connect()
+        peer.send(write_request(ALTER, 3, 1, **large()))
+        await eventually(lambda: d.office.calls)
+        assert d.listener.places.held > 60_000
+        d.office.gate.set()
+        peer._correlation = 1
+        await peer.answer(ALTER, 3)
+        await eventually(lambda: d.listener.places.held == 0)
 
 
 # -- large calls

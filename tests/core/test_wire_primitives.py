@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import writers
 
-from brokers.wire.frames import FrameBuffer
+from brokers.wire.frames import FRAMES_MAX, FrameBuffer
 from brokers.wire.primitives import Malformed, Reader, compact_nullable_string, compact_string, legacy_string, varint
 from tests.core.wire_kit import quickly
 
@@ -95,15 +95,21 @@ def test_frames_come_out_whole_however_the_stream_is_cut(frames: list[bytes], cu
         position, turn = position + size, turn + 1
     assert found == frames
     assert not buffer.partial
-    assert buffer.announced == 0
+    assert buffer.held == 0
 
 
-def test_an_incomplete_frame_announces_its_size() -> None:
+def test_an_incomplete_frame_holds_what_came_of_it() -> None:
     buffer = FrameBuffer(1_000)
     assert buffer.feed(b"\0\0") == []
-    assert (buffer.partial, buffer.announced) == (True, 0)
+    assert (buffer.partial, buffer.held) == (True, 2)
     assert buffer.feed(b"\x01\x00abc") == []
-    assert (buffer.partial, buffer.announced) == (True, 256)
+    assert (buffer.partial, buffer.held) == (True, 7)
+
+
+def test_countless_small_frames_at_once_are_refused() -> None:
+    assert len(FrameBuffer(10).feed(bytes(4 * FRAMES_MAX))) == FRAMES_MAX
+    with pytest.raises(Malformed, match="at once"):
+        FrameBuffer(10).feed(bytes(4 * FRAMES_MAX + 4))
 
 
 @pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GET ", b"\x16\3\1\2", b"\0\0\0\x0b"])

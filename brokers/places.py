@@ -1,0 +1,147 @@
+"""Places of a listener: connections counted from their accept on, and the bytes that they hold.
+
+A connection has proven itself once it has shown who it is or was served. Whoever has not gives way: neither many
+connections nor many bytes of strangers keep those out that are served.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+ALLOWANCE_BYTES: Final = 65_536
+"""A connection that holds no more is never refused for what all hold together."""
+KNOWN_MAX: Final = 1_000
+"""Addresses that are remembered because a connection from there has proven itself."""
+
+
+class Place:
+    """One connection. ``give_way`` ends it; it may be called before the connection is complete."""
+
+    __slots__ = ("_places", "address", "give_way", "held", "open", "proven")
+
+    def __init__(self, places: Places, address: str, give_way: Callable[[], object]) -> None:
+        self._places = places
+        self.address = address
+        self.give_way = give_way
+        self.proven = False
+        self.held = 0
+        self.open = True
+
+    def prove(self) -> None:
+        """It has shown who it is, or was served."""
+        if self.open and not self.proven:
+            self._places.proved(self)
+
+    def hold(self, size: int) -> bool:
+        """It holds ``size`` bytes from now on; False where that is too much, with what the others hold."""
+        return self._places.hold(self, size)
+
+    def leave(self) -> None:
+        """It has ended."""
+        if self.open:
+            self._places.left(self)
+
+
+class _Share:
+    """The connections of one address; those that have not proven themselves in the order in which they came."""
+
+    __slots__ = ("open", "unproven")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.unproven: dict[Place, None] = {}
+
+
+class Places:
+    """At most ``connections_max``, of one address ``per_address_max``.
+
+    ``bytes_max``: what all hold together, beyond the allowance of each (:data:`ALLOWANCE_BYTES`).
+    """
+
+    def __init__(self, connections_max: int, per_address_max: int, bytes_max: int) -> None:
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._bytes_max = bytes_max
+        self._shares: dict[str, _Share] = {}
+        self._strangers: dict[Place, None] = {}
+        self._unproven: dict[Place, None] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self.open = 0
+        self.held = 0
+        """Bytes that all hold."""
+
+    def enter(self, address: str, give_way: Callable[[], object]) -> Place | None:
+        """A place; None where there is none and nobody has to give way."""
+        share = self._shares.get(address)
+        if share is not None and share.open >= self._per_address_max:
+            if not self._freed(share.unproven):
+                return None
+        elif self.open >= self._connections_max and not self._freed(self._strangers or self._unproven):
+            return None
+        return self._entered(Place(self, address, give_way))
+
+    def proved(self, place: Place) -> None:
+        """See :meth:`Place.prove`."""
+        place.proven = True
+        self._forget_unproven(place)
+        self._known[place.address] = None
+        self._known.move_to_end(place.address)
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    def left(self, place: Place) -> None:
+        """See :meth:`Place.leave`."""
+        place.open = False
+        self.open -= 1
+        self.held -= place.held
+        place.held = 0
+        self._forget_unproven(place)
+        share = self._shares[place.address]
+        share.open -= 1
+        if not share.open:
+            del self._shares[place.address]
+
+    def hold(self, place: Place, size: int) -> bool:
+        """See :meth:`Place.hold`."""
+        if not place.open:
+            return True
+        self.held += size - place.held
+        place.held = size
+        if self.held <= self._bytes_max or size <= ALLOWANCE_BYTES:
+            return True
+        if place.proven or place.address in self._known:
+            self._free_bytes()
+        return self.held <= self._bytes_max
+
+    def _entered(self, place: Place) -> Place:
+        share = self._shares.setdefault(place.address, _Share())
+        share.open += 1
+        self.open += 1
+        of_its_kind = self._unproven if place.address in self._known else self._strangers
+        share.unproven[place] = of_its_kind[place] = None
+        return place
+
+    def _freed(self, unproven: dict[Place, None]) -> bool:
+        """Whether one of them has made room: the oldest."""
+        oldest = next(iter(unproven), None)
+        if oldest is not None:
+            self._end(oldest)
+        return oldest is not None
+
+    def _free_bytes(self) -> None:
+        """Strangers that hold more than is anybody's give way, those that hold most first."""
+        for place in sorted(self._strangers, key=lambda place: place.held, reverse=True):
+            if self.held <= self._bytes_max or place.held <= ALLOWANCE_BYTES:
+                return
+            self._end(place)
+
+    def _end(self, place: Place) -> None:
+        self.left(place)
+        place.give_way()
+
+    def _forget_unproven(self, place: Place) -> None:
+        self._strangers.pop(place, None)
+        self._unproven.pop(place, None)
+        self._shares[place.address].unproven.pop(place, None)

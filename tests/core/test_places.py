@@ -1,0 +1,125 @@
+"""Places of a listener: strangers give way to newcomers, and those that are served stay."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from brokers.places import ALLOWANCE_BYTES, KNOWN_MAX, Place, Places
+
+MIB = 1_048_576
+
+
+class Door:
+    """Places, and the connections that had to give way."""
+
+    def __init__(self, connections_max: int = 4, per_address_max: int = 3, bytes_max: int = MIB) -> None:
+        self.places = Places(connections_max, per_address_max, bytes_max)
+        self.ended: list[str] = []
+
+    def enter(self, name: str, address: str | None = None) -> Place | None:
+        return self.places.enter(address or name, lambda: self.ended.append(name))
+
+    def let_in(self, name: str, address: str | None = None, *, proven: bool = False) -> Place:
+        place = self.enter(name, address)
+        assert place is not None
+        if proven:
+            place.prove()
+        return place
+
+
+def test_a_crowd_of_strangers_gives_way_to_each_newcomer_the_oldest_first() -> None:
+    door = Door()
+    for name in "abcdef":
+        door.let_in(name)
+    assert (door.ended, door.places.open) == (["a", "b"], 4)
+
+
+def test_a_connection_that_has_proven_itself_never_gives_way() -> None:
+    door = Door()
+    for name in "abcd":
+        door.let_in(name, proven=True)
+    assert door.enter("e") is None
+    assert door.ended == []
+
+
+def test_an_address_that_has_its_share_makes_room_itself() -> None:
+    door = Door(connections_max=10)
+    other = door.let_in("other")
+    crowd = [door.let_in(name, "crowd") for name in "abc"]
+    crowd[0].prove()
+    door.let_in("d", "crowd")
+    assert door.ended == ["b"]
+    assert other.open
+    for _ in range(2):
+        assert door.places.enter("crowd", lambda: None)
+    assert door.ended == ["b", "c", "d"]
+
+
+def test_a_crowd_from_elsewhere_goes_before_a_newcomer_from_an_address_that_was_served() -> None:
+    door = Door()
+    door.let_in("broker", "10.0.0.1", proven=True).leave()
+    again = door.let_in("again", "10.0.0.1")
+    for name in "abcdefgh":
+        door.let_in(name)
+    assert again.open
+    assert door.ended == ["a", "b", "c", "d", "e"]
+
+
+def test_where_all_are_from_addresses_that_were_served_the_oldest_unproven_one_gives_way() -> None:
+    door = Door(connections_max=2)
+    door.let_in("broker", "10.0.0.1", proven=True)
+    door.let_in("unproven", "10.0.0.1")
+    door.let_in("next", "10.0.0.1")
+    assert door.ended == ["unproven"]
+
+
+def test_strangers_that_hold_all_bytes_give_way_to_one_that_has_proven_itself() -> None:
+    door = Door(connections_max=20)
+    strangers = [door.let_in(name) for name in "abcdefgh"]
+    assert all(place.hold(MIB // 8) for place in strangers)
+    assert not strangers[0].hold(MIB)
+    broker = door.let_in("broker", proven=True)
+    assert broker.hold(MIB // 2)
+    assert door.places.held <= MIB
+    assert broker.open
+    assert not broker.hold(2 * MIB), "it has no more than there is"
+
+
+def test_what_is_small_is_taken_however_full_it_is() -> None:
+    door = Door()
+    assert door.let_in("broker", proven=True).hold(MIB)
+    stranger = door.let_in("stranger")
+    assert stranger.hold(ALLOWANCE_BYTES)
+    assert not stranger.hold(ALLOWANCE_BYTES + 1)
+
+
+def test_the_addresses_that_are_remembered_are_bounded() -> None:
+    door = Door()
+    for number in range(KNOWN_MAX + 50):
+        door.let_in(str(number), proven=True).leave()
+    assert len(door.places._known) == KNOWN_MAX
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_come_out_even_whatever_happens(seed: int) -> None:
+    random, door = Random(seed), Door(8, 4, 3 * ALLOWANCE_BYTES)
+    inside: list[Place] = []
+    for turn in range(500):
+        inside = [place for place in inside if place.open]
+        assert door.places.open == len(inside) <= 8
+        assert door.places.held == sum(place.held for place in inside)
+        assert door.places.held <= (3 + 8) * ALLOWANCE_BYTES
+        place = random.choice(inside) if inside else None
+        match random.randrange(4):
+            case 0 | 1:
+                if (found := door.enter(str(turn), random.choice("abc"))) is not None:
+                    inside.append(found)
+            case 2 if place is not None and not place.hold(random.randrange(2 * ALLOWANCE_BYTES)):
+                place.leave()
+            case 3 if place is not None:
+                random.choice((place.prove, place.leave))()
+    for place in inside:
+        place.leave()
+    assert (door.places.open, door.places.held, door.places._shares) == (0, 0, {})
