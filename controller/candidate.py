@@ -13,6 +13,7 @@ from controller.claim_watch import OUTRANKED
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Claim, ClaimRefused, Office
+from controller.permission import Permission
 from controller.places import twin_of
 from controller.questions import Ask, asker
 from controller.reign import Reign
@@ -28,6 +29,8 @@ log = logging.getLogger("regent.daemon")
 
 RECLAIM_PAUSE_S_MAX = 30.0
 STANDBY_POLL_S = 2.0
+REFUSED_PAUSE_S_MAX = 16.0
+"""Longest pause before a daemon that was refused takes a place at the end of the queue; the first one is a poll."""
 EARLY_END_PAUSE_S = 0.2
 """Pause after a term that did not come into office: claims never follow each other without one."""
 EARLY_ENDS_MAX = 5
@@ -46,25 +49,24 @@ class Candidate:
         self._takeover = takeover
         self._failures = 0
         self._early_ends = 0
+        self._refusals = 0
         self._in_office_since_s: float | None = None
 
     async def run(self, office: Office, lease: Lease) -> None:
         """Waits for the turn, claims, serves; again and again on one session, until that is over or a stop."""
-        d = self._d
+        d, permission = self._d, Permission(office.zk)
         while not d.stopping.is_set():
             d.changed.clear()
             try:
-                await self._stand(office, lease)
+                await self._stand(office, lease, permission)
             except ClaimRefused as refused:
-                d.become(Mode.BLOCKED, str(refused))
-                await d.pause(STANDBY_POLL_S)
+                await self._step_back(office, str(refused))
             except ZkError as error:
-                d.become(
-                    Mode.BLOCKED,
+                await self._step_back(
+                    office,
                     f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
                     "zookeeper.digest; tried again every few seconds",
                 )
-                await d.pause(STANDBY_POLL_S)
             except SessionLost:
                 raise
             except (NotConnected, OutcomeUnknown) as lost:
@@ -72,17 +74,32 @@ class Candidate:
                 with d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
                     await d.changed.wait()
 
-    async def _stand(self, office: Office, lease: Lease) -> None:
+    async def _step_back(self, office: Office, why: str) -> None:
+        """Says why, and gives the place up: another daemon may do what this one may not. Its next place is the last."""
+        self._d.become(Mode.BLOCKED, why)
+        try:
+            await office.leave_queue()
+        except SessionLost:
+            raise
+        except ZooKeeperError as error:
+            log.debug("the place in the queue is kept, because it could not be given up: %s", error)
+        pause_s = min(STANDBY_POLL_S * 2.0**self._refusals, REFUSED_PAUSE_S_MAX)
+        self._refusals += 1
+        await self._d.pause(pause_s)
+
+    async def _stand(self, office: Office, lease: Lease, permission: Permission) -> None:
         """One turn in the queue, and one term."""
         d = self._d
         if office.lock_path is None:
+            if not self._takeover:
+                await permission.require()
             if await self._has_twin(office):
                 return
             await office.enter_queue()
         if self._takeover:
             await self._take_over(office)
         with d.until_stopped():
-            await self._turn(office)
+            await self._turn(office, permission)
             if not lease.valid():
                 d.become(Mode.STANDBY, "first in the queue, but ZooKeeper has not answered a heartbeat in time")
                 await lease.until_valid()
@@ -121,13 +138,14 @@ class Candidate:
             d.stop()
         self._takeover = False
 
-    async def _turn(self, office: Office) -> None:
+    async def _turn(self, office: Office, permission: Permission) -> None:
         """Returns when we are first in the queue and the flag says regent. The watches only wake it up."""
         d = self._d
         while True:
             d.changed.clear()
             try:
                 since = office.zk.last_zxid
+                await permission.require()
                 before = await office.predecessor()
                 flag, stat = await office.role()
                 if before is None and flag.holder == "regent":
@@ -153,8 +171,13 @@ class Candidate:
 
         try:
             done = await finish(office)
-        except (ZkError, OutcomeUnknown) as error:
+        except OutcomeUnknown as error:
             log.warning("a hand-back that was cut short is not ended yet: %s", error)
+        except ZkError as error:
+            raise ClaimRefused(
+                f"a hand-back that was cut short cannot be ended by this daemon ({error}): check the ACL of "
+                f"{error.path}, and zookeeper.digest; another daemon gets its turn"
+            ) from error
         else:
             if done is not None:
                 log.warning("a hand-back that was cut short is ended: %s", done)
@@ -164,6 +187,7 @@ class Candidate:
         d = self._d
         d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
         claim = await office.claim()
+        self._refusals = 0
         daemons = await office.daemons()
         d.counters.terms += 1
         if claim.displaced is not None and claim.displaced not in daemons:

@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from controller import own_znodes as own
+from controller.candidate import REFUSED_PAUSE_S_MAX
 from controller.modes import Mode
+from metadata_store import paths
+from metadata_store.acl import OPEN, Acl, digest_id
+from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
@@ -101,3 +107,103 @@ async def test_three_daemons_and_a_lot_of_bad_luck() -> None:
                     assert epoch(w) == before, "a connection that comes back within the lease costs no term"
             assert 12 <= epoch(w) <= 16
             assert all(not d.task.done() for d in daemons)
+
+
+async def lock_epoch(w: World) -> None:
+    """As a daemon with other credentials leaves it, in mode ``hold``."""
+    locked = [Acl(31, "digest", digest_id("regent", "another")), Acl(1, "world", "anyone")]
+    if await w.operator.exists(paths.CONTROLLER_EPOCH) is None:
+        await w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=locked)
+    else:
+        await w.operator.set_acls(paths.CONTROLLER_EPOCH, locked, -1)
+
+
+@in_virtual_time
+async def test_a_daemon_without_the_permission_to_claim_takes_no_place_in_the_queue() -> None:
+    async with world() as w:
+        await lock_epoch(w)
+        await ruling(w)
+        async with daemon(w) as wrong, daemon(w, DAEMON + 1) as other:
+            for d in (wrong, other):
+                await d.says("no permission to write /controller_epoch")
+                assert d.daemon.mode is Mode.BLOCKED
+            writes = len(wrong.script.writes)
+            await asyncio.sleep(600.0)
+            assert len(wrong.script.writes) == writes, "it is looked at again, and probed only where the ACL changed"
+            assert not (await w.operator.children(own.LOCKS) or ([],))[0]
+            owner = MemoryZooKeeper(w.server, credentials="regent:another")
+            await owner.connect(1.0)
+            await owner.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
+            await eventually(lambda: Mode.ACTIVE in (wrong.daemon.mode, other.daemon.mode))
+
+
+@in_virtual_time
+async def test_a_standby_that_loses_the_permission_leaves_the_queue_to_one_that_has_it() -> None:
+    """The lock is set by the first claim in mode ``hold``, when daemons with other credentials wait already."""
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w, hold=True) as active:
+            await active.in_office()
+            async with daemon(w, DAEMON + 1) as wrong, daemon(w, DAEMON + 2, hold=True) as healthy:
+                await wrong.says("no permission to write /controller_epoch")
+                await healthy.says("another daemon is before us")
+                await active.crash()
+                died_s = now_s()
+                await healthy.in_office()
+                assert now_s() - died_s < 3.0
+                assert wrong.daemon.mode is Mode.BLOCKED
+
+
+@in_virtual_time
+async def test_daemons_that_are_all_refused_take_turns_slowly_and_each_says_why() -> None:
+    async with world() as w:
+        await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
+        await ruling(w)
+        async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
+            said: dict[DaemonRun, int] = {first: 0, second: 0}
+            for _ in range(600):
+                await asyncio.sleep(1.0)
+                for d in said:
+                    said[d] += d.daemon.mode is Mode.BLOCKED and "cannot be understood" in d.daemon.why
+            assert all(count > 200 for count in said.values()), said
+            for d in said:
+                places = d.script.writes.count([f"{own.LOCKS}/lock-"])
+                assert 600 / REFUSED_PAUSE_S_MAX / 2 < places < 600 / REFUSED_PAUSE_S_MAX + 5
+            await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
+            await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
+
+
+@in_virtual_time
+async def test_a_hand_back_that_one_daemon_cannot_finish_is_finished_by_another() -> None:
+    """It lost its credentials in a restart, between the flag and the last step of the hand-back."""
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w, hold=True) as active:
+            await active.in_office()
+            await w.give_role_to("brokers")
+            await active.crash()
+        assert holder(w) == 0, "persistent, so that no broker is elected"
+        async with daemon(w, DAEMON + 1) as wrong:
+            await wrong.says("no permission to write /controller_epoch")
+            assert holder(w) == 0
+            async with daemon(w, DAEMON + 2, hold=True):
+                await eventually(lambda: holder(w) is None)
+                acls, _ = await w.operator.get_acls(paths.CONTROLLER_EPOCH)
+                assert acls == list(OPEN)
+
+
+@in_virtual_time
+async def test_a_hand_back_that_zookeeper_refuses_is_left_to_the_next_in_the_queue() -> None:
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w) as active:
+            await active.in_office()
+            await w.give_role_to("brokers")
+            closed = [Acl(31 & ~8, "world", "anyone"), Acl(31, "digest", digest_id("regent", "secret"))]
+            await w.operator.set_acls("/", closed, -1)
+            await active.crash()
+            await w.operator.create(paths.CONTROLLER, encode_controller(Controller(DAEMON)))
+        async with daemon(w, DAEMON + 1) as wrong:
+            await wrong.says("a hand-back that was cut short cannot be ended by this daemon")
+            async with daemon(w, DAEMON + 2, hold=True):
+                await eventually(lambda: holder(w) is None)
