@@ -20,8 +20,8 @@ BROKER_RESOURCE: Final = 4
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
 VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_LOG_DIRS: 2, Api.DESCRIBE_CLUSTER: 0}
 """Versions that are used: every broker from 2.8 on has them."""
-QUESTIONS: Final = ((Api.API_VERSIONS, 3), (Api.DESCRIBE_CONFIGS, VERSIONS[Api.DESCRIBE_CONFIGS]))
-"""What every broker that registers is asked."""
+QUESTIONS: Final = ((Api.API_VERSIONS, 3), *((api, VERSIONS[api]) for api in (Api.DESCRIBE_CONFIGS, Api.METADATA)))
+"""What brokers are asked in a term."""
 TOPICS_PER_CALL: Final = 500
 """Topics per Metadata request: keeps reading one answer to some tens of milliseconds."""
 

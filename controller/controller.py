@@ -26,6 +26,7 @@ from controller.event_queue import EventQueue
 from controller.journal.term import TermJournal, reason_of
 from controller.mutation_quotas import MutationQuotas
 from controller.principals import Principals
+from controller.questions import Ask
 from controller.reassignments import Reassignments
 from controller.recent import RecentChanges
 from controller.report import Report
@@ -86,6 +87,7 @@ class Controller:
         quotas: MutationQuotas | None = None,
         token_check_s: float = 0.0,
         seals: Callable[[], Awaitable[Seals | None]] = _no_seals,
+        ask: Ask | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
@@ -112,6 +114,9 @@ class Controller:
         self.deleting = deleting or Deleting(cluster, queue)
         self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
+        self.lost_ids: set[str] = set()
+        """Topics that run without a topic id although they may have had one."""
+        self.ask = ask
         self.late: set[int] = set()
         """Rows that :func:`state_machines.failover.take_up` has yet to be carried out for."""
         self._beside: set[asyncio.Task[None]] = set()

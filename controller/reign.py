@@ -116,6 +116,7 @@ class Reign:
             me=settings.controller.id,
             seals=office.seals,
             authorizer=self.authorizer,
+            ask=ask,
             token_check_s=settings.controller.delegation_token_expiry_check_interval_ms / 1000,
             quotas=MutationQuotas(settings.controller.quota_window_num * settings.controller.quota_window_size_seconds),
         )

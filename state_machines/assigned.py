@@ -45,6 +45,13 @@ class Assigned(Directory):
             self._forget_reassigned(i)
         return list(written)
 
+    def observe_topic_id(self, name: str, topic_id: bytes) -> None:
+        """A topic that had no id has one; a known id is never replaced."""
+        topic = self.topic(name)
+        if topic is not None and topic.topic_id is None:
+            self.topics[topic.index] = replace(topic, topic_id=topic_id)
+            self.topic_ids[topic_id] = topic.index
+
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
         """Rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.
 

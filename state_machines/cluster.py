@@ -150,15 +150,15 @@ class Cluster(Assigned):
     def observe_topic(self, found: TopicAssignment) -> list[int]:
         """A topic as read, and partitions that were added to a known one; returns the rows that are new.
 
-        Assignments of known partitions are not changed here: only a reassignment does that.
+        Assignments of known partitions are not changed here: only a reassignment does that. Nor is a known id.
         """
-        index = self.topic_index.get(found.name)
+        index, topic_id = self.topic_index.get(found.name), found.topic_id
         if index is None:
             index = self.topic_index[found.name] = len(self.topics)
             old: Sequence[int] = ()
             added = sorted(found.partitions)
         else:
-            old = self.topics[index].rows
+            old, topic_id = self.topics[index].rows, self.topics[index].topic_id or topic_id
             added = sorted(found.partitions.keys() - {self.rows[i].partition for i in old})
         start = len(self.rows)
         for i, p in enumerate(added, start):
@@ -169,9 +169,9 @@ class Cluster(Assigned):
         if self._hosting.any_moving:
             self.reassigning.update((i, a) for i in fresh if (a := self.rows[i].assignment).moving)
         rows = fresh if not old else tuple(sorted((*old, *fresh), key=lambda i: self.rows[i].partition))
-        topic = Topic(index, found.name, found.topic_id, rows, found.version, found.czxid)
-        if found.topic_id is not None:
-            self.topic_ids[found.topic_id] = index
+        topic = Topic(index, found.name, topic_id, rows, found.version, found.czxid)
+        if topic_id is not None:
+            self.topic_ids[topic_id] = index
         if index == len(self.topics):
             self.topics.append(topic)
         else:

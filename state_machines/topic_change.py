@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
+from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
@@ -57,3 +58,21 @@ def repaired(
             counts[replicas[at]] += 1
         result[partition] = Assignment(tuple(replicas), assignment.adding, assignment.removing)
     return result
+
+
+def taken_out(cluster: Cluster, found: TopicAssignment) -> dict[int, Assignment]:
+    """What a foreign rewrite took out of the znode of a known topic, as the model has it, by partition.
+
+    Whole partitions, which Kafka cannot remove; and the replicas that a reassignment adds and removes, without which
+    the next controller would take all of them for the target.
+    """
+    topic = cluster.topic(found.name)
+    if topic is None or topic.czxid != found.czxid:
+        return {}
+    lost: dict[int, Assignment] = {}
+    for i in topic.rows:
+        row = cluster.rows[i]
+        there, written = found.partitions.get(row.partition), cluster.reassigning.get(i, row.assignment)
+        if there is None or (written.moving and not there.moving and set(there.replicas) == set(written.replicas)):
+            lost[row.partition] = written
+    return lost

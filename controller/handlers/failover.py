@@ -19,6 +19,7 @@ from controller.handlers import auto_balance, token_expiry
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
+from controller.handlers.lost_ids import find_lost_ids
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
@@ -137,6 +138,7 @@ async def load_topics(c: Controller, since: int) -> None:
             await enter(c, some)
         done += count
         count = min(GROWTH_MAX * count, max(1, TURN_ROWS * done // max(done, len(c.cluster.rows))))
+    await find_lost_ids(c)
     await c.zk.watch(data=[*watched, *c.malformed_below(paths.TOPICS)], since_zxid=since)
 
 

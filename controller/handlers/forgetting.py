@@ -9,6 +9,7 @@ from state_machines.events import Kind
 def forget(c: Controller, name: str) -> int:
     """Returns how many partitions it had."""
     c.waiting_topics.discard(name)
+    c.lost_ids.discard(name)
     c.reassignments.name_daemons.discard(name)
     topic = c.cluster.topic(name)
     if topic is None:

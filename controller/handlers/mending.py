@@ -1,7 +1,8 @@
-"""What brokers wrote is mended before anything of it starts (S4-85, S4-88).
+"""What others wrote into topic znodes is mended before anything of it starts (S4-85, S4-88).
 
-Two things may be wrong with a topic znode: there is no topic id (IBP 2.8 and later), or a partition of an auto-created
-topic names a daemon among its replicas, because brokers take the daemon for one of them.
+A new topic may have no topic id (IBP 2.8 and later), or name a daemon among its replicas, because brokers take the
+daemon for one of them. Of a topic that runs, a tool that is older than its znode's format may have cut the topic id,
+partitions, or what a reassignment adds and removes: the model still has them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from controller.controller import Controller
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.decision import TopicChange
-from state_machines.topic_change import names_any, repaired
+from state_machines.topic_change import names_any, repaired, taken_out
 from state_machines.types import Assignment, Leadership, TopicAssignment
 
 log = logging.getLogger("regent.controller")
@@ -24,6 +25,7 @@ log = logging.getLogger("regent.controller")
 MEND_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
+RESTORED = "what another took out is written back"
 
 State = Leadership | Malformed | None
 States = dict[str, dict[int, State]]
@@ -100,11 +102,11 @@ async def _plans(
 ) -> AsyncIterator[tuple[TopicAssignment, TopicChange]]:
     """The rewrites that are needed; topics that need none, or cannot have one, go into ``served``."""
     for topic in topics:
-        phantoms = phantoms_of(c, topic, states)
-        if not phantoms and not (c.ibp.topic_ids and topic.topic_id is None):
+        phantoms, lost, topic_id = phantoms_of(c, topic, states), taken_out(c.cluster, topic), _id_of(c, topic, states)
+        if not phantoms and not lost and topic.topic_id == topic_id:
             c.waiting_topics.discard(topic.name)
             served.append(topic)
-        elif (change := plan_mend(c, topic, phantoms, load)) is not None:
+        elif (change := plan_mend(c, topic, phantoms, load, lost, topic_id)) is not None:
             load.add(change.partitions)
             yield topic, change
         elif (rest := await short_of_brokers(c, topic, phantoms, states)) is not None:
@@ -123,7 +125,7 @@ async def _again(c: Controller, topics: Sequence[TopicAssignment], states: State
 def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
     """The topic after the write of ``change``."""
     c.waiting_topics.discard(topic.name)
-    if change.partitions:
+    if change.why == REPAIRED:
         c.counters.repaired_assignments += 1
         log.info("topic %s: %s before it starts", topic.name, REPAIRED)
     partitions = {**topic.partitions, **change.partitions}
@@ -153,7 +155,35 @@ def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[i
     return {p: a for p, a in fresh_of(topic, states).items() if not c.daemons.isdisjoint(a.replicas)}
 
 
-def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], load: Load) -> TopicChange | None:
+def _id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
+    """The topic id that the znode is to have: the one that brokers were told, whatever it says now.
+
+    A topic that started without one may have lost it: :mod:`controller.handlers.lost_ids` asks brokers.
+    """
+    known = c.cluster.topic(topic.name)
+    told = None if known is None or known.czxid != topic.czxid else known.topic_id
+    if told is not None or topic.topic_id is not None or not c.ibp.topic_ids:
+        return told or topic.topic_id
+    if _has_started(c, topic, states):
+        c.lost_ids.add(topic.name)
+        return None
+    return uuid.uuid4().bytes
+
+
+def _has_started(c: Controller, topic: TopicAssignment, states: States) -> bool:
+    known = c.cluster.topic(topic.name)
+    running = known is not None and any(c.cluster.rows[i].has_leadership for i in known.rows)
+    return running or any(state is not None for state in states[topic.name].values())
+
+
+def plan_mend(
+    c: Controller,
+    topic: TopicAssignment,
+    phantoms: dict[int, Assignment],
+    load: Load,
+    lost: Mapping[int, Assignment],
+    topic_id: bytes | None,
+) -> TopicChange | None:
     """The rewrite of a topic znode, or None where there are not enough brokers for its replicas."""
     partitions: dict[int, Assignment] | None = {}
     if phantoms:
@@ -161,9 +191,25 @@ def plan_mend(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignm
         partitions = repaired(asked, c.daemons, c.cluster.live, load.counted())
     if partitions is None:
         return None
-    topic_id = topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
-    why = REPAIRED if phantoms else ID_GIVEN
-    return TopicChange(topic.name, topic.version, partitions, topic_id, why, czxid=topic.czxid)
+    if topic.name in c.cluster.topic_index and (lost or topic.topic_id != topic_id):
+        _say_rewritten(topic, lost, id_lost=topic.topic_id != topic_id)
+    why = REPAIRED if phantoms else RESTORED if lost else ID_GIVEN
+    return TopicChange(topic.name, topic.version, {**partitions, **lost}, topic_id, why, czxid=topic.czxid)
+
+
+def _say_rewritten(topic: TopicAssignment, lost: Mapping[int, Assignment], *, id_lost: bool) -> None:
+    parts = ["its topic id"] * id_lost
+    if gone := [p for p in lost if p not in topic.partitions]:
+        parts.append(f"{len(gone)} of its partitions")
+    if len(gone) < len(lost):
+        parts.append(f"the reassignment of {len(lost) - len(gone)} partitions")
+    log.warning(
+        "topic %s: something else rewrote %s without %s, which is written back; find the tool (CMAK, kafka-topics "
+        "--zookeeper, a script) and let it write there no more",
+        topic.name,
+        paths.topic(topic.name),
+        " and ".join(parts),
+    )
 
 
 async def short_of_brokers(

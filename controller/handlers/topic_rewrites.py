@@ -1,9 +1,9 @@
-"""Topic znodes are rewritten, for reassignments: committed, observed, and read back where the outcome is not known."""
+"""Topic znodes are rewritten, for reassignments and ids: committed, observed, read back if the outcome is unknown."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from controller.controller import CONTENDED, Controller
@@ -12,7 +12,8 @@ from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Malformed, TopicOutcome
 from state_machines.decision import TopicChange
-from state_machines.types import TopicAssignment
+from state_machines.topic_change import taken_out
+from state_machines.types import Assignment, TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
@@ -23,10 +24,12 @@ ROUNDS_MAX: Final = 10
 GONE: Final = "the topic is gone"
 
 
-async def settle(c: Controller, plan: Callable[[], Sequence[TopicChange]]) -> dict[str, str]:
+async def settle(
+    c: Controller, plan: Callable[[], Sequence[TopicChange]], what: str = "reassignment"
+) -> dict[str, str]:
     """Writes what ``plan`` asks for until it asks for nothing more: it is asked again after each round.
 
-    Returns the topics that cannot be written, and why; raises Fenced and TermEnded.
+    Returns the topics that cannot be written, and why, counted under ``what``; raises Fenced and TermEnded.
     """
     failed: dict[str, str] = {}
     rounds = 0
@@ -44,7 +47,7 @@ async def settle(c: Controller, plan: Callable[[], Sequence[TopicChange]]) -> di
         rounds += 1
         await _observe(c, changes, outcome)
         failed.update(_final(outcome))
-    _count(c, failed)
+    _count(c, failed, what)
     return failed
 
 
@@ -54,6 +57,8 @@ async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: Topic
     c.counters.writes += len(outcome.applied)
     for change in outcome.applied:
         c.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
+        if change.topic_id is not None:
+            c.cluster.observe_topic_id(change.topic, change.topic_id)
     if unsettled := outcome.unsettled:
         c.counters.conflicts += len(outcome.conflicts)
         c.counters.unknown_outcomes += len(outcome.unknown)
@@ -75,8 +80,16 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
     c.term.check()
     for change, topic in zip(changes, found, strict=True):
         if isinstance(topic, TopicAssignment) and topic.czxid == change.czxid:
-            known = {p: topic.partitions[p] for p in change.partitions if p in topic.partitions}
+            lost = taken_out(c.cluster, topic)
+            known = {p: a for p, a in topic.partitions.items() if p in change.partitions and _is_so(change, p, a, lost)}
             c.cluster.observe_assignments(topic.name, topic.version, known)
+            if topic.topic_id is not None:
+                c.cluster.observe_topic_id(topic.name, topic.topic_id)
+
+
+def _is_so(change: TopicChange, partition: int, found: Assignment, lost: Container[int]) -> bool:
+    """Whether the znode is to be believed: with what we wrote, or with what another has not cut."""
+    return found == change.partitions[partition] or partition not in lost
 
 
 def _final(outcome: TopicOutcome) -> dict[str, str]:
@@ -88,10 +101,10 @@ def _final(outcome: TopicOutcome) -> dict[str, str]:
     return {**dict.fromkeys(outcome.gone, GONE), **refused}
 
 
-def _count(c: Controller, failed: dict[str, str]) -> None:
+def _count(c: Controller, failed: dict[str, str], what: str) -> None:
     """A topic that is gone is nobody's failure."""
     found = [(topic, why) for topic, why in failed.items() if why != GONE]
     for topic, why in found[:1]:
         log.error("%d topic znodes could not be rewritten, the first is %s: %s", len(found), paths.topic(topic), why)
     for _, why in found:
-        c.counters.failures[f"reassignment: {why}"] += 1
+        c.counters.failures[f"{what}: {why}"] += 1

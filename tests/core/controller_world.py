@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from brokers.channels import Channels
+from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
 from brokers.delivery import ChannelSettings, OnEvent
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
@@ -36,7 +37,7 @@ from metadata_store.memory import MemoryZooKeeper
 from state_machines.cluster import Cluster, leadership_of
 from state_machines.decision import Change, ReplicaMove
 from state_machines.leader_election import ElectionType
-from state_machines.types import TopicPartition
+from state_machines.types import Broker, TopicPartition
 from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
@@ -125,6 +126,7 @@ class Seat:
             journal=self.w.book.term(self.me.id, claim.epoch),
         )
         self.w.wires.gate = reign.term.open
+        reign.controller.ask = self.w.ask
         self.zk.on_watch, self.zk.on_state = reign.watched, reign.state_changed
         self.zk.on_state_thread = self._at_once
         self.running = asyncio.create_task(reign.run())
@@ -165,6 +167,23 @@ class World(Kafka):
             changed = self.settings.controller.model_copy(update=changes)
             self.settings = self.settings.model_copy(update={"controller": changed})
         self.seats: list[Seat] = []
+        self.knows: dict[int, dict[str, bytes | None]] = {}
+        """Ids of topics in the metadata of brokers, for those that can be asked; None where one was told none."""
+        self.questioned: list[int] = []
+
+    @asynccontextmanager
+    async def ask(self, broker: Broker) -> AsyncIterator[Any]:
+        """Questions to a broker."""
+        self.questioned.append(broker.id)
+        if broker.id not in self.knows:
+            raise BrokerCallFailed("nobody listens")
+
+        async def metadata(topics: Iterable[str]) -> ClusterMetadata:
+            known = self.knows[broker.id]
+            found = {t: TopicMetadata(0, known[t], {}) if t in known else TopicMetadata(3, None, {}) for t in topics}
+            return ClusterMetadata(None, DAEMON, (), found)
+
+        yield SimpleNamespace(metadata=metadata)
 
     def agreed(self) -> None:
         """Model and ZooKeeper are equal, partition by partition."""

@@ -10,6 +10,7 @@ import pytest
 from controller.handlers import mending
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
+from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -33,6 +34,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
 async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(ibp: str, given: bool) -> None:
     async with world() as w:
         await w.topic("old", (1, 2), topic_id=None, leaders=True)
+        w.knows[3] = {"old": None, "t": None}
         await running(w, ibp)
         await w.topic("new", (2, 3), topic_id=None)
         await w.told()
@@ -177,6 +179,7 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True, topic_id=None)
         await w.topic("auto", (2, 3), leaders=True)
+        w.knows[2] = {"t": id_of("t")}
         await w.expand("auto", (3, DAEMON))
         for name in ("t", "auto"):
             await w.operator.set_acls(paths.topic(name), [Acl(READ | 4 | 16, "world", "anyone")], 0)
@@ -190,7 +193,7 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
             await w.operator.set_acls(paths.topic(name), OPEN, 1)
         await w.boot(1)
         await w.told()
-        assert w.assignment("t").topic_id is not None
+        assert w.assignment("t").topic_id == id_of("t")
         assert w.led()["auto", 1] == (3, (3, 1))
         w.agreed()
 
@@ -267,6 +270,7 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> N
     async with world() as w:
         for number in range(60):
             await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
+        w.knows[1] = dict.fromkeys(["t", *(f"old-{number}" for number in range(60))])
         await running(w)
         assert len({w.assignment(f"old-{number}").topic_id for number in range(60)}) == 60
         assert len([ops for ops in w.active.script.writes if "/old-" in str(ops)]) <= 3

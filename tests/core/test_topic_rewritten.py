@@ -1,0 +1,290 @@
+"""Topic znodes that an older tool rewrote: ids, partitions and reassignments that it does not know are not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from controller.handlers import lost_ids
+from metadata_store import paths
+from metadata_store.codecs.topic import topic_id_text
+from metadata_store.port import ANY_VERSION
+from state_machines.topic_ids import Verdict, judge_ids
+from state_machines.types import Assignment
+from tests.core.controller_kafka import id_of
+from tests.core.controller_parts import LEADER_AND_ISR
+from tests.core.controller_world import World, world
+from tests.core.reassignment_kit import alter, caught_up, told, written
+from tests.core.virtual_time import in_virtual_time
+
+OTHER_ID = b"another topic id"
+
+
+async def rewrite(w: World, name: str, replicas: Mapping[int, tuple[int, ...]], topic_id: bytes | None = None) -> None:
+    """As CMAK and tools before topic ids do it."""
+    fields: dict[str, Any] = {"version": 1, "partitions": {str(p): list(found) for p, found in replicas.items()}}
+    if topic_id is not None:
+        fields["topic_id"] = topic_id_text(topic_id)
+    await w.operator.set(paths.topic(name), json.dumps(fields).encode(), ANY_VERSION)
+
+
+async def running(w: World, *replicas: tuple[int, ...]) -> None:
+    await w.topic("t", *(replicas or ((1, 2, 3), (2, 3, 1))), leaders=True)
+    await w.topic("other", (3, 1), leaders=True)
+    await w.take_office()
+    await w.told()
+    w.wires.frames.clear()
+    w.questioned.clear()
+
+
+def ids_told(w: World, name: str = "t") -> set[bytes | None]:
+    """Every id that any broker was told with LeaderAndIsr."""
+    return {
+        found.topic_id.bytes if found.topic_id else None
+        for broker in (1, 2, 3)
+        for request in w.wires.heard(broker, LEADER_AND_ISR)
+        for found in request.topic_states
+        if found.topic_name == name
+    }
+
+
+# -- while a term knows the topic
+
+
+@pytest.mark.seed("S4-85")
+@pytest.mark.parametrize("topic_id", [None, OTHER_ID])
+@in_virtual_time
+async def test_a_topic_rewritten_without_its_id_keeps_it(
+    topic_id: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        await running(w)
+        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, topic_id)
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
+        assert "without its topic id" in caplog.text
+        w.die(1)
+        await w.told()
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert ids_told(w) == {id_of("t")}
+        assert w.questioned == []
+        await w.active.crash()
+        await w.take_office()
+        await w.told()
+        assert ids_told(w) == {id_of("t")}
+        w.agreed()
+
+
+@in_virtual_time
+async def test_below_ibp_2_8_a_known_id_is_kept_too() -> None:
+    async with world() as w:
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office("2.7-IV1")
+        await rewrite(w, "t", {0: (1, 2)})
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
+
+
+@pytest.mark.seed("S4-79")
+@in_virtual_time
+async def test_partitions_that_were_cut_are_written_back_and_added_ones_start() -> None:
+    """Somebody adds a partition to what was there before others were added."""
+    async with world() as w:
+        await running(w)
+        before = w.led()
+        await rewrite(w, "t", {0: (1, 2, 3), 2: (3, 2)})
+        await w.told()
+        assert w.assignments()["t"] == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 2)}
+        assert w.led() == before | {("t", 2): (3, (3, 2))}
+        w.agreed()
+
+
+@pytest.mark.seed("S4-51", "S4-60")
+@in_virtual_time
+async def test_a_reassignment_that_was_cut_goes_on_to_its_target(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(1, 2, 3) as w:
+        await running(w, (1, 2))
+        await alter(w, {("t", 0): (2, 3)})
+        await told(w)
+        await rewrite(w, "t", {0: w.assignments()["t"][0]})
+        await told(w)
+        assert written(w, "t") == Assignment((2, 3, 1), (3,), (1,))
+        assert "the reassignment of 1 partitions" in caplog.text
+        await w.active.crash()
+        await w.take_office()
+        await caught_up(w)
+        assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target() -> None:
+    async with world(1, 2, 3) as w:
+        await running(w, (1, 2))
+        await alter(w, {("t", 0): (2, 3)})
+        await told(w)
+        w.active.script.at(paths.topic("t"), lambda: rewrite(w, "t", {0: (2, 3, 1)}))
+        await caught_up(w)
+        await told(w)
+        assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+        assert w.assignment("t").topic_id == id_of("t")
+        w.agreed()
+
+
+@in_virtual_time
+async def test_other_replicas_in_the_znode_are_left_alone() -> None:
+    """What runs is only changed by a reassignment; whoever writes it there means the next controller."""
+    async with world() as w:
+        await running(w, (1, 2))
+        await rewrite(w, "t", {0: (3, 2)}, id_of("t"))
+        await w.told()
+        assert w.assignments()["t"] == {0: (3, 2)}
+        assert w.led()["t", 0] == (1, (1, 2))
+
+
+# -- when a term begins
+
+
+async def lost(w: World, *names: str) -> None:
+    """While no daemon ran; ``other`` has its id."""
+    for name in names or ("t",):
+        await w.topic(name, (1, 2, 3), leaders=True)
+        await rewrite(w, name, {0: (1, 2, 3)})
+    await w.topic("other", (3, 1), leaders=True)
+
+
+@pytest.mark.seed("S4-85")
+@pytest.mark.parametrize("knowing", [1, 3])
+@in_virtual_time
+async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(knowing: int) -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
+        w.knows[knowing]["t"] = id_of("t")
+        await w.take_office()
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
+        assert ids_told(w) == {id_of("t")}, "nothing is told before it is known"
+        w.die(1)
+        await w.told()
+        assert w.led()["t", 0] == (2, (2, 3))
+        assert ids_told(w) == {id_of("t")}
+        w.agreed()
+
+
+@pytest.mark.seed("S4-85")
+@in_virtual_time
+async def test_an_id_that_nobody_knows_is_not_made_up(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}}
+        await w.take_office()
+        await w.told()
+        assert w.assignment("t").topic_id is None
+        assert ids_told(w) == {None}
+        assert "put topic_id from partition.metadata" in caplog.text
+        w.die(1)
+        await w.told()
+        assert w.led()["t", 0] == (2, (2, 3)), "it is led all the same"
+        await rewrite(w, "t", {0: (1, 2, 3)}, id_of("t"))
+        await w.told()
+        assert ids_told(w) == {None, id_of("t")}
+        assert w.states["t", 0].leader_epoch == 5, "a leader whose ISR change was refused hears a new epoch"
+        assert (await w.alter_partition(2, w.proposal("t", 0, (2,)))).partitions[0].error == 0
+        w.agreed()
+
+
+@in_virtual_time
+async def test_ids_that_contradict_each_other_are_not_believed() -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {1: {"t": id_of("t")}, 2: {"t": OTHER_ID}}
+        await w.take_office()
+        await w.told()
+        assert w.assignment("t").topic_id is None
+
+
+@in_virtual_time
+async def test_the_id_of_another_topic_is_not_believed() -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {1: {"t": id_of("other")}}
+        await w.take_office()
+        await w.told()
+        assert w.assignment("t").topic_id is None
+
+
+@in_virtual_time
+async def test_brokers_that_do_not_answer_hold_up_a_term_for_some_seconds_at_most() -> None:
+    async with world(*range(1, 40)) as w:
+        await lost(w)
+
+        @asynccontextmanager
+        async def never(_: object) -> Any:
+            await asyncio.sleep(3_600)
+            yield
+
+        began_s = asyncio.get_running_loop().time()
+        with mock.patch.object(w, "ask", never):
+            await w.take_office()
+        assert asyncio.get_running_loop().time() - began_s < lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + 1.0
+        assert w.assignment("t").topic_id is None
+
+
+@in_virtual_time
+async def test_where_no_id_is_lost_nobody_is_asked() -> None:
+    async with world() as w:
+        await w.topic("fresh", (1, 2), topic_id=None)
+        await running(w)
+        await w.expand("t", (2, 3))
+        await w.topic("new", (2, 3), topic_id=None)
+        await w.told()
+        assert w.questioned == []
+        assert None not in {w.assignment(name).topic_id for name in ("fresh", "new", "t")}
+
+
+@pytest.mark.parametrize("fault", ["blip", "lose_replies", "lose_requests"])
+@in_virtual_time
+async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(fault: str) -> None:
+    async with world() as w:
+        await running(w)
+        w.knows = {2: {"late": id_of("late"), "t": id_of("t")}}
+        session = w.active.zk.session_id
+        w.active.script.at(paths.topic("late"), lambda: getattr(w.server, fault)(session))
+        w.server.hold_watches(session)
+        await w.topic("late", (1, 2), leaders=True)
+        await rewrite(w, "late", {0: (1, 2)})
+        w.server.release_watches(session)
+        await w.told()
+        assert w.assignment("late").topic_id == id_of("late")
+        assert ids_told(w, "late") <= {id_of("late")}
+        w.agreed()
+
+
+# -- the judgement
+
+
+ID = b"0123456789abcdef"
+JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict]] = {
+    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID),
+    "nobody answers": ([], ["x"], Verdict.UNKNOWN),
+    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN),
+    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN),
+    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN),
+    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE),
+    "no topic has an id": ([], [], Verdict.NEVER_HAD_ONE),
+    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID),
+    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_what_is_known_of_an_id(case: str) -> None:
+    told_ids, with_id, expected = JUDGED[case]
+    assert judge_ids(["t"], told_ids, with_id) == {"t": expected}
