@@ -14,6 +14,7 @@ from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
+from state_machines.inherited_configs import Setting
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4
@@ -130,6 +131,10 @@ class BrokerClient:
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
         """Effective settings of the broker (None: all); sensitive values are None."""
+        return {name: found.value for name, found in (await self.broker_settings(broker_id, names)).items()}
+
+    async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
+        """The same with their sources."""
         resource = cold.nested(
             Api.DESCRIBE_CONFIGS,
             VERSIONS[Api.DESCRIBE_CONFIGS],
@@ -143,7 +148,7 @@ class BrokerClient:
         )
         result = answer.results[0]
         self._check(Api.DESCRIBE_CONFIGS, result.error_code, result.error_message)
-        return {config.name: config.value for config in result.configs}
+        return {config.name: Setting(config.value, int(config.config_source)) for config in result.configs}
 
     async def log_dirs(self) -> dict[str, int]:
         """Error code of each log directory, 0 where it is online; 56 is offline."""

@@ -23,6 +23,7 @@ from controller.balance import Balance
 from controller.counters import Counters
 from controller.deleting import Deleting
 from controller.event_queue import EventQueue
+from controller.inherited_configs import InheritedConfigs
 from controller.journal.term import TermJournal, reason_of
 from controller.mutation_quotas import MutationQuotas
 from controller.principals import Principals
@@ -85,6 +86,7 @@ class Controller:
         me: int = 0,
         authorizer: Authorizer | None = None,
         quotas: MutationQuotas | None = None,
+        inherited: InheritedConfigs | None = None,
         token_check_s: float = 0.0,
         seals: Callable[[], Awaitable[Seals | None]] = _no_seals,
         ask: Ask | None = None,
@@ -107,6 +109,7 @@ class Controller:
         self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())
         self.quotas = quotas or MutationQuotas()
+        self.inherited = inherited or InheritedConfigs(cluster, None, ibp)
         self.token_check_s = token_check_s
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()

@@ -16,6 +16,7 @@ from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
 from brokers.wire import cold
 from configs.settings import Settings
+from state_machines.inherited_configs import Setting
 from state_machines.types import Broker, Endpoint
 
 T = TypeVar("T")
@@ -39,6 +40,9 @@ class Asked(Protocol):
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
         """Its settings; an error where it is not broker ``broker_id``."""
+
+    async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
+        """The same with their sources."""
 
     async def log_dirs(self) -> dict[str, int]:
         """Error code of each log directory; 0 is online."""

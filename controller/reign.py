@@ -29,6 +29,7 @@ from controller.dispatch import HANDLERS
 from controller.event_queue import Event, EventQueue
 from controller.handlers.failover import arm_parents, take_office
 from controller.ibp_check import compare_ibp
+from controller.inherited_configs import InheritedConfigs
 from controller.journal.term import TermJournal
 from controller.lease import Lease
 from controller.mutation_quotas import MutationQuotas
@@ -118,6 +119,7 @@ class Reign:
             authorizer=self.authorizer,
             ask=ask,
             token_check_s=settings.controller.delegation_token_expiry_check_interval_ms / 1000,
+            inherited=InheritedConfigs(self.cluster, ask, ibp),
             quotas=MutationQuotas(settings.controller.quota_window_num * settings.controller.quota_window_size_seconds),
         )
         self._ask = ask

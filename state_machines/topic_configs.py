@@ -140,3 +140,15 @@ def wrong_config(configs: Mapping[str, str]) -> str | None:
     if least is not None and most is not None and least > most:
         return f"min.compaction.lag.ms = {least} is above max.compaction.lag.ms = {most}"
     return None
+
+
+def as_shown(name: str, value: str) -> str:
+    """A value that :func:`wrong_config` accepts, as brokers show it once they have read it."""
+    check, number = TOPIC_CONFIGS.get(name), _number(value)
+    if check is _ratio:
+        return str(float(value.strip().rstrip("fFdD")))
+    if name == "cleanup.policy" or check is _throttled:
+        return ",".join(_items(value))
+    if number is not None:
+        return str(number)
+    return value.strip().lower() if check in (_boolean, _never_true) else value.strip()

@@ -1,8 +1,8 @@
 """A configuration changed (S4-82): what waits for a leader may be elected uncleanly, and quotas are read again.
 
 Which one changed does not matter: the decision asks ZooKeeper what holds now, and only where somebody waits; so does
-the next call that a quota is for. So nothing is lost that changed while nobody looked, and no notification needs to be
-read.
+the next call that a quota is for, and the next answer to CreateTopics asks a broker. So nothing is lost that changed
+while nobody looked, and no notification needs to be read.
 """
 
 from __future__ import annotations
@@ -19,5 +19,6 @@ async def config_change(c: Controller) -> None:
     await c.zk.exists(paths.CONFIG_CHANGES)
     await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
     c.quotas.forget()
+    c.inherited.forget()
     if c.cluster.leaderless:
         await c.carry_out(partial(allow_unclean, unclean=c.unclean), "a configuration changed")

@@ -20,7 +20,7 @@ from brokers.wire.messages.topics import (
 from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.create_topics import CONTENDED, TWICE
-from controller.handlers.led import answer_when_led
+from controller.handlers.led import unled
 from controller.handlers.paying import THROTTLED, accounts
 from controller.handlers.topic_change import modified
 from controller.mutation_quotas import Account, payer
@@ -81,14 +81,18 @@ async def create_partitions(c: Controller, pending: PendingCall) -> None:
         asked = _Asked(pending, account)
         await _grow(c, asked)
         if asked.grown and asked.body.timeout_ms > 0:
-            counts = {topic.name: topic.count for topic in asked.body.topics}
-            answer_when_led(c, pending, asked.grown, asked.body.timeout_ms, asked.answer, counts)
+            c.spawn(_answer_when_led(c, asked), pending.refuse)
             waits = True
         else:
             pending.answer(asked.answer(frozenset(asked.grown)))
     finally:
         if not waits:
             pending.refuse()
+
+
+async def _answer_when_led(c: Controller, asked: _Asked) -> None:
+    counts = {topic.name: topic.count for topic in asked.body.topics}
+    asked.pending.answer(asked.answer(await unled(c, asked.grown, asked.body.timeout_ms, counts)))
 
 
 async def _grow(c: Controller, asked: _Asked) -> None:

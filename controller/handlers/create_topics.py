@@ -7,13 +7,13 @@ in between) finds the topics of its first attempt by their ids, which follow fro
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -29,7 +29,7 @@ from brokers.wire.messages.topics import (
 )
 from controller.calls import PendingCall
 from controller.controller import Controller
-from controller.handlers.led import answer_when_led
+from controller.handlers.led import unled
 from controller.handlers.paying import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
 from controller.mutation_quotas import Account, payer
@@ -45,6 +45,8 @@ from state_machines.create_topics import (
     WantedTopic,
     judge_topic,
 )
+from state_machines.inherited_configs import Setting
+from state_machines.topic_configs import as_shown
 from state_machines.topic_names import TakenNames, wrong_name
 from state_machines.types import TopicAssignment
 
@@ -57,7 +59,11 @@ DYNAMIC_TOPIC_CONFIG: Final = 1
 TWICE: Final = TopicRefusal(TopicError.INVALID_REQUEST, "it is named more than once in the request")
 CONTENDED: Final = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "others write to the same znodes all the time: try again")
 
+SHOWS_TOPICS_FIRST_VERSION: Final = 5
+"""From here on the answer says what a topic is like (KIP-525)."""
+
 Outcome = NewTopic | TopicRefusal
+Inherited = Mapping[str, Setting] | None
 
 log = logging.getLogger("regent.controller")
 
@@ -78,6 +84,12 @@ class _Asked:
         return self.body.validate_only
 
     @property
+    def shows_topics(self) -> bool:
+        """Whether the answer says what a topic is like: nobody waits for the leaders where no time is given."""
+        succeeded = any(isinstance(outcome, NewTopic) for outcome in self.outcomes.values())
+        return succeeded and (self.validates_only or self.body.timeout_ms > 0)
+
+    @property
     def names(self) -> list[str]:
         """Every name once."""
         return list(dict.fromkeys(topic.name for topic in self.body.topics))
@@ -92,11 +104,11 @@ async def create_topics(c: Controller, first: PendingCall) -> None:
         asked = [_Asked(pending, account) for pending, account in zip(calls, paid, strict=True)]
         await _create(c, asked)
         for one in asked:
-            if one.created and one.body.timeout_ms > 0:
+            if one.shows_topics:
                 waits.add(id(one.pending))
-                answer_when_led(c, one.pending, one.created, one.body.timeout_ms, partial(_answer, one))
+                c.spawn(_answer_later(c, one), one.pending.refuse)
             else:
-                one.pending.answer(_answer(one, frozenset()))
+                one.pending.answer(_answer(one, frozenset(one.created), None))
     finally:
         for pending in calls:
             if id(pending) not in waits:
@@ -277,24 +289,47 @@ async def _start(c: Controller, names: list[str]) -> None:
 # -- answering
 
 
-def _answer(one: _Asked, late: frozenset[str]) -> CreateTopicsResponse:
-    """``late``: topics that have no leaders in time."""
-    late = late if one.body.timeout_ms > 0 else frozenset(one.created)
-    topics = tuple(_created(topic.name, one, late) for topic in one.body.topics)
+async def _answer_later(c: Controller, one: _Asked) -> None:
+    """Beside the queue: once topics have leaders, and a broker has said what they inherit."""
+    inherited = asyncio.ensure_future(_inherited(c, one))
+    try:
+        late = await unled(c, one.created, one.body.timeout_ms)
+        one.pending.answer(_answer(one, late, await inherited))
+    finally:
+        inherited.cancel()
+
+
+async def _inherited(c: Controller, one: _Asked) -> Inherited:
+    return await c.inherited.known() if one.call.version >= SHOWS_TOPICS_FIRST_VERSION else None
+
+
+def _answer(one: _Asked, late: frozenset[str], inherited: Inherited) -> CreateTopicsResponse:
+    """``late``: topics that have no leaders in time. ``inherited``: None where no broker says it."""
+    topics = tuple(_created(topic.name, one, late, inherited) for topic in one.body.topics)
     return CreateTopicsResponse(topics, one.account.throttle_ms)
 
 
-def _created(name: str, one: _Asked, late: frozenset[str]) -> CreatedTopic:
+def _created(name: str, one: _Asked, late: frozenset[str], inherited: Inherited) -> CreatedTopic:
     outcome = one.outcomes[name]
     if isinstance(outcome, TopicRefusal):
         return CreatedTopic(name, outcome.error, outcome.why)
     if name in late:
         return CreatedTopic(name, Error.REQUEST_TIMED_OUT)
-    configs = tuple(
-        CreatedConfig(key, value, config_source=DYNAMIC_TOPIC_CONFIG) for key, value in outcome.configs.items()
-    )
     factor = len(outcome.partitions[0].replicas)
-    created = CreatedTopic(name, num_partitions=len(outcome.partitions), replication_factor=factor, configs=configs)
+    created = CreatedTopic(name, num_partitions=len(outcome.partitions), replication_factor=factor)
+    if inherited is None:
+        created = structs.replace(created, topic_config_error_code=Error.BROKER_NOT_AVAILABLE)
+    else:
+        created = structs.replace(created, configs=_configs(inherited, outcome.configs))
     if outcome.topic_id is None:
         return created
     return structs.replace(created, topic_id=outcome.topic_id)
+
+
+def _configs(inherited: Mapping[str, Setting], own: Mapping[str, str]) -> tuple[CreatedConfig, ...]:
+    """All that the topic has, as a broker would describe it."""
+    shown = {key: Setting(as_shown(key, value), DYNAMIC_TOPIC_CONFIG) for key, value in own.items()}
+    return tuple(
+        CreatedConfig(key, setting.value, config_source=setting.source)
+        for key, setting in sorted({**inherited, **shown}.items())
+    )

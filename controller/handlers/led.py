@@ -8,12 +8,9 @@ next, and one that does not answer holds up no connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from msgspec import Struct
-
-from controller.calls import PendingCall
 from controller.controller import Controller
 from state_machines.types import NO_LEADER
 
@@ -25,31 +22,18 @@ LED_POLL_S: Final = 0.05
 """How often partitions without a leader are looked at: nobody may ever start a broker for them."""
 
 
-def answer_when_led(
-    c: Controller,
-    pending: PendingCall,
-    topics: Collection[str],
-    timeout_ms: int,
-    answer: Callable[[frozenset[str]], Struct],
-    counts: Mapping[str, int] | None = None,
-) -> None:
-    """Answers with ``answer(late)`` once all partitions of ``topics`` are shown with leaders, or after the time-out.
+async def unled(
+    c: Controller, topics: Collection[str], timeout_ms: int, counts: Mapping[str, int] | None = None
+) -> frozenset[str]:
+    """Waits until all partitions of ``topics`` are shown with leaders; returns those that are not within the time-out.
 
     ``counts``: partitions that topics must have by then; the model may not know of all that was written.
-    ``late``: topics for which the time was too short. If the term ends first, the call is refused as by any other
-    controller that lost the role.
     """
     least = counts or {}
-
-    async def wait() -> None:
-        deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
-        unled = {name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)}
-        rows = [i for name in topics if name not in unled for i in _rows(c, name)]
-        unshown = await shown(c, rows, deadline_s)
-        late = frozenset(unled | {c.cluster.name(i).topic for i in unshown})
-        pending.answer(answer(late))
-
-    c.spawn(wait(), pending.refuse)
+    deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
+    late = {name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)}
+    unshown = await shown(c, [i for name in topics if name not in late for i in _rows(c, name)], deadline_s)
+    return frozenset(late | {c.cluster.name(i).topic for i in unshown})
 
 
 def _rows(c: Controller, name: str) -> Collection[int]:

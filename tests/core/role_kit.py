@@ -32,6 +32,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Create, Op, SetData, WatchEvent
+from state_machines.inherited_configs import Setting
 from state_machines.types import Broker, Endpoint
 from tests.core.controller_parts import SECRET
 from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
@@ -39,6 +40,7 @@ from tests.polling import eventually
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 DAEMON = 1_000_001
+STATIC_BROKER_CONFIG = 4
 DIGEST = "regent:secret"
 ALL_VERSIONS: dict[int, tuple[int, int]] = {
     Api.LEADER_AND_ISR: (0, 7),
@@ -176,6 +178,10 @@ class MiniBroker(FakeBroker):
         if broker_id != self.id:
             raise BrokerCallFailed(f"unexpected broker id {broker_id}")
         return {name: value for name, value in self.configs.items() if names is None or name in names}
+
+    async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
+        found = await self.broker_configs(broker_id, names)
+        return {name: Setting(value, STATIC_BROKER_CONFIG) for name, value in found.items()}
 
     async def log_dirs(self) -> dict[str, int]:
         if self.dirs_refused:

@@ -99,7 +99,7 @@ async def test_topics_are_created_one_by_one_as_far_as_is_allowed() -> None:
             "other": (TOPIC_DENIED, 0, -1),
             "mine-a": (0, TOPIC_DENIED, -1),
             "mine-not": (TOPIC_DENIED, 0, -1),
-            "mine-b": (0, 0, 2),
+            "mine-b": (0, 8, 2),
             "twice": (42, 0, -1),
         }
         assert [one.name for one in answer.topics] == list(dict.fromkeys(each.name for each in body.topics))

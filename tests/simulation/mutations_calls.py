@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from unittest import mock
 
-from controller.calls import PendingCall
 from controller.controller import Controller
 from state_machines.types import Topic
 from tests.simulation.planting import mutation
@@ -28,15 +27,8 @@ def answer_before_it_is_started(stack: ExitStack) -> None:
 
     async def start(_c: Controller, _names: list[str]) -> None: ...
 
-    def answer(
-        _c: Controller,
-        pending: PendingCall,
-        _names: Iterable[str],
-        _timeout_ms: int,
-        reply: Callable[[frozenset[str]], object],
-        _counts: Mapping[str, int] | None = None,
-    ) -> None:
-        pending.answer(reply(frozenset()))
+    async def unled(*_: object) -> frozenset[str]:
+        return frozenset()
 
     stack.enter_context(mock.patch("controller.handlers.create_topics._start", start))
-    stack.enter_context(mock.patch("controller.handlers.create_topics.answer_when_led", answer))
+    stack.enter_context(mock.patch("controller.handlers.create_topics.unled", unled))

@@ -23,6 +23,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.memory.tree import Touched
 from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.events import Row
+from state_machines.inherited_configs import Setting
 from state_machines.types import Broker
 from tests.simulation import sizes
 from tests.simulation.actions import Actions
@@ -55,6 +56,10 @@ class AskedBroker:
         return ClusterMetadata(None, self._node.core.controller_id, (), {})
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """Nothing."""
+        return {}
+
+    async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
         """Nothing."""
         return {}
 

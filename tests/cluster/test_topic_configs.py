@@ -1,0 +1,75 @@
+"""What an answer to CreateTopics says of a topic: of Kafka's own controller, and of the daemon, on the same brokers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from brokers.client import BrokerClient
+from brokers.wire import cold
+from brokers.wire.versions import Api
+from metadata_store import paths
+from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.notifications import encode_config_change
+from tests.cluster.endpoint import endpoint
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+VERSION = 7
+PROPERTIES = {
+    "log.retention.minutes": "77",
+    "log.roll.hours": "5",
+    "min.insync.replicas": "2",
+    "log.cleanup.policy": "compact,delete",
+    "log.cleaner.min.cleanable.ratio": "0.25",
+    "log.message.timestamp.difference.max.ms": "123456789",
+}
+OWN = {"preallocate": " TRUE", "retention.bytes": "0100", "cleanup.policy": "delete , compact", "segment.ms": "9999"}
+
+
+async def created(port: int, name: str, *, validate_only: bool = False) -> dict[str, Any]:
+    """What a controller answers, of its one topic."""
+    configs = tuple(
+        cold.nested(Api.CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value)
+        for key, value in OWN.items()
+    )
+    topic = cold.nested(
+        Api.CREATE_TOPICS, VERSION, "CreatableTopic",
+        name=name, num_partitions=2, replication_factor=1, assignments=(), configs=configs,
+    )  # fmt: skip
+    async with await BrokerClient.connect("127.0.0.1", port, 30.0) as client:
+        fields = {"topics": (topic,), "timeout": timedelta(seconds=30), "validate_only": validate_only}
+        correlation, request = client._request(Api.CREATE_TOPICS, VERSION, fields)
+        frame = await client._exchange(Api.CREATE_TOPICS, request)
+    [made] = cold.decode_response(Api.CREATE_TOPICS, VERSION, frame, correlation).topics
+    assert (made.error_code, made.topic_config_error_code) == (0, 0), made
+    shown = {c.name: (c.value, int(c.config_source), c.read_only, c.is_sensitive) for c in made.configs}
+    return shown | {"partitions": made.num_partitions, "factor": made.replication_factor}
+
+
+async def configured(w: World, **entries: str) -> None:
+    """Every broker has other dynamic defaults."""
+    await w.zk.create(paths.config("brokers", "<default>"), encode_config(entries))
+    await w.zk.create(paths.CONFIG_CHANGE_PREFIX, encode_config_change("brokers/<default>"), sequential=True)
+
+
+async def test_it_says_the_same_as_kafkas_own_controller_on_the_same_brokers() -> None:
+    async with world(2, properties=PROPERTIES) as w:
+        controller = w.cluster.brokers[await w.broker_controls()]
+        before = await created(controller.client_port, "a")
+        assert before["retention.ms"] == ("4620000", 5, False, False)
+        await configured(w, **{"log.segment.bytes": "1048576", "log.retention.ms": "7200000"})
+
+        async def noticed() -> bool:
+            shown = await created(controller.client_port, "never", validate_only=True)
+            return bool(shown["retention.ms"][0] == "7200000")
+
+        await eventually(noticed, 30.0)
+        changed = await created(controller.client_port, "b", validate_only=True)
+        daemon = w.daemon(flags=["--takeover"])
+        await daemon.boot()
+        async with endpoint(daemon) as at:
+            assert await created(at.port, "c") == changed
+            assert await created(at.port, "d", validate_only=True) == changed
+        assert changed != before
+        assert len(changed) > 30
