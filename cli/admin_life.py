@@ -30,7 +30,7 @@ async def serve(settings: Settings) -> int:
     def ready(address: Address) -> None:
         manager.ready(f"clients are told {address.host}:{address.port}")
 
-    with logging_to(settings.log):
+    with logging_to(settings.log, process="admin-endpoint"):
         log.info("the admin endpoint starts, pid %d", os.getpid())
         code = Exit.DONE
         async with anyio.create_task_group() as tasks:

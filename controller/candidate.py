@@ -70,7 +70,7 @@ class Candidate:
             except SessionLost:
                 raise
             except (NotConnected, OutcomeUnknown) as lost:
-                d.become(Mode.STANDBY, f"the connection to ZooKeeper is suspended ({lost})")
+                d.become(Mode.STANDBY, f"the connection to ZooKeeper is suspended ({lost})", logging.DEBUG)
                 with d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
                     await d.changed.wait()
 
@@ -161,7 +161,7 @@ class Candidate:
                 present, absent = ([own.ROLE], []) if stat is not None else ([], [own.ROLE])
                 await office.zk.watch(data=[before or own.LOCKS, *present], exists=absent, since_zxid=since)
             except NotConnected:
-                d.become(Mode.STANDBY, "the connection to ZooKeeper is suspended")
+                d.become(Mode.STANDBY, "the connection to ZooKeeper is suspended", logging.DEBUG)
             with anyio.move_on_after(STANDBY_POLL_S):
                 await d.changed.wait()
 

@@ -59,8 +59,9 @@ class ClaimWatch:
     def suspended(self) -> None:
         """The connection is lost: writes and requests wait, for the rest of the lease at most."""
         log.warning(
-            "the connection to ZooKeeper is lost: writes and requests wait until it is back, for the %.1f s that are "
-            "left of the lease; then the term ends",
+            "the connection to ZooKeeper server %s is lost: writes and requests wait until it is back, for the %.1f s "
+            "that are left of the lease; then the term ends",
+            self._office.zk.peer,
             max(0.0, self._term.lease.remaining_s()),
         )
         if self._down_since_s is None:
@@ -121,7 +122,8 @@ class ClaimWatch:
                 self._end(f"error: {type(error).__name__}: {error}")
         if not self.ready.is_set():
             log.info(
-                "ZooKeeper is back after %.1f s, within the lease: epoch %d goes on",
+                "ZooKeeper server %s is connected after an outage of %.1f s, within the lease: epoch %d goes on",
+                self._office.zk.peer,
                 self._outage_s(),
                 self._claim.epoch,
             )

@@ -123,6 +123,7 @@ class Daemon:
         self._candidate = Candidate(self, ask, takeover=takeover)
         self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
+        self._outage_since_s: float | None = None
 
     def become(self, mode: Mode, why: str, level: int = logging.INFO) -> None:
         """Changes the mode and says why, once, at a log level. A daemon that stops stays at that."""
@@ -194,7 +195,7 @@ class Daemon:
         """Connects, queues, and claims whenever it is our turn; returns when the session is over."""
         self.become(Mode.CONNECTING, f"connecting to ZooKeeper at {self.settings.zookeeper.connect}")
         zk = self.zk = self._connect()
-        self._lost = asyncio.Event()
+        self._lost, self._outage_since_s = asyncio.Event(), None
         zk.on_watch, zk.on_state = self._watched, self._state_changed
         zk.on_state_thread = self._state_changed_at_once
         try:
@@ -273,6 +274,8 @@ class Daemon:
             self._granted(self.zk)
         if self.reign is not None:
             self.reign.state_changed(state)
+        elif self.zk is not None:
+            self._log_outage(self.zk, state)
         self.changed.set()
 
     def _granted(self, zk: ZooKeeper) -> None:
@@ -282,6 +285,17 @@ class Daemon:
             self.lease.renegotiated(granted_s)
         if self.guard is not None:
             self.guard.within(granted_s)
+
+    def _log_outage(self, zk: ZooKeeper, state: ConnectionState) -> None:
+        """Logs the begin and the end of an outage outside of a term; a term logs its own with the lease."""
+        now_s = asyncio.get_running_loop().time()
+        if state is ConnectionState.SUSPENDED:
+            log.warning("the connection to ZooKeeper server %s is lost: this daemon waits until it is back", zk.peer)
+            self._outage_since_s = now_s
+        elif state is ConnectionState.CONNECTED and self._outage_since_s is not None:
+            away_s = now_s - self._outage_since_s
+            log.info("ZooKeeper server %s is connected after an outage of %.1f s", zk.peer, away_s)
+            self._outage_since_s = None
 
     def _state_changed_at_once(self, state: ConnectionState) -> None:
         """On the adapter's thread."""

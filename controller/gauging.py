@@ -63,9 +63,11 @@ def suspension(daemon: Daemon) -> str | None:
     if zk is None or lease is None or daemon.mode is Mode.STOPPING:
         return None
     if zk.state is not ConnectionState.CONNECTED:
-        return f"the connection to ZooKeeper is suspended: no heartbeat was answered for {lease.silent_s():.0f} s"
+        lost = f"the connection to ZooKeeper server {zk.peer} is lost"
+        return f"{lost}: no heartbeat was answered for {lease.silent_s():.0f} s"
     if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
-        return f"ZooKeeper has answered no heartbeat for {lease.silent_s():.0f} s, although the connection is up"
+        silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
+        return f"{silent}, although the connection is up"
     if reign is not None and not reign.controller.ready.is_set():
         return "the connection to ZooKeeper is back, and the claim is being compared with it"
     return None

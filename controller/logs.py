@@ -41,11 +41,16 @@ LEVELLED: Final = (None, "regent", STATE_CHANGE, *LIBRARIES)
 
 
 @contextmanager
-def logging_to(settings: LogSettings, stream: IO[str] | None = None) -> Iterator[BoundedQueueHandler]:
-    """Logs to ``stream`` (standard error) inside the block; at its end what is queued is written, within bounds."""
+def logging_to(
+    settings: LogSettings, stream: IO[str] | None = None, process: str = ""
+) -> Iterator[BoundedQueueHandler]:
+    """Logs to ``stream`` (standard error) inside the block; at its end what is queued is written, within bounds.
+
+    ``process``: a name that every line carries, with the pid, where several processes share the stream.
+    """
     stream = stream or sys.stderr
     writer = logging.StreamHandler(stream)
-    writer.setFormatter(formatter(_as_json(settings.format, stream), colors=_wants_colors(stream)))
+    writer.setFormatter(formatter(_as_json(settings.format, stream), _wants_colors(stream), process))
     lines: queue.Queue[logging.LogRecord | None] = queue.Queue(QUEUED_LINES_MAX)
     thread = threading.Thread(target=_write, args=(lines, writer), name="log-writer", daemon=True)
     queued = BoundedQueueHandler(lines)
@@ -110,13 +115,20 @@ class BoundedQueueHandler(logging.Handler):
             self.handleError(record)
 
 
-def formatter(as_json: bool, colors: bool = False) -> logging.Formatter:
+def formatter(as_json: bool, colors: bool = False, process: str = "") -> logging.Formatter:
     """Renders a record: sentence, level, logger, time in UTC, and what was given as ``extra``."""
+    origin = {"process": process, "pid": os.getpid()} if process else {}
+
+    def of_process(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+        event.update(origin)
+        return event
+
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
         _stamped,
+        of_process,
     ]
     plain = structlog.dev.plain_traceback
     last: list[Processor] = (

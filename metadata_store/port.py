@@ -188,6 +188,10 @@ class ZooKeeper(Protocol):
         """Session timeout as the server granted it."""
 
     @property
+    def peer(self) -> str:
+        """Address, host:port, of the server that the session is, or was last, connected to; empty before the first."""
+
+    @property
     def last_zxid(self) -> int:
         """Highest zxid of an answer of this session. Taken before a read it is the ``since_zxid`` of a watch."""
 

@@ -108,6 +108,11 @@ class ReadOnly:
         return self._zk.session_timeout_ms
 
     @property
+    def peer(self) -> str:
+        """As of the port."""
+        return self._zk.peer
+
+    @property
     def last_zxid(self) -> int:
         """As of the port."""
         return self._zk.last_zxid

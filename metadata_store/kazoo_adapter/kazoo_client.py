@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import socket
 import ssl
@@ -35,6 +34,7 @@ from kazoo.version import __version__ as kazoo_version
 
 from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, OutcomeUnknown, trouble
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.library_log import library_log
 from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed
 from metadata_store.kazoo_adapter.servers import Address, Servers
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
@@ -246,7 +246,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             timeout=session_timeout_ms / 1000,
             auth_data=[("digest", credentials)] if credentials else None,
             handler=_Handler(lambda: self.attempt_s),
-            logger=logging.getLogger("regent.metadata_store.kazoo"),
+            logger=library_log(),
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_S_MAX),
             **(tls.options() if tls is not None else {}),
         )

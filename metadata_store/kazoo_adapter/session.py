@@ -79,6 +79,7 @@ class Session:
         self._transport: Transport | None = None
         self._first_state: asyncio.Future[ConnectionState] | None = None
         self._zxid_seen = zxid_seen
+        self._peer = ""
         self.limits = Limits()
 
     @property
@@ -212,6 +213,11 @@ class Session:
         return (self._transport.session_timeout_ms if self._transport else 0) or self._session_timeout_ms
 
     @property
+    def peer(self) -> str:
+        """Address of the server that the session is, or was last, connected to."""
+        return self._peer
+
+    @property
     def last_zxid(self) -> int:
         """Highest zxid of an answer of this session."""
         return self._transport.last_zxid if self._transport is not None else 0
@@ -225,6 +231,8 @@ class Session:
             self.on_watch(WatchEvent(path[len(self.chroot) :] or "/", known))
 
     def _state(self, state: ConnectionState) -> None:
+        if state is ConnectionState.CONNECTED and self._transport is not None and (peer := self._transport.peer):
+            self._peer = ":".join(map(str, peer))
         first = self._first_state
         if first is not None and not first.done():
             first.set_result(state)

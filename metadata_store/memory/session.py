@@ -66,6 +66,7 @@ class MemorySession:
         self.server = server
         self.session_timeout_ms = session_timeout_ms
         self.session_id = 0
+        self.peer = ""
         self.last_zxid = 0
         self.chroot = chroot
         self.set_acl = set_acl
@@ -85,6 +86,7 @@ class MemorySession:
             return
         self._loop = asyncio.get_running_loop()
         self.session_id = self.server.open(self, self._credentials)
+        self.peer = "memory:2181"
         self.last_zxid = 0
         self._closed = False
         self._enter(ConnectionState.CONNECTED)

@@ -37,11 +37,12 @@ class SessionContract:
 
     async def test_connect_and_close(self, backend: Backend) -> None:
         s = Session(backend.client())
-        assert (s.zk.state, s.zk.session_id) == (LOST, 0)
+        assert (s.zk.state, s.zk.session_id, s.zk.peer) == (LOST, 0, "")
         with pytest.raises(SessionLost):
             await s.zk.get("/")
         await s.zk.connect(CONNECT_S)
         first = s.zk.session_id
+        assert s.zk.peer.rpartition(":")[2].isdecimal()
         assert (s.zk.state, s.states, first != 0) == (CONNECTED, [CONNECTED], True)
         assert s.zk.session_timeout_ms > 0
         await s.zk.connect(CONNECT_S)

