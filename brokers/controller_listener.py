@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from brokers.callers import Callers
 from brokers.entrance import Entrance
 from brokers.envelopes import CarriedCall, Envelopes, NotController
 from brokers.inbound import InboundConnection, ListenerLimits, Quiet
@@ -82,7 +83,7 @@ class ControllerListener:
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
     ``secret`` is what admin endpoints know, too; without it none of their calls is taken. With ``tls`` everybody must
-    speak TLS; with a ``gate`` everybody must pass it first.
+    speak TLS; with a ``gate`` everybody must pass it first; ``callers`` says who of them is a broker.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ControllerListener:
         *,
         tls: Tls | None = None,
         gate: Gate | None = None,
+        callers: Callers | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
@@ -110,6 +112,7 @@ class ControllerListener:
         )
         self._offered = OFFERED if gate is not None else SERVED
         self._gate = gate
+        self._callers = callers or Callers()
         self._handlers: CallHandlers | None = None
         self._connections: set[InboundConnection] = set()
         self._running: set[asyncio.Task[Reply]] = set()
@@ -206,7 +209,7 @@ class ControllerListener:
         call, known = await self._read(header, reader)
         if isinstance(call, ApiVersionsCall):
             return encode_api_versions(header.correlation, call.version, self._offered)
-        reply = known or await self._reply(call)
+        reply = await self._stranger(call, connection) or known or await self._reply(call)
         if connection is not None and reply.error == Error.NONE:
             connection.place.prove()
         return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
@@ -224,6 +227,22 @@ class ControllerListener:
         if not handlers.registered(head.broker_id, head.broker_epoch):
             return head, refusal(head, Error.STALE_BROKER_EPOCH)
         return await beside(partial(read_call, header, reader), size), None
+
+    async def _stranger(self, call: Call, connection: InboundConnection | None) -> Reply | None:
+        """The answer to who is no broker; None for brokers, and where nobody is served now."""
+        handlers = self._handlers
+        if handlers is None or connection is None:
+            return None
+        why = await self._callers.refused(connection.transport, handlers.admits)
+        if why is None:
+            return None
+        self.quiet.warn(
+            connection.peer,
+            "caller",
+            f"{type(call).__name__} from {connection.peer} is refused: {why}; if it is a broker, name its principal in "
+            "security.broker_principals, or allow it ClusterAction on the cluster",
+        )
+        return refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED)
 
     async def _relayed(self, envelope: Envelope) -> bytes:
         """The framed response to a broker's call that came to an admin endpoint."""

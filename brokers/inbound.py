@@ -114,6 +114,11 @@ class InboundConnection(asyncio.Protocol):
         self.admission: Admission | None = None
         """What it has shown of itself, where it must authenticate."""
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """None once the connection has ended."""
+        return self._transport
+
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -18,6 +18,10 @@ PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3
 PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
 
 
+OnMet = Callable[[asyncio.BaseTransport], None]
+"""Called with each connection that is up."""
+
+
 class Connection(Protocol):
     """One request in flight at a time."""
 
@@ -42,14 +46,16 @@ class Transport(Protocol):
 class TcpTransport:
     """Plaintext TCP on the running event loop."""
 
-    def __init__(self, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+    def __init__(self, answer_bytes_max: int = ANSWER_BYTES_MAX, met: OnMet = lambda _: None) -> None:
         self._max = answer_bytes_max
+        self._met = met
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
         """See :class:`Transport`."""
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(lambda: FrameConnection(self._max, on_lost), host, port)
+            made, connection = await loop.create_connection(lambda: FrameConnection(self._max, on_lost), host, port)
         except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
             raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
+        self._met(made)
         return connection

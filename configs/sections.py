@@ -186,6 +186,11 @@ class ListenerSettings(Section):
         remedy="give the name or address of this machine as the brokers see it",
     )
     advertised_port: int = key(0, "Port under which brokers reach it; 0 is the port it listens on.", ge=0, le=65_535)
+    only_brokers: bool = key(
+        False,
+        "With PLAINTEXT: whether calls are served only from addresses at which a registered broker was reached. Not "
+        "where brokers connect from other addresses than they listen on.",
+    )
     frame_bytes_max: int = key(
         16_777_216,
         "Largest request of a broker, in bytes; the connection of a larger one is closed.",

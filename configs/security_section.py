@@ -35,7 +35,7 @@ class SecuritySettings(Section):
     ca_file: AbsolutePath | None = key(
         None,
         "Certificates, PEM, of the authorities whose signature makes another side trusted. Without it those of the "
-        "system. Whoever has a certificate of theirs counts as a broker where SASL does not say more.",
+        "system. With SSL alone broker_principals says who of those is a broker.",
         sample="/etc/regent/ca.pem",
         remedy="name a file of PEM certificates",
     )
@@ -50,6 +50,12 @@ class SecuritySettings(Section):
         "The key of that certificate, PEM, without a password. Without this key it stands in certificate_file.",
         sample="/etc/regent/key.pem",
         remedy="name a PEM file that the daemon's user alone may read",
+    )
+    broker_principals: str = key(
+        "",
+        "With SSL alone: who brokers are, as Kafka names them by their certificates, with semicolons between them: "
+        "User:CN=broker1,O=x;User:CN=broker2,O=x. Empty: whoever has the subject of a certificate that the daemon "
+        "found at a registered broker's listener, super users, and who is allowed ClusterAction.",
     )
     check_host: bool = key(
         True, "Whether a broker's certificate must name the host at which it is reached, as with Kafka's default."

@@ -111,6 +111,7 @@ class Daemon:
             secret,
             tls=access.tls,
             gate=access.gate,
+            callers=access.callers,
         )
         self.stopping = asyncio.Event()
         self.exit_code = 0

@@ -62,7 +62,7 @@ async def run(
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
         counters = Counters()
         try:
-            access = access_of(settings.security)
+            access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
         except SecurityUnusable as error:
             return _failed(error, settings)
         journal = journal_of(settings, counters) if not shadow else None

@@ -9,11 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from brokers.callers import Callers, Met
 from brokers.security.gate import Gate
 from brokers.security.login import Login
 from brokers.security.tls import Tls
 from brokers.security.users import read_user, read_users
-from brokers.transport import ANSWER_BYTES_MAX, Connection, Transport
+from brokers.transport import ANSWER_BYTES_MAX, Connection, OnMet, TcpTransport, Transport
 from brokers.wire.frames import FrameConnection
 from configs.security_section import SecuritySettings
 
@@ -24,7 +25,14 @@ SESSION_PART: Final = 0.85
 class SecureTransport:
     """TCP with TLS, SASL, or both. A connection is there once the broker has accepted who the daemon is."""
 
-    def __init__(self, tls: Tls | None, login: Login | None, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        tls: Tls | None,
+        login: Login | None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+        met: OnMet = lambda _: None,
+    ) -> None:
+        self._met = met
         self._tls = tls
         self._login = login
         self._max = answer_bytes_max
@@ -40,7 +48,7 @@ class SecureTransport:
             on_lost()
 
         try:
-            _, connection = await loop.create_connection(
+            made, connection = await loop.create_connection(
                 lambda: FrameConnection(self._max, lost),
                 host,
                 port,
@@ -48,6 +56,7 @@ class SecureTransport:
             )
         except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
             raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
+        self._met(made)
         if self._login is None:
             return connection
         try:
@@ -61,16 +70,21 @@ class SecureTransport:
 
 
 class Access(Struct, frozen=True):
-    """``transport`` to brokers and to daemons (None: plain TCP); ``tls`` and ``gate`` of the controller listener."""
+    """``transport`` to brokers and to daemons (None: plain TCP); ``tls``, ``gate``, ``callers`` of the listener."""
 
     transport: Transport | None = None
     tls: Tls | None = None
     gate: Gate | None = None
+    callers: Callers | None = None
 
 
-def access_of(security: SecuritySettings) -> Access:
-    """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`."""
+def access_of(security: SecuritySettings, *, only_brokers: bool = False) -> Access:
+    """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`.
+
+    ``only_brokers``: ``listener.only_brokers``.
+    """
     tls = login = gate = None
+    met = Met()
     if security.protocol.endswith("SSL"):
         tls = Tls(
             security.certificate_file,
@@ -86,4 +100,11 @@ def access_of(security: SecuritySettings) -> Access:
         brokers = read_users(security.sasl_brokers_file) if security.sasl_brokers_file is not None else {}
         gate = Gate(security.sasl_mechanism, {user: password, **brokers})  # admin endpoints come as the daemon's user
     plain = tls is None and login is None
-    return Access(None if plain else SecureTransport(tls, login), tls, gate)
+    callers = Callers(
+        met,
+        principals=frozenset(name.strip() for name in security.broker_principals.split(";") if name.strip()),
+        by_subject=gate is None and tls is not None,
+        by_address=plain and only_brokers,
+    )
+    transport = TcpTransport(met=met.met) if plain else SecureTransport(tls, login, met=met.met)
+    return Access(transport, tls, gate, callers)

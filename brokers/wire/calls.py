@@ -15,18 +15,18 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 
 SERVED: Final = {
-    Api.CONTROLLED_SHUTDOWN: (0, 3),
+    Api.CONTROLLED_SHUTDOWN: (2, 3),
     Api.API_VERSIONS: (0, 4),
     Api.ALTER_PARTITION: (0, 3),
     Api.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
-"""Versions that the controller listener offers. Brokers of every IBP find theirs in it."""
+"""Versions that the controller listener offers. Brokers of every IBP from 2.4 on find theirs in it.
+
+ControlledShutdown before v2 names no broker epoch: whoever sends it need not know the broker.
+"""
 
 RELAYED: Final = frozenset(SERVED.keys() - {Api.API_VERSIONS})
 """What an admin endpoint passes on to the controller where brokers share a listener with clients."""
-
-NO_BROKER_EPOCH: Final = -1
-"""Broker epoch of ControlledShutdown v0 and v1: no check."""
 
 
 class ApiVersionsCall(Struct, frozen=True):
@@ -36,7 +36,7 @@ class ApiVersionsCall(Struct, frozen=True):
 
 
 class ControlledShutdownCall(Struct, frozen=True):
-    """A broker wants to stop: move what it leads. ``broker_epoch`` -1: no check."""
+    """A broker wants to stop: move what it leads."""
 
     version: int
     broker_id: int
@@ -99,8 +99,7 @@ def read_call(header: Header, reader: Reader) -> Call:
     Bytes behind the request within its frame are ignored, as brokers ignore them.
     """
     flexible = header.api in (Api.ALTER_PARTITION, Api.ALLOCATE_PRODUCER_IDS) or header.version >= 3
-    if header.api != Api.CONTROLLED_SHUTDOWN or header.version > 0:
-        reader.legacy_nullable_string()
+    reader.legacy_nullable_string()
     if flexible:
         reader.skip_tags()
     call = _read_body(header, reader)
@@ -124,7 +123,7 @@ def _read_body(header: Header, reader: Reader) -> Call:
         case Api.API_VERSIONS:
             return _api_versions(header.version, reader)
         case Api.CONTROLLED_SHUTDOWN:
-            return _controlled_shutdown(header.version, reader)
+            return ControlledShutdownCall(header.version, reader.i32(), reader.i64())
         case Api.ALTER_PARTITION:
             return _alter_partition(header.version, reader)
         case Api.ALLOCATE_PRODUCER_IDS:
@@ -138,11 +137,6 @@ def _api_versions(version: int, reader: Reader) -> ApiVersionsCall:
         reader.compact_string()
         reader.compact_string()
     return ApiVersionsCall(version)
-
-
-def _controlled_shutdown(version: int, reader: Reader) -> ControlledShutdownCall:
-    broker = reader.i32()
-    return ControlledShutdownCall(version, broker, reader.i64() if version >= 2 else NO_BROKER_EPOCH)
 
 
 def _allocate_producer_ids(version: int, reader: Reader) -> AllocateProducerIdsCall:

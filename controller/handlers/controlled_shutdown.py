@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from brokers.wire.calls import NO_BROKER_EPOCH, ControlledShutdownCall
+from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.calls import PendingCall
@@ -27,7 +27,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
     if broker is None:
         pending.answer(ControlledShutdownReply(Error.BROKER_NOT_AVAILABLE))
         return
-    if call.broker_epoch != NO_BROKER_EPOCH and call.broker_epoch < broker.epoch:
+    if call.broker_epoch < broker.epoch:
         pending.answer(ControlledShutdownReply(Error.STALE_BROKER_EPOCH))
         return
     try:

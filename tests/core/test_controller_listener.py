@@ -184,14 +184,23 @@ async def test_a_broker_asks_for_versions_and_then_calls_on_the_same_connection(
 
 
 @pytest.mark.seed("S4-72")
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", [2, 3])
 async def test_a_controlled_shutdown_comes_without_asking_for_versions(version: int) -> None:
     async with desk() as d:
         peer = await d.connect()
-        fields = {"broker_id": 2, "broker_epoch": 57} if version >= 2 else {"broker_id": 2}
-        answer = await peer.ask(SHUTDOWN, version, **fields)
+        answer = await peer.ask(SHUTDOWN, version, broker_id=2, broker_epoch=57)
         assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("left", 4)]
-        assert d.office.calls == [ControlledShutdownCall(version, 2, 57 if version >= 2 else -1)]
+        assert d.office.calls == [ControlledShutdownCall(version, 2, 57)]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a_controlled_shutdown_without_a_broker_epoch_is_not_served(version: int) -> None:
+    async with desk() as d:
+        peer = await d.connect()
+        client_id = "0001 61" if version else ""
+        peer.send(bytes.fromhex(f"0007 000{version} 00000001 {client_id} 00000002"))
+        await eventually(lambda: d.listener.connections == 0)
+        assert d.office.calls == []
 
 
 async def test_a_newer_broker_is_told_which_versions_of_api_versions_there_are() -> None:

@@ -225,7 +225,7 @@ def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
     for protocol, (tls, sasl) in table.items():
         found = access_of(SecuritySettings.model_validate({"protocol": protocol, **files}))
         assert (found.tls is not None, found.gate is not None) == (tls, sasl)
-        assert (found.transport is not None) == (tls or sasl)
+        assert isinstance(found.transport, SecureTransport) == (tls or sasl)
     with pytest.raises(SecurityUnusable, match="TLS files cannot be used"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "ca_file": tmp_path / "none"}))
     sealed = tmp_path / "sealed.pem"
