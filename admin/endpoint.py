@@ -29,7 +29,6 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
     ZooKeeper sessions, one after the other.
     """
     admin = settings.admin
-    await anyio.to_thread.run_sync(prepare)
     tls = endpoint_tls(settings)
     announced_for = settings.controller.id if admin.listed else None
     secret = shared_secret(settings.secret_file)
@@ -43,7 +42,9 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
         view.advertised = Address(admin.advertised_host or settings.listener.advertised_host, port)
         log.info("the admin endpoint listens on %s:%d", admin.host, listener.port)
         ready(view.advertised)
-        await view.follow(new_session, settings.zookeeper.connect_timeout_ms / 1000)
+        async with anyio.create_task_group() as tasks:  # the daemon waits until the endpoint has announced itself
+            tasks.start_soon(view.follow, new_session, settings.zookeeper.connect_timeout_ms / 1000)
+            await anyio.to_thread.run_sync(prepare)
     finally:
         with anyio.CancelScope(shield=True):
             await listener.stop()

@@ -72,6 +72,11 @@ class Channels:
             self._shared.progress.set()
             self._wake()
 
+    @property
+    def own_listeners(self) -> frozenset[str]:
+        """Listeners on which brokers reach the controller."""
+        return frozenset(endpoint.listener for endpoint in self._shared.settings.own_endpoints)
+
     def show_endpoint(self, endpoint: Endpoint | None) -> bool:
         """Lists the controller with one more endpoint, or with this one of a name that it has; whether that is news."""
         own = self._shared.settings.own_endpoints

@@ -16,7 +16,7 @@ from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
 from configs.settings import Settings
 from controller.logs import logging_to
-from controller.main import connections
+from controller.sessions import connections
 from controller.systemd import ServiceManager
 
 log = logging.getLogger("regent.admin")

@@ -16,8 +16,8 @@ async def live(settings: Settings, session: Session, *, shadow: bool, takeover: 
     """Runs until the daemon ends; its exit code. The admin endpoint runs beside it, if the settings say so."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
-        if settings.admin.beside_daemon and not shadow:
+        if beside := settings.admin.beside_daemon and not shadow:
             tasks.start_soon(keep_endpoint, session.config)
-        code = await main.run(settings, shadow=shadow, takeover=takeover)
+        code = await main.run(settings, shadow=shadow, takeover=takeover, endpoint_beside=beside)
         tasks.cancel_scope.cancel()
     return code

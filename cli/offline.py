@@ -12,12 +12,12 @@ from configs.settings import Settings
 from controller.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
 from controller.http.models import Check, Operation, OperationRequest
 from controller.logs import LIBRARIES
-from controller.main import connection
 from controller.office import Office
 from controller.preflight.context import gather
 from controller.preflight.finding import PreflightReport
 from controller.preflight.run import preflight as run_checks
 from controller.questions import asker
+from controller.sessions import connection
 from controller.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
 from controller.zookeeper_tls import through_tls
 from metadata_store.errors import ZooKeeperError

@@ -19,15 +19,19 @@ from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.zookeeper_tls import through_tls
 from metadata_store import paths
+from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 
 if TYPE_CHECKING:
     from controller.daemon import Daemon
+    from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
 RECLAIM_PAUSE_S_MAX = 30.0
+ENDPOINT_S_MAX = 5.0
+"""Longest wait for the admin endpoint beside a daemon, whose start takes one to three seconds."""
 STANDBY_POLL_S = 2.0
 REFUSED_PAUSE_S_MAX = 16.0
 """Longest pause before a daemon that was refused takes a place at the end of the queue; the first one is a poll."""
@@ -41,10 +45,14 @@ REFUSED_EXIT = 3
 
 
 class Candidate:
-    """``takeover``: the flag is set first, after the checks. What it learned of its own errors outlives a session."""
+    """``takeover``: the flag is set first, after the checks. What it learned of its own errors outlives a session.
 
-    def __init__(self, daemon: Daemon, ask: Ask | None, *, takeover: bool) -> None:
+    ``endpoint_beside``: it queues once the admin endpoint beside it has announced itself, or has not for a while.
+    """
+
+    def __init__(self, daemon: Daemon, ask: Ask | None, *, takeover: bool, endpoint_beside: bool) -> None:
         self._d = daemon
+        self._awaits_endpoint = endpoint_beside
         self._ask = ask
         self._takeover = takeover
         self._failures = 0
@@ -93,7 +101,8 @@ class Candidate:
         if office.lock_path is None:
             if not self._takeover:
                 await permission.require()
-            if await self._has_twin(office):
+            await self._endpoint(office)
+            if d.stopping.is_set() or await self._has_twin(office):
                 return
             await office.enter_queue()
         if self._takeover:
@@ -105,6 +114,34 @@ class Candidate:
                 await lease.until_valid()
         if not d.stopping.is_set():
             await self._rule(office, lease)
+
+    async def _endpoint(self, office: Office) -> None:
+        """Waits for the admin endpoint beside this daemon, so that a term's first request to brokers lists both.
+
+        It waits before the queue, where other daemons pass it. After one wait in vain it waits no more.
+        """
+        if not self._awaits_endpoint:
+            return
+        with self._d.until_stopped(), anyio.move_on_after(ENDPOINT_S_MAX):
+            await self._announced(office.zk, endpoint_path(office.me.id))
+            return
+        self._awaits_endpoint = False
+        if not self._d.stopping.is_set():
+            log.warning(
+                "the admin endpoint beside this daemon has not announced itself within %g s: the daemon goes on, and "
+                "brokers list it without the endpoint until then, and log errors; see the endpoint's lines in this log",
+                ENDPOINT_S_MAX,
+            )
+
+    async def _announced(self, zk: ZooKeeper, path: str) -> None:
+        while True:
+            self._d.changed.clear()
+            since = zk.last_zxid
+            if await zk.exists(path) is not None:
+                return
+            self._d.become(Mode.STANDBY, "it queues for the role once the admin endpoint beside it has started")
+            await zk.watch(exists=[path], since_zxid=since)
+            await self._d.changed.wait()
 
     async def _has_twin(self, office: Office) -> bool:
         """Whether another daemon in the queue has our id; waits a while then. A former life goes with its session."""

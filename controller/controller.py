@@ -33,6 +33,7 @@ from controller.recent import RecentChanges
 from controller.report import Report
 from controller.term import Term
 from controller.unclean import Permission
+from metadata_store.endpoint_znode import AdminEndpoint
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
@@ -99,7 +100,8 @@ class Controller:
         self.queue = queue
         self.counters = counters
         self.daemons = daemons
-        self.endpoint: str | None = None
+        self.endpoint: AdminEndpoint | None = None
+        self.endpoint_gone_s: float | None = None
         self.ibp = ibp
         self.unclean = Permission(store, cluster, unclean_default)
         self.balance = balance

@@ -68,6 +68,7 @@ class Daemon:
     ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
     TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
     (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a ``journal`` none is kept.
+    ``endpoint_beside``: an admin endpoint starts beside it.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Daemon:
         *,
         takeover: bool = False,
         shadow: bool = False,
+        endpoint_beside: bool = False,
         ask: Ask | None = None,
         guard: StallGuard | None = None,
         new_lease: Callable[[float, float], Lease] = Lease.of_session,
@@ -121,7 +123,9 @@ class Daemon:
         self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
         self.heartbeat_s = boottime_s()
         """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
-        self._candidate = Candidate(self, ask, takeover=takeover)
+        self._candidate = Candidate(
+            self, ask, takeover=takeover, endpoint_beside=endpoint_beside and settings.admin.listed
+        )
         self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
         self._outage_since_s: float | None = None

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
-from pydantic import SecretStr
 
 from brokers.client import QUESTIONS
 from brokers.security.access import access_of
@@ -32,12 +31,10 @@ from controller.lease import Lease
 from controller.logs import logging_to
 from controller.metrics import About, DaemonCollector, registry
 from controller.questions import asker
+from controller.sessions import connections
 from controller.stall import StallGuard
 from controller.systemd import ServiceManager
 from controller.view import View
-from controller.zookeeper_tls import tls_of
-from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
@@ -51,10 +48,14 @@ async def run(
     *,
     shadow: bool = False,
     takeover: bool = False,
+    endpoint_beside: bool = False,
     guarded: bool = True,
     new_lease: Callable[[float, float], Lease] = Lease.of_session,
 ) -> int:
-    """Runs a daemon until SIGTERM or SIGINT; returns the exit code. ``guarded`` and ``new_lease`` are for tests."""
+    """Runs a daemon until SIGTERM or SIGINT; returns the exit code.
+
+    ``endpoint_beside``: an admin endpoint starts with it. ``guarded`` and ``new_lease`` are for tests.
+    """
     sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     manager = ServiceManager()
@@ -71,6 +72,7 @@ async def run(
             connections(settings),
             takeover=takeover,
             shadow=shadow,
+            endpoint_beside=endpoint_beside,
             ask=asker(settings),
             guard=guard if guarded else None,
             new_lease=new_lease,
@@ -146,35 +148,6 @@ def _failed(error: BaseException, settings: Settings) -> int:
         why = f"another process listens on {where}. Remedy: stop it, or give this daemon a listener.port of its own"
     log.critical("regent ends: %s", why, exc_info=None if expected else error)
     return 1
-
-
-def connections(settings: Settings) -> Callable[[], ZooKeeper]:
-    """Makes session objects; each knows how far the ones before it had read, to tell an ensemble that lost its data."""
-    last: KazooZooKeeper | None = None
-
-    def make() -> ZooKeeper:
-        nonlocal last
-        last = connection(settings, last.zxid_seen if last is not None else 0)
-        return last
-
-    return make
-
-
-def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
-    """A ZooKeeper session object as the settings ask for."""
-    return KazooZooKeeper(
-        settings.zookeeper.connect,
-        session_timeout_ms=settings.zookeeper.session_timeout_ms,
-        zxid_seen=zxid_seen,
-        credentials=_revealed(settings.zookeeper.digest),
-        tls=tls_of(settings.zookeeper),
-        sasl=_revealed(settings.zookeeper.sasl),
-        set_acl=settings.zookeeper.set_acl,
-    )
-
-
-def _revealed(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
 
 
 async def _report(daemon: Daemon, manager: ServiceManager) -> None:

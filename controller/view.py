@@ -108,7 +108,7 @@ class View:
             ibp=str(daemon.ibp),
             zookeeper_connected=connected(daemon),
             session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
-            admin_endpoint=reign.controller.endpoint if reign is not None else None,
+            admin_endpoint=str(reign.controller.endpoint) if reign is not None and reign.controller.endpoint else None,
         )
         cluster = self._model()
         return base if cluster is None else base.model_copy(update=self._numbers(cluster, reign))

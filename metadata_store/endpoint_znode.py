@@ -29,6 +29,9 @@ class AdminEndpoint(Struct, frozen=True):
     version: int = 1
     seal: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} on listener {self.listener}"
+
 
 def endpoint_path(daemon: int) -> str:
     """The znode of the endpoint beside a daemon."""

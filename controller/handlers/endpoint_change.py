@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Final
 
 from brokers.attested import Seals
 from controller.controller import Controller
@@ -12,14 +14,22 @@ from state_machines.types import Endpoint
 
 log = logging.getLogger("regent.controller")
 
+GONE_S: Final = 10.0
+"""How long an endpoint that has gone stays listed: longer than its restart takes.
+
+Brokers log an error at each UpdateMetadata in which a node lacks a listener that the others have.
+"""
+
 
 async def endpoint_change(c: Controller) -> None:
-    """Reads the endpoint's znode and tells every broker what it says; nothing where nothing changed."""
+    """Reads the endpoint's znode and sends what it says to every broker; nothing where nothing changed."""
     path, since = endpoint_path(c.me), c.zk.last_zxid
     node = await c.zk.get(path)
     await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
     seals = await c.seals()
     c.term.check()
+    if node is None and _may_return(c):
+        return
     found = decode_endpoint(node.data) if node is not None else None
     if node is not None and found is None:
         log.error("%s cannot be understood: the admin endpoint is not shown to clients of brokers", path)
@@ -31,10 +41,34 @@ async def endpoint_change(c: Controller) -> None:
             "it: close ZooKeeper to strangers",
             path,
         )
+    _show(c, found)
+
+
+def _may_return(c: Controller) -> bool:
+    """Whether a listed endpoint is away for so short a time that it stays listed.
+
+    On a listener that brokers share with clients it does not: their own calls would go to it in vain.
+    """
+    if c.endpoint is None or c.endpoint.listener in c.channels.own_listeners:
+        return False
+    now_s = asyncio.get_running_loop().time()
+    if c.endpoint_gone_s is None:
+        c.endpoint_gone_s = now_s
+        c.spawn(_look_again(c))
+    return now_s - c.endpoint_gone_s < GONE_S
+
+
+async def _look_again(c: Controller) -> None:
+    await asyncio.sleep(GONE_S)
+    c.queue.signal("endpoint_change")
+
+
+def _show(c: Controller, found: AdminEndpoint | None) -> None:
+    c.endpoint_gone_s = None
+    c.endpoint = found
     shown = Endpoint(found.listener, found.host, found.port, _protocol(c, found.listener)) if found else None
-    c.endpoint = f"{shown.host}:{shown.port} on listener {shown.listener}" if shown else None
     if c.channels.show_endpoint(shown):
-        log.info("clients of brokers find the controller at the admin endpoint %s", c.endpoint or "no longer")
+        log.info("clients of brokers find the controller at the admin endpoint %s", found or "no longer")
         if shown is not None and not any(b.endpoint(shown.listener) for b in c.cluster.brokers.values()):
             log.warning(
                 "no broker has a listener %s: clients find no controller; set admin.client_listener to the listener "

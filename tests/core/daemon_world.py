@@ -25,11 +25,13 @@ from tests.polling import eventually
 class DaemonRun:
     """A whole daemon on the world's ZooKeeper, its lease on the loop's clock."""
 
-    def __init__(self, w: World, settings: Settings) -> None:
+    def __init__(self, w: World, settings: Settings, *, endpoint_beside: bool = False) -> None:
         self.w = w
         self.script = Script()
         self.sessions: list[MemoryZooKeeper] = []
-        self.daemon = Daemon(settings, self._connect, new_lease=loop_lease, secret=SECRET)
+        self.daemon = Daemon(
+            settings, self._connect, new_lease=loop_lease, secret=SECRET, endpoint_beside=endpoint_beside
+        )
         self.task = asyncio.create_task(self.daemon.run())
 
     def _connect(self) -> MemoryZooKeeper:
@@ -85,11 +87,15 @@ def loop_lease(session_timeout_s: float, fraction: float) -> Lease:
 
 
 @asynccontextmanager
-async def daemon(w: World, controller_id: int = DAEMON, *, hold: bool = False) -> AsyncIterator[DaemonRun]:
+async def daemon(
+    w: World, controller_id: int = DAEMON, *, hold: bool = False, endpoint_beside: bool = False, listed: bool = True
+) -> AsyncIterator[DaemonRun]:
     """A running daemon, killed at the end if it still runs."""
     settings = settings_for(Path("/nowhere"), hold=hold, digest="regent:secret" if hold else None)
     chosen = settings.controller.model_copy(update={"id": controller_id})
-    run = DaemonRun(w, settings.model_copy(update={"controller": chosen}))
+    admin = settings.admin.model_copy(update={"listed": listed})
+    made = settings.model_copy(update={"controller": chosen, "admin": admin})
+    run = DaemonRun(w, made, endpoint_beside=endpoint_beside)
     try:
         yield run
     finally:

@@ -112,8 +112,8 @@ def test_config_example_is_the_file_that_is_shipped() -> None:
 def test_run_hands_settings_and_modes_to_the_daemon(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
-    async def run(settings: Settings, *, shadow: bool, takeover: bool) -> int:
-        seen.update(settings=settings, shadow=shadow, takeover=takeover)
+    async def run(settings: Settings, *, shadow: bool, takeover: bool, endpoint_beside: bool) -> int:
+        seen.update(settings=settings, shadow=shadow, takeover=takeover, beside=endpoint_beside)
         seen["loop"] = type(asyncio.get_running_loop()).__module__
         return 75
 
@@ -162,7 +162,7 @@ def test_a_hangup_reads_the_settings_again(file: Path, monkeypatch: pytest.Monke
     """The level changes at once, what needs a restart is named, and a broken file changes nothing."""
     stream = io.StringIO()
 
-    async def run(settings: Settings, *, shadow: bool, takeover: bool) -> int:
+    async def run(settings: Settings, *, shadow: bool, takeover: bool, endpoint_beside: bool) -> int:
         async def hang_up(text: str, sentence: str) -> None:
             await asyncio.to_thread(file.write_text, SETTINGS + text)
             os.kill(os.getpid(), signal.SIGHUP)

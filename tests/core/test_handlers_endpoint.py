@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from brokers.attested import Seals
+from controller.handlers.endpoint_change import GONE_S
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
@@ -32,9 +35,16 @@ def listed(w: World, broker: int = 2) -> dict[str, tuple[str, int]]:
     return {e.listener: (e.host, e.port) for e in mine.endpoints}
 
 
+def entries(w: World, broker: int = 2) -> list[Any]:
+    """The daemon's entries in all lists that a broker was sent."""
+    told = w.wires.heard(broker, UPDATE_METADATA)
+    return [entry for request in told for entry in request.live_brokers if entry.id_ == DAEMON]
+
+
 def shown(w: World) -> str | None:
     """As status says it."""
-    return w.reign.controller.endpoint
+    found = w.reign.controller.endpoint
+    return None if found is None else str(found)
 
 
 INTERNAL = {"INTERNAL": ("127.0.0.1", 9095)}
@@ -42,7 +52,7 @@ BOTH = INTERNAL | {"CLIENT": ("regent1", 9096)}
 
 
 @in_virtual_time
-async def test_it_is_shown_from_the_terms_beginning_and_no_longer_than_it_lives() -> None:
+async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives() -> None:
     async with world() as w:
         zk = await endpoint(w)
         await w.take_office()
@@ -50,6 +60,7 @@ async def test_it_is_shown_from_the_terms_beginning_and_no_longer_than_it_lives(
         assert listed(w) == BOTH
         assert shown(w) == "regent1:9096 on listener CLIENT"
         w.server.expire(zk.session_id)
+        await asyncio.sleep(GONE_S + 0.1)
         await w.told()
         assert listed(w) == INTERNAL
         assert shown(w) is None
@@ -72,9 +83,32 @@ async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None
         await w.told()
         assert listed(w) == BOTH
         w.server.expire(second.session_id)
+        await w.told()
         await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
         await w.told()
         assert listed(w)["CLIENT"] == ("regent1", 9999)
+        told = {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)}
+        assert told == {("INTERNAL",), ("CLIENT", "INTERNAL")}
+
+
+@in_virtual_time
+async def test_an_endpoint_that_restarts_is_listed_all_the_time() -> None:
+    """Brokers log an error at each UpdateMetadata that lists a node without one of the others' listeners."""
+    async with world() as w:
+        zk = await endpoint(w)
+        await w.take_office()
+        for _ in range(3):
+            w.server.expire(zk.session_id)
+            await asyncio.sleep(GONE_S - 1.0)
+            w.die(3)
+            await w.told()
+            await w.boot(3)
+            zk = await endpoint(w)
+            await asyncio.sleep(2.0)
+            await w.told()
+        assert len(entries(w)) > 3, "brokers were sent a list meanwhile"
+        assert {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)} == {("CLIENT", "INTERNAL")}
+        assert shown(w) == "regent1:9096 on listener CLIENT"
 
 
 @in_virtual_time

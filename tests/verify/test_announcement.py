@@ -1,0 +1,77 @@
+"""Brokers list the daemon on the same listeners as each other through take-overs and restarts: they log no error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from brokers.client import BrokerClient
+from brokers.embedded.process import free_port
+from tests.cluster.world import World, world
+from tests.polling import eventually
+
+COMPLAINT = "Listeners are not identical across brokers"
+PATIENT = (
+    "import controller.candidate as c, controller.handlers.endpoint_change as e; "
+    "c.ENDPOINT_S_MAX = e.GONE_S = 60.0; from cli.main import main; main()"
+)
+"""The daemon's command, with bounds that a loaded machine keeps: tests in virtual time are about the bounds."""
+SILENCED, LOGGED = "ZkMetadataCache=OFF", "ZkMetadataCache=ERROR"
+
+
+async def log_errors(w: World) -> None:
+    """Embedded brokers do not log these errors by default; from now on they do."""
+    for broker in w.cluster.brokers.values():
+        file = broker.folder / "log4j.properties"
+        text = file.read_text()
+        assert SILENCED in text
+        file.write_text(text.replace(SILENCED, LOGGED))
+        await broker.restart()
+
+
+def endpoint_of(daemon: int) -> int | None:
+    """Process id of the admin endpoint that is a child of a daemon; None between two of its lives."""
+    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+async def test_brokers_log_no_error_through_take_overs_and_restarts_of_daemon_and_endpoint() -> None:
+    async with world(2) as w:
+        await log_errors(w)
+        port = free_port()
+        settings = {
+            "admin.beside_daemon": True,
+            "admin.host": "127.0.0.1",
+            "admin.port": port,
+            "admin.advertised_host": "127.0.0.1",
+        }
+        daemon = w.daemon(flags=["--takeover"], settings=settings, command=[sys.executable, "-c", PATIENT, "run"])
+
+        async def listed() -> bool:
+            """Whether each broker shows the daemon at the endpoint."""
+            for broker in w.cluster.brokers.values():
+                async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
+                    nodes = (await asking.metadata()).nodes
+                if (daemon.id, port) not in {(node.id, node.port) for node in nodes}:
+                    return False
+            return True
+
+        await daemon.boot()
+        await eventually(listed, 60.0)
+        await daemon.kill()
+        await daemon.boot()
+        await eventually(listed, 60.0)
+        await daemon.stop()
+        await daemon.boot()
+        await eventually(listed, 60.0)
+        endpoint = endpoint_of(daemon.pid)
+        assert endpoint is not None
+        os.kill(endpoint, signal.SIGKILL)
+        await eventually(lambda: endpoint_of(daemon.pid) not in (endpoint, None), 60.0)
+        await w.cluster.brokers[2].restart()
+        await eventually(listed, 60.0)
+        logs = "".join(broker.log.read_text() for broker in w.cluster.brokers.values())
+        assert "Registered broker" in logs
+        assert COMPLAINT not in logs
