@@ -255,7 +255,7 @@ async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_a
         lease = d.daemon.lease
         assert lease is not None
         for code in (*TROUBLE, Code.MARSHALLING_ERROR, Code.NO_AUTH):
-            with mock.patch.object(zk, "sync", side_effect=ZkError(code, "/")):
+            with mock.patch.object(zk, "heartbeat", side_effect=ZkError(code, "/")):
                 await asyncio.sleep(1.0)
                 assert lease.valid()
                 await asyncio.sleep(5.0)
