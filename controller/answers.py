@@ -14,6 +14,7 @@ from controller.claim_watch import ClaimWatch
 from controller.counters import Counters
 from controller.event_queue import EventQueue
 from controller.handlers.log_directories import Failed
+from controller.outranked import Outranked
 from state_machines.cluster import Cluster
 
 log = logging.getLogger("regent.role")
@@ -40,6 +41,7 @@ class Answers:
         self._stopped = stopped
         self._queue = queue
         self._refused: set[tuple[int, str]] = set()
+        self.outranked = Outranked(cluster)
 
     def answered(self, answer: Answer | ChannelFailed) -> None:
         """An answer of a broker, or the end of a channel by an error."""
@@ -55,9 +57,13 @@ class Answers:
         if answer.api is Api.LEADER_AND_ISR:
             self._storage_failed(answer)
         if answer.error == STALE_CONTROLLER_EPOCH:
-            epoch = self._cluster.epoch
-            log.error("broker %d has seen a controller epoch above ours (%d)", answer.broker_id, epoch)
-            self._claim_watch.outranked()
+            first = self.outranked.says_so(answer.broker_id, answer.broker_epoch)
+            if self.outranked.most:
+                self._claim_watch.outranked()
+            elif first:
+                self._claim_watch.doubt()
+        elif not answer.error:
+            self.outranked.accepts(answer.broker_id)
 
     def _storage_failed(self, answer: Answer) -> None:
         rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)

@@ -1,6 +1,6 @@
 """Whether a term's claim still holds: asked again whenever something casts doubt on it.
 
-Doubts are a connection that was lost, one of our own watches that fired, and a broker that has seen a higher epoch.
+Doubts are a connection that was lost, one of our own watches that fired, and brokers that have seen a higher epoch.
 While a connection is down, or is up but the claim was not compared on it yet, ``ready`` is clear: nothing is written
 or sent.
 """
@@ -22,8 +22,9 @@ log = logging.getLogger("regent.role")
 WATCHED = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
 
 OUTRANKED = (
-    "brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, or is "
-    f"this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' epoch"
+    "most brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, "
+    f"or is this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' "
+    "epoch; or restart those brokers, which makes them forget it, and then this daemon"
 )
 """Why a term ends that must not be followed by another one before an operator has looked."""
 
@@ -77,7 +78,7 @@ class ClaimWatch:
             self.doubt()
 
     def outranked(self) -> None:
-        """A broker has seen a higher controller epoch."""
+        """Most brokers have seen a higher controller epoch."""
         self._outranked = True
         self.doubt()
 

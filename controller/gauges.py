@@ -50,6 +50,7 @@ class Gauges:
     session_timeout_s: float = 0.0
     event_queue_size: int = 0
     ibp_mismatch_brokers: int = 0
+    outranking_brokers: int = 0
     malformed_znodes: int = 0
     endpoint_shown: bool = False
     log_lines_dropped: int = 0

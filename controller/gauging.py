@@ -46,6 +46,7 @@ def gauges_of(daemon: Daemon, reign: Reign | None, tower: Watchtower, lines_drop
         zookeeper_connected=connected(daemon),
         session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
         ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
+        outranking_brokers=len(reign.outranked.brokers) if reign is not None else 0,
         malformed_znodes=len(daemon.counters.malformed),
         log_lines_dropped=lines_dropped,
     )

@@ -104,6 +104,7 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
     yield gauge("regent_zookeeper_session_timeout_seconds", "As negotiated", g.session_timeout_s)
     yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not controller.ibp", g.ibp_mismatch_brokers)
+    yield gauge("regent_outranking_brokers", "Live ones that saw a higher controller epoch", g.outranking_brokers)
     yield gauge("regent_malformed_znodes", "Znodes not understood, which are left alone", g.malformed_znodes)
     yield gauge("regent_admin_endpoint_shown", "1 while brokers show the admin endpoint to clients", g.endpoint_shown)
     yield gauge("regent_under_replicated_partitions", "ISR below the replica set", g.under_replicated_partitions)

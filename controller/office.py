@@ -35,6 +35,7 @@ log = logging.getLogger("regent.role")
 
 T = TypeVar("T")
 
+EPOCH_MAX = 2**31 - 1
 CLAIMS_MAX = 20
 """Claims tried in a row before the daemon starts over (each loses only to another writer)."""
 
@@ -239,6 +240,11 @@ class Office:
             await self._ensure(paths.CONTROLLER_EPOCH, b"0")
             return None
         epoch = _understood(decode_epoch(paths.CONTROLLER_EPOCH, epoch_node.data))
+        if epoch >= EPOCH_MAX:
+            raise ClaimRefused(
+                f"{paths.CONTROLLER_EPOCH} is {epoch}, and brokers take no larger one: stop all brokers, which makes "
+                "them forget it, set it to the largest controller_epoch of the partition states, and start them again"
+            )
         record, stat = await self.controller()
         ops: list[Op] = [Check(place, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)

@@ -84,6 +84,7 @@ class Reign:
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
         answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
+        self.outranked = answers.outranked
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),

@@ -126,18 +126,23 @@ class View:
             "unacknowledged_partitions": sum(broker.partitions for broker in told),
             "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
             "event_queue_size": len(reign.queue) if reign is not None else 0,
-            "warnings": self._warnings(census),
+            "warnings": self._warnings(census, reign),
         }
 
     def _under_min_isr(self, census: Census | None) -> int | None:
         """Returns None while partitions are being counted, or while no broker has said its default."""
         return census.under_min_isr if census is not None and self.tower.min_isr.default is not None else None
 
-    def _warnings(self, census: Census | None) -> list[str]:
+    def _warnings(self, census: Census | None, reign: Reign | None) -> list[str]:
         counters = self._daemon.counters
         found = [f"{path} cannot be used: {why}" for path, why in list(counters.malformed.items())[:5]]
         if len(counters.malformed) > len(found):
             found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
+        if reign is not None and (above := reign.outranked.brokers):
+            found.append(
+                f"brokers {above} have seen a higher controller epoch, and do nothing that this daemon sends: "
+                "restart them"
+            )
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
         if counters.journal_failing:

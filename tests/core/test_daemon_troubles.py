@@ -61,6 +61,10 @@ async def mended_epoch(w: World) -> None:
     await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
 
 
+async def last_epoch(w: World) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"2147483647")
+
+
 async def kraft(w: World) -> None:
     await w.operator.create(
         paths.MIGRATION,
@@ -88,6 +92,7 @@ async def no_twin(w: World) -> None:
 
 Step = Callable[[World], Awaitable[None]]
 IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
+    "the last epoch": (last_epoch, "brokers take no larger one", mended_epoch),
     "a newer format": (newer_format, "upgrade this daemon", older_format),
     "no permission": (no_permission, "check the ACL of /regent", permission),
     "a locked epoch": (locked_epoch, "set zookeeper.digest to the credentials that locked it", open_epoch),
@@ -123,7 +128,7 @@ async def test_what_stands_in_the_way_is_named_and_waited_for(what: str) -> None
 async def test_brokers_that_saw_a_higher_epoch_stop_it_until_an_operator_has_looked() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        w.wires.errors[2] = 11
+        w.wires.errors[2] = w.wires.errors[3] = 11
         await d.says("brokers have seen a higher controller epoch")
         claimed = epoch(w)
         await asyncio.sleep(300.0)

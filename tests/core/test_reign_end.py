@@ -97,13 +97,36 @@ async def test_a_claim_lost_between_comparing_and_arming_is_seen() -> None:
 
 @pytest.mark.seed("S4-86")
 @in_virtual_time
-async def test_a_broker_that_saw_a_higher_epoch_than_zookeeper_holds_stops_us() -> None:
+async def test_most_brokers_that_saw_a_higher_epoch_than_zookeeper_holds_stop_us() -> None:
     async with world() as w:
         await running(w)
-        w.wires.errors[2] = 11
+        w.wires.errors[2] = w.wires.errors[3] = 11
         w.die(1)
         assert await w.active.ended() == OUTRANKED
         assert w.counters.answers["UPDATE_METADATA: STALE_CONTROLLER_EPOCH (11)"] >= 1
+
+
+@in_virtual_time
+async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_controlled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        await running(w)
+        w.wires.errors[2] = 11
+        for _ in range(20):
+            w.reign.channels.live_list_changed()
+            await asyncio.sleep(1.0)
+        assert w.reign.outranked.brokers == [2]
+        w.die(1)
+        await eventually(lambda: w.led()["t", 0] == (2, (2, 3)))
+        await asyncio.sleep(60.0)
+        assert not w.reign.term.ended, "one of two is not most of them"
+        said = [line for line in caplog.messages if "restart that broker" in line]
+        assert len(said) == 1, "once, not at each answer"
+        assert said[0].startswith("broker 2 answers STALE_CONTROLLER_EPOCH")
+        w.wires.errors.clear()
+        await w.bounce(2)
+        await eventually(lambda: w.reign.outranked.brokers == [])
 
 
 @in_virtual_time
@@ -121,7 +144,7 @@ async def test_a_broker_that_obeys_our_successor_already_tells_us_that_there_is_
 async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten() -> None:
     async with world() as w:
         await running(w)
-        w.wires.errors[2] = 11
+        w.wires.errors[2] = w.wires.errors[3] = 11
         really = w.active.office.is_ours
 
         async def cut_off(claim: Claim) -> bool:
