@@ -27,6 +27,8 @@ from brokers.transport import Transport
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.adoption import Adoption
+from controller.balance import Balance
 from controller.calls import PendingCall
 from controller.channel_setup import channel_settings
 from controller.controller import Controller
@@ -95,6 +97,8 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
         queue=EventQueue(),
         counters=Counters(),
         conflict_rounds_max=settings.controller.conflict_rounds_max,
+        adoption=Adoption(settings.controller, asks=False),
+        balance=Balance.of(settings.controller),
         daemons=frozenset({settings.controller.id}),
         ibp=ibp,
         ready=ready,

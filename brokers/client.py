@@ -18,6 +18,8 @@ from state_machines.inherited_configs import Setting
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4
+STATIC_SOURCES: Final = frozenset({4, 5})
+"""Of a setting: the broker's file, and Kafka's default."""
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
 VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_LOG_DIRS: 2, Api.DESCRIBE_CLUSTER: 0}
 """Versions that are used: every broker from 2.8 on has them."""
@@ -131,10 +133,19 @@ class BrokerClient:
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
         """Effective settings of the broker (None: all); sensitive values are None."""
-        return {name: found.value for name, found in (await self.broker_settings(broker_id, names)).items()}
+        return {config.name: config.value for config in await self._configs(broker_id, names)}
 
     async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
         """The same with their sources."""
+        found = await self._configs(broker_id, names)
+        return {config.name: Setting(config.value, int(config.config_source)) for config in found}
+
+    async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """What the broker has from its file and by default, whatever was set dynamically."""
+        found = await self._configs(broker_id, names, synonyms=True)
+        return {config.name: _static_value(config) for config in found}
+
+    async def _configs(self, broker_id: int, names: Iterable[str] | None, *, synonyms: bool = False) -> Any:
         resource = cold.nested(
             Api.DESCRIBE_CONFIGS,
             VERSIONS[Api.DESCRIBE_CONFIGS],
@@ -144,11 +155,11 @@ class BrokerClient:
             configuration_keys=None if names is None else tuple(names),
         )
         answer = await self._ask(
-            Api.DESCRIBE_CONFIGS, resources=(resource,), include_synonyms=False, include_documentation=False
+            Api.DESCRIBE_CONFIGS, resources=(resource,), include_synonyms=synonyms, include_documentation=False
         )
         result = answer.results[0]
         self._check(Api.DESCRIBE_CONFIGS, result.error_code, result.error_message)
-        return {config.name: Setting(config.value, int(config.config_source)) for config in result.configs}
+        return result.configs
 
     async def log_dirs(self) -> dict[str, int]:
         """Error code of each log directory, 0 where it is online; 56 is offline."""
@@ -209,6 +220,12 @@ class BrokerClient:
         if error != Error.NONE:
             detail = f": {message}" if message else ""
             raise BrokerCallFailed(f"{self._address} answered {api.name} with {error_name(error)}{detail}")
+
+
+def _static_value(config: Any) -> str | None:
+    """The synonym that holds where nothing is dynamic: the one of the broker's file, else the default."""
+    value: str | None = next((s.value for s in config.synonyms or () if s.source in STATIC_SOURCES), config.value)
+    return value
 
 
 def _cluster_metadata(answer: Any) -> ClusterMetadata:

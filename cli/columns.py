@@ -83,6 +83,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("KEY", "key"),
         Column("VALUE", "value"),
         Column("FROM", "origin"),
+        Column("BROKERS", "brokerSetting", wide=True),
+        Column("DIFFERS", "differs", wide=True),
     ),
 }
 

@@ -23,6 +23,8 @@ from configs.values import (
     key,
 )
 
+ADOPTED = "Without this key the brokers' value holds, the stricter one where they differ."
+
 
 class Section(BaseModel):
     """One table of the settings file."""
@@ -88,28 +90,29 @@ class ControllerSettings(Section):
     delete_topic_enable: bool = key(
         True,
         "delete.topic.enable: whether topics that are marked for deletion are deleted. false removes the markers "
-        "instead, as Kafka's controller does. Give the brokers the same value.",
+        f"instead, as Kafka's controller does. {ADOPTED}",
     )
     unclean_leader_election_enable: bool = key(
         False,
         "Default of unclean.leader.election.enable where neither the topic nor the brokers' dynamic default sets it. "
-        "true may lose acknowledged records: where no replica in sync is live, one that lags leads.",
+        f"true may lose acknowledged records: where no replica in sync is live, one that lags leads. {ADOPTED}",
     )
     auto_leader_rebalance_enable: bool = key(
         True,
         "Leadership goes back to the preferred replicas by itself, as with auto.leader.rebalance.enable of Kafka's "
-        "controller.",
+        f"controller. {ADOPTED}",
     )
     leader_imbalance_check_interval_seconds: int = key(
         300,
-        "How often that is looked for, in seconds. The first time is 5 s after the daemon took the role.",
+        "leader.imbalance.check.interval.seconds: how often that is looked for, in seconds. The first time is 5 s "
+        f"after the daemon took the role. {ADOPTED}",
         ge=1,
         le=86_400,
     )
     leader_imbalance_per_broker_percentage: int = key(
         10,
-        "Leadership goes back to a broker once more than this part of the partitions that prefer it is led by others, "
-        "in per cent.",
+        "leader.imbalance.per.broker.percentage: leadership goes back to a broker once more than this part of the "
+        f"partitions that prefer it is led by others, in per cent. {ADOPTED}",
         ge=0,
         le=100,
     )
@@ -122,36 +125,42 @@ class ControllerSettings(Section):
     )
     num_partitions: int = key(
         1,
-        "num.partitions of the brokers: partitions of a topic that an admin client creates without saying how many.",
+        "num.partitions of the brokers: partitions of a topic that an admin client creates without saying how many. "
+        f"{ADOPTED}",
         ge=1,
         le=100_000,
     )
     default_replication_factor: int = key(
         1,
         "default.replication.factor of the brokers: replicas of a topic that an admin client creates without saying "
-        "how many.",
+        f"how many. {ADOPTED}",
         ge=1,
         le=1_000,
     )
     quota_window_num: int = key(
         11,
         "controller.quota.window.num of the brokers. Who has a quota (controller_mutation_rate) may create or delete "
-        "so many partitions at once: rate x quota_window_num x quota_window_size_seconds.",
+        f"so many partitions at once: rate x quota_window_num x quota_window_size_seconds. {ADOPTED}",
         ge=1,
         le=100_000,
     )
     quota_window_size_seconds: int = key(
         1,
-        "controller.quota.window.size.seconds of the brokers, in seconds.",
+        f"controller.quota.window.size.seconds of the brokers, in seconds. {ADOPTED}",
         ge=1,
         le=86_400,
     )
     delegation_token_expiry_check_interval_ms: int = key(
         3_600_000,
         "delegation.token.expiry.check.interval.ms: how often delegation tokens that have expired are deleted, in "
-        "milliseconds. The first time is 5 s after the daemon took the role. 0: never.",
+        f"milliseconds. The first time is 5 s after the daemon took the role. 0: never. {ADOPTED}",
         ge=0,
         le=86_400_000,
+    )
+    ignore_create_topic_policy: bool = key(
+        False,
+        "Whether topics are created although brokers have a create.topic.policy.class.name. The daemon cannot run that "
+        "class: with false it refuses what an admin client wants to create (POLICY_VIOLATION).",
     )
     super_users: str = key(
         "",

@@ -16,23 +16,26 @@ LOOK_S_MIN: Final = 1.0
 
 
 class Balance:
-    """How often a term looks, at which ratio it moves leaders, and how many it has moved in the last minute."""
+    """How often a term looks, at which ratio it moves leaders, and how many it has moved in the last minute.
 
-    def __init__(self, interval_s: float, percentage_max: int, moves_per_minute: int) -> None:
+    ``enabled``: whether it moves any; it may be switched on in the midst of a term.
+    """
+
+    def __init__(self, interval_s: float, percentage_max: int, moves_per_minute: int, *, enabled: bool = True) -> None:
+        self.enabled = enabled
         self.interval_s = interval_s
         self.percentage_max = percentage_max
         self._moves_per_minute = moves_per_minute
         self._spent: deque[tuple[float, int]] = deque()
 
     @classmethod
-    def of(cls, settings: ControllerSettings) -> Balance | None:
-        """As the settings say; None where it is switched off."""
-        if not settings.auto_leader_rebalance_enable:
-            return None
+    def of(cls, settings: ControllerSettings) -> Balance:
+        """As the settings say."""
         return cls(
             settings.leader_imbalance_check_interval_seconds,
             settings.leader_imbalance_per_broker_percentage,
             settings.leader_rebalance_moves_per_minute,
+            enabled=settings.auto_leader_rebalance_enable,
         )
 
     def budget(self, now_s: float) -> int:

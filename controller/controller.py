@@ -18,6 +18,7 @@ import anyio
 from brokers.attested import Seals
 from brokers.channels import Channels
 from brokers.wire.versions import Ibp
+from controller.adoption import Adoption
 from controller.authorizer import Authorizer
 from controller.balance import Balance
 from controller.counters import Counters
@@ -39,7 +40,7 @@ from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
 from metadata_store.port import ZooKeeper
 from state_machines.cluster import Cluster
-from state_machines.create_topics import DEFAULTS, TopicDefaults
+from state_machines.create_topics import TopicDefaults
 from state_machines.decision import Change, Decision, ReplicaMove
 from state_machines.draft import Decide, Draft
 from state_machines.types import Broker, Leadership
@@ -61,7 +62,8 @@ async def _no_seals() -> Seals | None:
 class Controller:
     """Everything that handlers need in one term. Single writer: only the queue's consumer calls into it.
 
-    ``ready`` is set while the connection is up and the claim was compared on it.
+    ``ready`` is set while the connection is up and the claim was compared on it. What brokers' settings decide is set
+    by :mod:`controller.handlers.broker_settings`.
     """
 
     def __init__(
@@ -78,17 +80,14 @@ class Controller:
         daemons: frozenset[int],
         ibp: Ibp,
         ready: asyncio.Event,
+        adoption: Adoption,
+        balance: Balance,
         deleting: Deleting | None = None,
-        unclean_default: bool = False,
-        balance: Balance | None = None,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
         journal: TermJournal | None = None,
-        new_topics: TopicDefaults = DEFAULTS,
         me: int = 0,
         authorizer: Authorizer | None = None,
-        quotas: MutationQuotas | None = None,
         inherited: InheritedConfigs | None = None,
-        token_check_s: float = 0.0,
         seals: Callable[[], Awaitable[Seals | None]] = _no_seals,
         ask: Ask | None = None,
     ) -> None:
@@ -103,16 +102,18 @@ class Controller:
         self.endpoint: AdminEndpoint | None = None
         self.endpoint_gone_s: float | None = None
         self.ibp = ibp
-        self.unclean = Permission(store, cluster, unclean_default)
+        self.adoption = adoption
+        self.unclean = Permission(store, cluster, default=False)
         self.balance = balance
         self.brokers_joined = brokers_joined
-        self.new_topics = new_topics
+        self.new_topics = TopicDefaults(None, None)
+        self.creation_policy = ""
         self.me = me
         self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())
-        self.quotas = quotas or MutationQuotas()
+        self.quotas = MutationQuotas()
         self.inherited = inherited or InheritedConfigs(cluster, None, ibp)
-        self.token_check_s = token_check_s
+        self.token_check_s = 0.0
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
         self.reassignments = Reassignments()

@@ -25,7 +25,9 @@ TURN_PARTITIONS: Final = 2_000
 
 
 class Deleting:
-    """``enabled``: whether topics are deleted at all. ``markers``: children of ``/admin/delete_topics`` as last read.
+    """``enabled``: whether topics are deleted at all; None: not known yet, markers wait.
+
+    ``markers``: children of ``/admin/delete_topics`` as last read.
 
     ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: somebody waits
     for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
@@ -33,7 +35,7 @@ class Deleting:
     deleted since a broker returned and none was absent: one may be away of which nobody knows, or nobody yet.
     """
 
-    def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool = True) -> None:
+    def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool | None = True) -> None:
         self.enabled = enabled
         self.markers: frozenset[str] = frozenset()
         self.waiting: dict[int, None] = {}

@@ -13,6 +13,7 @@ from controller.handlers.acl_change import acl_change
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
+from controller.handlers.broker_settings import broker_settings
 from controller.handlers.carried import CARRIED_HANDLERS, Handler
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
@@ -82,6 +83,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "preferred_election": lambda c, _: preferred_election(c),
     "elect_leaders": lambda c, e: elect_leaders(c, pending(e)),
     "auto_balance": lambda c, _: auto_balance(c),
+    "broker_settings": lambda c, _: broker_settings(c),
     "config_change": lambda c, _: config_change(c),
     "expired_tokens": lambda c, e: expired_tokens(c, ended(e)),
     "endpoint_change": lambda c, _: endpoint_change(c),

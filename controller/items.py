@@ -14,10 +14,22 @@ from controller.journal import query
 from controller.min_isr import under
 from controller.preflight.listeners import PROTOCOL_NAMES
 from controller.verify import Verdict
+from state_machines.broker_settings import InForce, advice, shown, source
 from state_machines.cluster import Cluster
 from state_machines.events import Row
 from state_machines.types import Broker, PartitionState
 from state_machines.types import Topic as TopicRows
+
+
+def setting_item(found: InForce) -> models.Setting:
+    """One setting."""
+    return models.Setting(
+        key=f"controller.{found.setting.key}",
+        broker_setting=found.setting.name,
+        value=shown(found.value),
+        source=source(found),
+        differs=advice(found) or "",
+    )
 
 
 def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:

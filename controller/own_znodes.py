@@ -7,6 +7,7 @@
 | /regent/rollback | persistent | what the last take-over found, old ACLs included (:mod:`controller.rollback`) |
 | /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, in assignments they are repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
+| /regent/broker_settings | persistent | what brokers last said of their settings (:mod:`controller.adoption`) |
 | /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (:mod:`metadata_store.endpoint_znode`) |
 """
 
@@ -27,6 +28,7 @@ DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
 ROLLBACK: Final = f"{ROOT}/rollback"
 """What the last take-over found, for a hand-back by a daemon on another machine."""
+BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"
 FORMAT_VERSION: Final = 1
 
 

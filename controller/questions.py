@@ -1,6 +1,7 @@
 """How live brokers are asked by preflight, take-over, hand-back and verify. Tests have a double.
 
-These are an operator's questions: nothing that the controller decides depends on an answer.
+These are an operator's questions. Of the answers the controller goes by settings of brokers alone
+(:mod:`controller.adoption`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Asked(Protocol):
 
     async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
         """The same with their sources."""
+
+    async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """The same without what was set dynamically, which may change at any time."""
 
     async def log_dirs(self) -> dict[str, int]:
         """Error code of each log directory; 0 is online."""

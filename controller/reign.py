@@ -17,8 +17,9 @@ from brokers.channels import Channels
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.adoption import WAIT_S_MAX, Adoption
 from controller.answers import Answers
-from controller.authorizer import authorizer_of
+from controller.authorizer import Authorizer, authorizer_of
 from controller.balance import Balance
 from controller.channel_setup import channel_settings
 from controller.claim_watch import WATCHED, ClaimWatch
@@ -28,22 +29,23 @@ from controller.deleting import Deleting
 from controller.dispatch import HANDLERS
 from controller.event_queue import Event, EventQueue
 from controller.handlers.failover import arm_parents, take_office
-from controller.ibp_check import compare_ibp
+from controller.ibp_check import IBP, judge_ibp
 from controller.inherited_configs import InheritedConfigs
 from controller.journal.term import TermJournal
 from controller.lease import Lease
-from controller.mutation_quotas import MutationQuotas
 from controller.office import Claim, Office
 from controller.questions import Ask
+from controller.settings_question import ask_settings
 from controller.term import Term, TermEnded, weakly
 from controller.watching import PARENTS, REREAD, signals_of
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.kafka_store import Fenced, KafkaStore
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
+from state_machines.broker_settings import Told
 from state_machines.cluster import Cluster
-from state_machines.create_topics import TopicDefaults
 from state_machines.events import Kind
+from state_machines.types import Broker
 
 log = logging.getLogger("regent.role")
 
@@ -82,7 +84,7 @@ class Reign:
         end = weakly(self._end, None)
         self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
-        deleting = Deleting(self.cluster, queue, enabled=settings.controller.delete_topic_enable)
+        deleting = Deleting(self.cluster, queue, enabled=None)
         answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
         self.outranked = answers.outranked
         self.channels = Channels(
@@ -107,21 +109,16 @@ class Reign:
             daemons=daemons,
             ibp=ibp,
             ready=self._claim_watch.ready,
+            adoption=Adoption(settings.controller, asks=ask is not None),
             deleting=deleting,
-            unclean_default=settings.controller.unclean_leader_election_enable,
             balance=Balance.of(settings.controller),
             journal=journal,
             brokers_joined=weakly(self._joined, None),
-            new_topics=TopicDefaults(
-                settings.controller.num_partitions, settings.controller.default_replication_factor
-            ),
             me=settings.controller.id,
             seals=office.seals,
             authorizer=self.authorizer,
             ask=ask,
-            token_check_s=settings.controller.delegation_token_expiry_check_interval_ms / 1000,
             inherited=InheritedConfigs(self.cluster, ask, ibp),
-            quotas=MutationQuotas(settings.controller.quota_window_num * settings.controller.quota_window_size_seconds),
         )
         self._ask = ask
         self.in_office, self.finished = asyncio.Event(), asyncio.Event()
@@ -188,8 +185,8 @@ class Reign:
     async def _serve(self) -> None:
         await self._take_office()
         self.in_office.set()
-        self.authorizer.serve()
         self._joined(self.cluster.brokers.keys())
+        self.controller.spawn(self._serve_clients(self.controller.adoption.settled, self.authorizer))
         while True:
             if not len(self.queue):
                 self.idle.set()
@@ -288,15 +285,30 @@ class Reign:
 
     # -- what brokers say
 
+    @staticmethod
+    async def _serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
+        """Calls of clients wait until it is known what the brokers' settings allow, but not for ever."""
+        with anyio.move_on_after(WAIT_S_MAX):
+            await settled.wait()
+        authorizer.serve()
+
     def _joined(self, brokers: Collection[int]) -> None:
-        """Brokers registered: their IBP is asked for beside the queue."""
+        """Brokers registered: their settings are asked for beside the queue."""
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
             del self._counters.broker_requests[gone]
         if self._ask is not None and brokers:
-            self.controller.spawn(self._ask_ibp(self._ask, tuple(brokers)))
+            self.controller.spawn(self._ask_settings(self._ask, tuple(brokers)))
 
-    async def _ask_ibp(self, ask: Ask, brokers: Collection[int]) -> None:
-        """What brokers must be told goes first."""
-        await self.channels.quiesced(TOLD_S_MAX)
-        await compare_ibp(ask, self.cluster, brokers, self.controller.ibp, self._counters)
+    async def _ask_settings(self, ask: Ask, brokers: Collection[int]) -> None:
+        """What brokers must be told goes first, unless clients wait for the answers."""
+        adoption, queue = self.controller.adoption, self.queue
+        if adoption.settled.is_set():
+            await self.channels.quiesced(TOLD_S_MAX)
+
+        def heard(broker: Broker, told: Told) -> None:
+            judge_ibp(broker.id, told.get(IBP), self.controller.ibp, self._counters)
+            adoption.hear(broker, told)
+            queue.signal("broker_settings")
+
+        await ask_settings(ask, self.cluster, brokers, heard)

@@ -23,13 +23,13 @@ class Permission:
     """Answers :data:`state_machines.partition.Unclean` for one decision at a time.
 
     A topic that was not read yet counts as not allowed, and is noted: :meth:`read` reads what was noted, and the
-    decision is drawn again. ``default`` is the daemon's own setting.
+    decision is drawn again. ``default`` holds where neither the topic nor a dynamic setting of brokers says more.
     """
 
     def __init__(self, store: KafkaStore, cluster: Cluster, default: bool) -> None:
         self._store = store
         self._cluster = cluster
-        self._default = default
+        self.default = default
         self._known: dict[int, bool] = {}
         self._noted: set[int] = set()
 
@@ -67,14 +67,16 @@ class Permission:
     async def of(self, topics: Iterable[int]) -> tuple[dict[int, bool], list[Malformed]]:
         """What holds now, by topic: its own configuration, else the brokers' dynamic default, else the setting.
 
-        A configuration that cannot be used allows nothing; it is returned.
+        A live broker whose own dynamic configuration forbids it forbids the default: Kafka's controller goes by that of
+        the broker it runs on. A configuration that cannot be used allows nothing; it is returned.
         """
         names = {topic: self._cluster.topics[topic].name for topic in topics}
         await self._store.zk.sync(paths.CONFIG)
         shared = await self._store.load_broker_default()
+        singly = await self._store.load_broker_configs(self._cluster.brokers)
         found = await self._store.load_topic_configs(list(names.values()))
-        default = said(shared, self._default)
-        malformed = [config for config in (shared, *found.values()) if isinstance(config, Malformed)]
+        default = said(shared, self.default) and all(said(config, True) for config in singly)
+        malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, Malformed)]
         return {topic: said(found[name], default) for topic, name in names.items()}, malformed
 
 

@@ -23,7 +23,15 @@ from controller.gauging import connected, gauges_of, lease_s, suspension
 from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
-from controller.items import broker_item, dead_broker_item, happenings, partition_item, topic_item, verification
+from controller.items import (
+    broker_item,
+    dead_broker_item,
+    happenings,
+    partition_item,
+    setting_item,
+    topic_item,
+    verification,
+)
 from controller.journal.journal import folder_in
 from controller.journal.query import history
 from controller.modes import Mode
@@ -87,6 +95,13 @@ class View:
         return Health(ok=mode in READY, mode=mode.value, why=why)
 
     # -- the whole
+
+    def list_settings(self) -> list[models.Setting]:
+        """What the term goes by."""
+        reign = self._reign()
+        if reign is None:
+            raise NotActive("this daemon does not hold the role", "ask the daemon that does: regent status")
+        return [setting_item(one) for one in reign.controller.adoption.found.values()]
 
     def status(self) -> Status:
         """The daemon and the cluster in one look."""

@@ -104,6 +104,10 @@ class KafkaStore:
         """The dynamic configuration that all brokers share."""
         return await reads.read_broker_default(self.zk)
 
+    async def load_broker_configs(self, brokers: Collection[int]) -> list[Config | Malformed]:
+        """The dynamic configurations that single brokers have."""
+        return await reads.read_broker_configs(self.zk, brokers)
+
     async def load_mutation_rates(self, levels: Iterable[Level]) -> tuple[dict[Level, float], list[Malformed]]:
         """Quotas on controller mutations, where they are set."""
         return await read_rates(self.zk, levels)

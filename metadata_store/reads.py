@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -129,6 +129,18 @@ async def read_broker_default(zk: ZooKeeper) -> Config | Malformed:
     path = paths.config("brokers", DEFAULT_ENTITY)
     [node] = await zk.read_many([path])
     return decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
+
+
+async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[Config | Malformed]:
+    """The dynamic configurations that single brokers have, of those that have one."""
+    listed = await zk.children(f"{paths.CONFIG}/brokers")
+    names = sorted({str(broker) for broker in brokers}.intersection(listed[0] if listed is not None else ()))
+    wanted = [paths.config("brokers", name) for name in names]
+    nodes = await zk.read_many(wanted) if wanted else []
+    return [
+        decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
+        for path, node in zip(wanted, nodes, strict=True)
+    ]
 
 
 async def read_log_dir_events(zk: ZooKeeper, names: Iterable[str]) -> list[int | Malformed]:

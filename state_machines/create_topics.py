@@ -66,14 +66,15 @@ class WantedTopic(Struct, frozen=True, gc=False):
 
 
 class TopicDefaults(NamedTuple):
-    """What :data:`DEFAULT` means (``num.partitions``, ``default.replication.factor``)."""
+    """What :data:`DEFAULT` means (``num.partitions``, ``default.replication.factor``); None: not known yet."""
 
-    partitions: int = 1
-    replication_factor: int = 1
+    partitions: int | None = 1
+    replication_factor: int | None = 1
 
 
 DEFAULTS: Final = TopicDefaults()
 """Kafka's."""
+UNKNOWN_DEFAULT: Final = "no broker has said its {} yet: give a number, try again, or set controller.{}"
 
 
 class NewTopic(Struct, frozen=True, gc=False):
@@ -90,7 +91,7 @@ class Site(Struct):
 
     ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names in
     the model. ``found``: names that ZooKeeper has, though the model has them not yet; ``marked``: those that wait for
-    their deletion. ``spare``: partitions that the request may still create.
+    their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
     """
 
     brokers: Mapping[int, str | None]
@@ -101,6 +102,7 @@ class Site(Struct):
     found: Collection[str] = frozenset()
     marked: Collection[str] = frozenset()
     spare: int = PARTITIONS_MAX
+    policy: str = ""
 
 
 def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
@@ -129,6 +131,8 @@ def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic
     configs = {name: value for name, value in wanted.configs if value is not None}
     if (wrong := wrong_config(configs)) is not None:
         raise Refused(TopicError.INVALID_CONFIG, wrong)
+    if site.policy:
+        raise Refused(TopicError.POLICY_VIOLATION, site.policy)
     site.spare -= len(partitions)
     return NewTopic(wanted.name, None, {p: Assignment(partitions[p]) for p in sorted(partitions)}, configs)
 
@@ -147,6 +151,11 @@ def _given(wanted: WantedTopic) -> dict[int, tuple[int, ...]]:
 def _placed(site: Site, wanted: WantedTopic, start: int, shift: int) -> dict[int, tuple[int, ...]]:
     count = site.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
     factor = site.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
+    if count is None:
+        raise Refused(TopicError.INVALID_PARTITIONS, UNKNOWN_DEFAULT.format("num.partitions", "num_partitions"))
+    if factor is None:
+        why = UNKNOWN_DEFAULT.format("default.replication.factor", "default_replication_factor")
+        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
     check_numbers(count, factor, len(site.brokers), site.spare)
     drawn = len(site.brokers)
     return spread(site.brokers, count, factor, start % drawn, shift % drawn)

@@ -39,12 +39,18 @@ class Markers(Struct, frozen=True):
     queued: tuple[str, ...]
 
 
-def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool) -> Markers:
-    """Children of ``/admin/delete_topics``: of unknown topics they go, of all where deletion is switched off."""
+def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | None) -> Markers:
+    """Children of ``/admin/delete_topics``: of unknown topics they go, of all where deletion is switched off.
+
+    While it is not known whether it is (``None``), those of known topics stay and nothing is deleted.
+    """
     removed: list[str] = []
     queued: list[str] = []
     for name in sorted(markers):
-        (queued if enabled and name in cluster.topic_index else removed).append(name)
+        if name not in cluster.topic_index or enabled is False:
+            removed.append(name)
+        elif enabled:
+            queued.append(name)
     return Markers(tuple(removed), tuple(queued))
 
 

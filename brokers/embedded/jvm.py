@@ -9,9 +9,9 @@ from brokers.embedded.jars import jars
 from brokers.embedded.java import find_java
 
 
-def java_command(options: Sequence[str], main_class: str, *arguments: str) -> list[str]:
-    """The argument list of a small, quickly started JVM with the verified jars on its class path."""
-    classpath = ":".join(map(str, jars()))
+def java_command(options: Sequence[str], main_class: str, *arguments: str, classes: Sequence[Path] = ()) -> list[str]:
+    """The argument list of a small, quickly started JVM with the verified jars, and ``classes``, on its class path."""
+    classpath = ":".join(map(str, [*jars(), *classes]))
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
     return [find_java().path, *flags, *options, "-cp", classpath, main_class, *arguments]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,7 +53,8 @@ class EmbeddedBroker(ChildProcess):
     ``zookeeper`` is the connect string, chroot included; ``ibp`` the inter-broker protocol version (Kafka's default
     3.9-IV0 where None); ``rack`` the broker's rack; ``auto_create_partitions`` how many partitions an auto-created
     topic gets; ``replication`` the cluster's default replication factor (two in-sync replicas are needed to write from
-    two on); ``properties`` override any line of ``server.properties``; ``jaas`` is the text of its JAAS file.
+    two on); ``properties`` override any line of ``server.properties``; ``jaas`` is the text of its JAAS file;
+    ``classes`` are folders with Java classes.
     ``folder`` receives all files.
     """
 
@@ -71,6 +72,7 @@ class EmbeddedBroker(ChildProcess):
         internal_port: int | None = None,
         properties: Mapping[str, object] | None = None,
         jaas: str | None = None,
+        classes: Sequence[Path] = (),
         heap_mb: int = 320,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,7 @@ class EmbeddedBroker(ChildProcess):
         if jaas is not None:
             (folder / "jaas.conf").write_text(jaas, encoding="utf-8")
             options.append(f"-Djava.security.auth.login.config={folder / 'jaas.conf'}")
-        command = java_command(options, "kafka.Kafka", str(config))
+        command = java_command(options, "kafka.Kafka", str(config), classes=classes)
         super().__init__(f"broker {broker_id}", command, folder / "broker.log")
 
     def _settings(self, folder: Path, zookeeper: str, replication: int, partitions: int) -> dict[str, object]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from cli.exit_codes import Exit, Failure
 from cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
 
 
 def register(app: typer.Typer) -> None:
@@ -30,15 +35,31 @@ def check(session: Session) -> None:
 
 
 def show(session: Session) -> None:
-    """What is in force, and where each value comes from. Secrets are not shown."""
+    """What is in force, and where each value comes from. Secrets are not shown.
+
+    What is adopted from the brokers is known where a daemon of these settings runs and holds the role.
+    """
     from configs.settings import shown, value_of
 
     loaded = session.settings()
+    adopted = _adopted(session)
     rows = [
         {"key": name, "value": shown(value_of(loaded.settings, name)), "origin": origin}
+        | (adopted.get(name, {}) if origin == "default" else {})
         for name, origin in loaded.origins.items()
     ]
     session.output.listing("Setting", rows)
+
+
+def _adopted(session: Session) -> dict[str, Json]:
+    """What the daemon in office goes by, by key; where there is none it is known whose value it will be."""
+    from state_machines.broker_settings import POLICY, SETTINGS
+
+    try:
+        found = session.client().get("/v1/settings")["items"]
+    except Failure:
+        return {f"controller.{s.key}": {"value": "as the brokers"} for s in SETTINGS if s.key != POLICY}
+    return {row["key"]: row | {"origin": row["source"]} for row in found if row["key"] != f"controller.{POLICY}"}
 
 
 def example(session: Session) -> None:

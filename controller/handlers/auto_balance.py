@@ -16,8 +16,7 @@ TURN_ROWS: Final = 20_000
 
 def begin(c: Controller) -> None:
     """A term begins: its first look is soon."""
-    if c.balance is not None:
-        c.spawn(_look_later(c, FIRST_LOOK_S))
+    c.spawn(_look_later(c, FIRST_LOOK_S))
 
 
 async def _look_later(c: Controller, seconds: float) -> None:
@@ -28,7 +27,8 @@ async def _look_later(c: Controller, seconds: float) -> None:
 async def auto_balance(c: Controller) -> None:
     """One look: moves what the budget allows, of the worst brokers first; the next look follows."""
     balance = c.balance
-    if balance is None:
+    if not balance.enabled:
+        c.spawn(_look_later(c, balance.interval_s))
         return
     clock = asyncio.get_running_loop().time
     counted: dict[int, Imbalance] = {}

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from functools import partial
 
 from controller.controller import Controller
+from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed
 from controller.handlers.reassignment import brokers_returned
 from controller.report import Report
@@ -61,6 +62,7 @@ async def broker_change(c: Controller) -> None:
         for name in sorted(c.waiting_topics):
             c.queue.signal("partition_modifications", name)
     brokers_changed(c, gone, back)
+    hold(c)
     c.brokers_joined(back)
 
 

@@ -65,13 +65,12 @@ def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
 
 async def _remove(c: Controller, void: Sequence[str]) -> None:
     """A topic that exists and was not read yet, or cannot be understood, keeps its marker until it is."""
-    if c.deleting.enabled:
+    if c.deleting.enabled is not False:
         found = await c.zk.read_many([paths.topic(name) for name in void])
         void = [name for name, node in zip(void, found, strict=True) if node is Code.NO_NODE]
     else:
         log.warning(
-            "%s: asked to be deleted and not deleted, because controller.delete_topic_enable is false; the markers are "
-            "removed",
+            "%s: asked to be deleted and not deleted, because delete.topic.enable is false; the markers are removed",
             shortly(void),
         )
     if void:

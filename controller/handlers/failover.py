@@ -16,6 +16,7 @@ from typing import Final
 
 from controller.controller import Controller
 from controller.handlers import auto_balance, token_expiry
+from controller.handlers.broker_settings import recall
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
@@ -49,6 +50,7 @@ async def take_office(c: Controller) -> None:
     await arm_parents(c, since)
     await discard_notifications(c)
     await load_brokers(c)
+    await recall(c)
     await load_topics(c, since)
     await load_deletions(c)
     c.deleting.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)

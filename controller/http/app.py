@@ -22,6 +22,7 @@ from controller.http.models import (
     Operation,
     OperationRequest,
     Partition,
+    Setting,
     Status,
     Topic,
     Verification,
@@ -102,6 +103,10 @@ def _reading(app: FastAPI, view: DaemonView) -> None:
     @app.get("/v1/status", response_model=Document[Status])
     async def status() -> Response:
         return _document("Status", [view.status()])
+
+    @app.get("/v1/settings", response_model=Document[Setting])
+    async def settings() -> Response:
+        return _document("Setting", view.list_settings())
 
     @app.get("/v1/cluster", response_model=Document[Cluster])
     async def cluster() -> Response:

@@ -77,6 +77,16 @@ class Status(Item):
     warnings: list[str] = []
 
 
+class Setting(Item):
+    """A setting of brokers by which Kafka's controller goes, and the value that holds here."""
+
+    key: str = Field(description="of the daemon's own settings, where it may be set")
+    broker_setting: str
+    value: str
+    source: str = Field(description="set by us, adopted from brokers, or no broker has said it yet")
+    differs: str = Field("", description="which brokers have another value, and what mends it")
+
+
 class Daemon(Item):
     """A daemon in the queue for the role."""
 

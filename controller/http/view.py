@@ -16,6 +16,7 @@ from controller.http.models import (
     Operation,
     OperationRequest,
     Partition,
+    Setting,
     Status,
     Topic,
     Verification,
@@ -102,6 +103,9 @@ class DaemonView(Protocol):
 
     def status(self) -> Status:
         """Works in every mode."""
+
+    def list_settings(self) -> list[Setting]:
+        """Settings of brokers that hold here; only while it holds the role."""
 
     def describe_cluster(self) -> Cluster:
         """The cluster, and the daemons that queue for its role."""

@@ -12,7 +12,6 @@ from controller.preflight.context import (
     CONTROLLER_TIMEOUT,
     IBP,
     SUPER_USERS,
-    UNCLEAN,
     Context,
 )
 from controller.preflight.finding import Finding, named, ok, refuse, warn
@@ -136,10 +135,7 @@ def _parsed(text: str | None) -> Ibp | None:
 
 
 async def authorizer(ctx: Context) -> Finding:
-    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user.
-
-    Where its lists are not in ZooKeeper, they do not tell who may use the admin endpoint either.
-    """
+    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user."""
     name = "authorizer"
     with_one = {b: found for b, found in ctx.configs().items() if found.get(AUTHORIZER)}
     if not with_one:
@@ -153,14 +149,30 @@ async def authorizer(ctx: Context) -> Finding:
             f"make sure that {us} may do ClusterAction on the cluster, or add it to super.users: without it "
             "no broker obeys the daemon",
         )
-    others = [b for b, found in with_one.items() if found.get(AUTHORIZER) not in ACL_AUTHORIZERS]
-    if others and ctx.settings.controller.acls == "zookeeper":
-        return warn(
+    return ok(name, f"{us} is a super user")
+
+
+async def access_lists(ctx: Context) -> Finding:
+    """Where an authorizer does not keep its lists in ZooKeeper, they do not say who may use the admin endpoint."""
+    name, ours = "access control lists", ctx.settings.controller
+    classes = {b: found.get(AUTHORIZER) for b, found in ctx.configs().items()}
+    others = [f"{b} ({found})" for b, found in classes.items() if found and found not in ACL_AUTHORIZERS]
+    if others and ours.acls == "zookeeper":
+        return refuse(
             name,
-            f"that of broker {named(others)} does not keep its lists in ZooKeeper, and controller.acls is zookeeper",
+            f"the authorizer of broker {named(others)} does not keep its lists in ZooKeeper, and controller.acls is "
+            "zookeeper: whom it denies would be allowed",
             'set controller.acls = "none", and name in controller.super_users who may use the admin endpoint',
         )
-    return ok(name, f"{us} is a super user")
+    silent = [b for b, found in ctx.configs().items() if classes[b] and SUPER_USERS in found]
+    if silent and not ours.super_users:
+        return warn(
+            name,
+            f"broker {named(silent)} has super.users, and controller.super_users is empty: through the admin endpoint "
+            "they are users like others",
+            "give controller.super_users the brokers' value: brokers do not tell it",
+        )
+    return ok(name, ours.acls if any(classes.values()) else "not used")
 
 
 def own_principal(ctx: Context) -> str:
@@ -171,21 +183,6 @@ def own_principal(ctx: Context) -> str:
     if security.protocol == "SSL" and security.certificate_file is not None:
         return f"the subject of {security.certificate_file}"
     return "User:ANONYMOUS"
-
-
-async def broker_defaults(ctx: Context) -> Finding:
-    """Settings that Kafka's controller reads from its broker, and that are regent's own now."""
-    name = "unclean elections"
-    ours = ctx.settings.controller.unclean_leader_election_enable
-    others = ctx.with_config(UNCLEAN, "false" if ours else "true")
-    if others:
-        return warn(
-            name,
-            f"controller.unclean_leader_election_enable is {str(ours).lower()}, {UNCLEAN} of broker "
-            f"{named(others)} is not",
-            "a controller's own setting counts: make them the same",
-        )
-    return ok(name, f"{str(ours).lower()} here and on the brokers")
 
 
 async def isr_wait(ctx: Context) -> Finding:

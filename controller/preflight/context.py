@@ -15,6 +15,7 @@ from controller.own_znodes import Process
 from controller.questions import Ask, Asked, ask_each
 from metadata_store.kafka_store import KafkaStore, Malformed
 from metadata_store.port import ZooKeeper
+from state_machines.broker_settings import NAMES
 from state_machines.types import Broker, TopicAssignment
 
 T = TypeVar("T")
@@ -27,13 +28,12 @@ AUTHORIZER: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 MIGRATION: Final = "zookeeper.metadata.migration.enable"
 SET_ACL: Final = "zookeeper.set.acl"
-UNCLEAN: Final = "unclean.leader.election.enable"
 CONTROLLER_TIMEOUT: Final = "controller.socket.timeout.ms"
 RESERVED_MAX_ID: Final = "reserved.broker.max.id"
 
 CONFIGS: Final = (
     IBP, INTER_BROKER_LISTENER, INTER_BROKER_PROTOCOL, CONTROL_PLANE_LISTENER, AUTHORIZER, SUPER_USERS, MIGRATION,
-    SET_ACL, UNCLEAN, CONTROLLER_TIMEOUT, RESERVED_MAX_ID,
+    SET_ACL, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
 )  # fmt: skip
 """Settings that every live broker is asked for."""
 
@@ -114,7 +114,7 @@ async def gather(settings: Settings, office: Office, ask: Ask, release_of: Relea
 async def _interview(asked: Asked, broker: Broker) -> Answers:
     return Answers(
         dict(asked.api_versions),
-        await _or_failure(asked.broker_configs(broker.id, CONFIGS)),
+        await _or_failure(asked.static_configs(broker.id, CONFIGS)),
         await _or_failure(asked.metadata(())),
         await _or_failure(asked.log_dirs()),
     )

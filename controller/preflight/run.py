@@ -6,7 +6,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.preflight import absence, brokers, closed, cluster, ensemble, listeners, permissions, unfinished
+from controller.preflight import (
+    absence,
+    broker_settings,
+    brokers,
+    closed,
+    cluster,
+    ensemble,
+    listeners,
+    permissions,
+    unfinished,
+)
 from controller.preflight.context import Context
 from controller.preflight.finding import Finding, PreflightReport, refuse
 from metadata_store.errors import ZooKeeperError
@@ -31,7 +41,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     brokers.request_versions,
     brokers.ibp,
     brokers.authorizer,
-    brokers.broker_defaults,
+    brokers.access_lists,
+    *broker_settings.checks(),
     brokers.isr_wait,
     listeners.listener_names,
     listeners.separate_listener,

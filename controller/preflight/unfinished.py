@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from controller.adoption import chosen
 from controller.preflight.brokers import own_principal
 from controller.preflight.context import Context
 from controller.preflight.finding import Finding, named, ok, warn
 from metadata_store import paths
+from state_machines.broker_settings import DELETE, in_force, shown, source
 
 ONLINE: Final = 0
 
@@ -40,12 +42,14 @@ async def deletions(ctx: Context) -> Finding:
     if listed is None or not listed[0]:
         return ok(name, "none")
     marked = f"{named(sorted(listed[0]))} below {paths.DELETE_TOPICS}"
-    if ctx.settings.controller.delete_topic_enable:
+    held = in_force(chosen(ctx.settings.controller), ctx.configs())[DELETE]
+    if held.value:
         return ok(name, f"{marked}: carried on")
     return warn(
         name,
-        f"{marked}, and controller.delete_topic_enable is false: the markers will be removed and the topics stay",
-        "set controller.delete_topic_enable to true if they are to be deleted",
+        f"{marked}, and delete.topic.enable is {shown(held.value)} ({source(held)}): the markers will be removed and "
+        "the topics stay",
+        "set delete.topic.enable to true on every broker if they are to be deleted",
     )
 
 

@@ -146,6 +146,16 @@ class LoadContract:
             await k.zk.set(path, b"{", 0)
             assert isinstance(await k.store.load_broker_default(), Malformed)
 
+    async def test_the_configurations_of_single_brokers(self, backend: Backend) -> None:
+        async with kafka(backend) as k:
+            assert await k.store.load_broker_configs([1, 2]) == []
+            await k.zk.create(paths.config("brokers", "1"), encode_config({"a": "b"}))
+            await k.zk.create(paths.config("brokers", "3"), encode_config({"c": "d"}))
+            assert await k.store.load_broker_configs([1, 2]) == [Config({"a": "b"})]
+            await k.zk.set(paths.config("brokers", "1"), b"{", 0)
+            [found] = await k.store.load_broker_configs([1])
+            assert isinstance(found, Malformed)
+
     async def test_notes_of_failed_log_directories(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             for name, data in (("a", encode_log_dir_event(3)), ("b", b"{}")):

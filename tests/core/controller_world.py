@@ -30,6 +30,7 @@ from controller.event_queue import Event
 from controller.lease import Lease
 from controller.office import Claim, Office
 from controller.own_znodes import Process, this_process
+from controller.questions import Ask
 from controller.reign import Reign
 from metadata_store import paths
 from metadata_store.cluster_nodes import ensure_top_level_paths
@@ -123,6 +124,7 @@ class Seat:
             ibp=Ibp.parse(ibp),
             daemons=daemons,
             advertised=("127.0.0.1", 9095),
+            ask=self.w.questions,
             journal=self.w.book.term(self.me.id, claim.epoch),
         )
         self.w.wires.gate = reign.term.open
@@ -170,6 +172,8 @@ class World(Kafka):
         self.knows: dict[int, dict[str, bytes | None]] = {}
         """Ids of topics in the metadata of brokers, for those that can be asked; None where one was told none."""
         self.questioned: list[int] = []
+        self.questions: Ask | None = None
+        """Questions whose answers hold, for tests of what is adopted from brokers; else nothing is."""
 
     @asynccontextmanager
     async def ask(self, broker: Broker) -> AsyncIterator[Any]:

@@ -27,6 +27,7 @@ from controller.http.models import (
     Operation,
     OperationRequest,
     Partition,
+    Setting,
     Status,
     Topic,
     Verification,
@@ -76,6 +77,11 @@ class DaemonDouble:
             cluster_id="abc", controller_id=1_000_001, controller_epoch=7, ibp="3.9-IV0", on_absence="brokers",
             role_flag="regent", brokers=[1, 2, 3],
         )  # fmt: skip
+
+    def list_settings(self) -> list[Setting]:
+        return [
+            Setting(key="controller.num_partitions", broker_setting="num.partitions", value="3", source="set by us")
+        ]
 
     def list_brokers(self) -> list[Broker]:
         self._active()

@@ -183,6 +183,9 @@ class MiniBroker(FakeBroker):
         found = await self.broker_configs(broker_id, names)
         return {name: Setting(value, STATIC_BROKER_CONFIG) for name, value in found.items()}
 
+    async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        return await self.broker_configs(broker_id, names)
+
     async def log_dirs(self) -> dict[str, int]:
         if self.dirs_refused:
             raise BrokerCallFailed(self.dirs_refused)

@@ -559,7 +559,7 @@ async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(capl
         assert not any(w.node(paths.deletion(name)) for name in ("t", "never-was", "marked-before"))
         assert set(w.led()) == {("t", 0), ("t", 1), ("u", 0), ("marked-before", 0)}
         assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
-        assert "controller.delete_topic_enable is false" in caplog.text
+        assert "delete.topic.enable is false" in caplog.text
         [only] = (await w.delete_topics("t")).topics
         assert only.error is Error.TOPIC_DELETION_DISABLED
 

@@ -207,6 +207,29 @@ async def zookeeper_3_4(c: Kafka) -> None:
     c.release = (3, 4)
 
 
+def ours(c: Kafka, **changes: object) -> None:
+    """Settings of the section ``controller``."""
+    c.settings = c.settings.model_copy(update={"controller": c.settings.controller.model_copy(update=changes)})
+
+
+async def deletes_in_spite_of_a_broker(c: Kafka) -> None:
+    c.brokers[2].configs["delete.topic.enable"] = "false"
+    ours(c, delete_topic_enable=True)
+
+
+async def elects_in_spite_of_the_brokers(c: Kafka) -> None:
+    ours(c, unclean_leader_election_enable=True)
+
+
+async def fewer_replicas_than_brokers(c: Kafka) -> None:
+    c.brokers[1].configs["default.replication.factor"] = "3"
+    ours(c, default_replication_factor=2)
+
+
+async def other_authorizer(c: Kafka) -> None:
+    c.brokers[3].configs["authorizer.class.name"] = "com.example.Ranger"
+
+
 REFUSALS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_4, "ZooKeeper release", "older than 3.5"),
     (later_format, "stored format", "says 2"),
@@ -232,6 +255,10 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (shared_listener, "separate listener", "broker 2"),
     (no_client_listener, "client listener", "broker 1, 2, 3 has no listener OUTSIDE"),
     (tls, "listener protocol", "2 (SSL)"),
+    (deletes_in_spite_of_a_broker, "delete.topic.enable", "false on brokers 2"),
+    (elects_in_spite_of_the_brokers, "unclean.leader.election.enable", "false on brokers 1,2,3"),
+    (fewer_replicas_than_brokers, "default.replication.factor", "3 on brokers 1"),
+    (other_authorizer, "access control lists", "3 (com.example.Ranger)"),
     (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
     (generated_ids_near, "controller.id", "near the ids"),
@@ -248,6 +275,17 @@ async def test_what_stands_in_the_way_is_refused_and_named(
         assert found.level is Level.REFUSED
         assert culprit in found.what
         assert found.remedy
+
+
+async def test_what_the_brokers_have_is_shown_with_its_source(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        for broker in cluster.brokers.values():
+            broker.configs["delete.topic.enable"] = "false"
+        found = await cluster.finding("delete.topic.enable")
+        assert (found.level, found.what) == (Level.OK, "false (adopted from brokers 1,2,3)")
+        ours(cluster, delete_topic_enable=False)
+        found = await cluster.finding("delete.topic.enable")
+        assert (found.level, found.what) == (Level.OK, "false (set by us)")
 
 
 async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_path: Path) -> None:
@@ -346,18 +384,48 @@ async def deletion_switched_off(c: Kafka) -> None:
     )
 
 
+async def deletion_switched_off_on_a_broker(c: Kafka) -> None:
+    await deletion(c)
+    c.brokers[2].configs["delete.topic.enable"] = "false"
+
+
+async def fewer_partitions_than_brokers(c: Kafka) -> None:
+    for broker in c.brokers.values():
+        broker.configs["num.partitions"] = "6"
+    ours(c, num_partitions=1)
+
+
+async def creation_policy(c: Kafka) -> None:
+    c.brokers[2].configs["create.topic.policy.class.name"] = "com.example.Rules"
+
+
+async def creation_policy_ignored(c: Kafka) -> None:
+    await creation_policy(c)
+    ours(c, ignore_create_topic_policy=True)
+
+
+async def hidden_super_users(c: Kafka) -> None:
+    await with_authorizer(c)
+    c.brokers[1].configs["super.users"] = None
+
+
 WARNINGS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_5, "ZooKeeper release", "older than 3.6"),
     (zookeeper_mute, "ZooKeeper release", "does not tell"),
     (lower_ibp, "controller.ibp", "2 (3.4-IV0)"),
     (higher_ibp, "controller.ibp", "3.0-IV1"),
     (one_rack, "racks", "broker 1, 3 has no rack"),
-    (unclean, "unclean elections", "broker 3"),
+    (unclean, "unclean.leader.election.enable", "true on brokers 3"),
+    (fewer_partitions_than_brokers, "num.partitions", "6 on brokers 1,2,3"),
+    (creation_policy, "create.topic.policy.class.name", "com.example.Rules on broker 2"),
+    (creation_policy_ignored, "create.topic.policy.class.name", "ignore_create_topic_policy is true"),
+    (hidden_super_users, "access control lists", "broker 1 has super.users"),
     (long_wait, "controller timeout", "30000 ms on broker 1"),
     (with_authorizer, "authorizer", "User:ANONYMOUS"),
     (phantom, "controller.id", "auto-0"),
     (broken_topic, "znodes", "/brokers/topics/broken"),
-    (deletion_switched_off, "topic deletions", "controller.delete_topic_enable is false"),
+    (deletion_switched_off, "topic deletions", "delete.topic.enable is false (set by us)"),
+    (deletion_switched_off_on_a_broker, "topic deletions", "delete.topic.enable is false (adopted from brokers 2)"),
     (offline_directory, "log directories", "/data2 of broker 2"),
     (secret_directories, "log directories", "broker 2 does not tell"),
 ]

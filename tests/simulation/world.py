@@ -63,6 +63,10 @@ class AskedBroker:
         """Nothing."""
         return {}
 
+    async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        """Nothing."""
+        return {}
+
     async def log_dirs(self) -> dict[str, int]:
         """Nothing."""
         return {}

@@ -1,0 +1,132 @@
+"""Brokers said their settings, or others are live: what holds is judged anew, and what they said is kept.
+
+A term takes over what an earlier one kept before it decides anything, and asks the brokers after its elections.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from controller.controller import Controller
+from controller.own_znodes import BROKER_SETTINGS
+from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.fenced import submit
+from metadata_store.port import Create, Op, SetData
+from state_machines import broker_settings as s
+from state_machines.broker_settings import InForce, Value, advice, shown, source
+from state_machines.create_topics import TopicDefaults
+
+TRIES_MAX: Final = 3
+NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
+_MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
+
+log = logging.getLogger("regent.controller")
+
+
+async def recall(c: Controller) -> None:
+    """Reads what an earlier term kept; with the live brokers known, that holds from now on."""
+    node = await c.zk.get(BROKER_SETTINGS)
+    if node is not None:
+        try:
+            c.adoption.recall(node.data or b"")
+        except (msgspec.DecodeError, IndexError) as error:
+            log.warning("%s cannot be used (%s): the brokers are asked anew", BROKER_SETTINGS, error)
+    hold(c)
+
+
+async def broker_settings(c: Controller) -> None:
+    """Takes what brokers said since the last time."""
+    new = c.adoption.take()
+    hold(c)
+    if new:
+        await _keep(c)
+
+
+def hold(c: Controller) -> None:
+    """What the live brokers' settings come to holds from now on."""
+    adoption, live = c.adoption, c.cluster.brokers
+    if not adoption.silent(live):
+        adoption.settled.set()
+    before, found = adoption.found, adoption.judge(live)
+    if found == before:
+        return
+    adoption.found = found
+    _apply(c, {key: one.value for key, one in found.items()}, first=not before)
+    changed = [one for key, one in found.items() if not before or before[key].value != one.value]
+    if changed and any(one.adopted for one in changed):
+        log.info("settings of the brokers hold: %s", ", ".join(_told(one) for one in changed if one.adopted))
+    advised = {text for one in found.values() if (text := advice(one)) is not None}
+    for text in sorted(advised - adoption.advised):
+        log.warning("%s", text)
+    adoption.advised = frozenset(advised)
+
+
+def _told(one: InForce) -> str:
+    return f"{one.setting.name}={shown(one.value)} ({source(one)})"
+
+
+def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:
+    """Sets what handlers read, here and nowhere else. At the ``first`` time everything is still to be decided."""
+    deletes, unclean = _switch(values[s.DELETE]), bool(values[s.UNCLEAN])
+    if deletes is not c.deleting.enabled and not first:
+        c.queue.signal("topic_deletion")
+    if unclean and not c.unclean.default and not first:
+        c.queue.signal("config_change")
+    c.deleting.enabled, c.unclean.default = deletes, unclean
+    c.balance.enabled = bool(values[s.BALANCE])
+    c.balance.interval_s = _number(values[s.BALANCE_INTERVAL])
+    c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
+    c.new_topics = TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION]))
+    c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
+    c.token_check_s = _number(values[s.EXPIRY_CHECK]) / 1000
+    c.creation_policy = _policy(values[s.POLICY])
+
+
+def _switch(value: Value | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _number(value: Value | None) -> int:
+    return int(value or 0)
+
+
+def _known(value: Value | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _policy(value: Value | None) -> str:
+    """Why topics are not created; empty where nothing stands in the way."""
+    if value == "":
+        return ""
+    policy = "it is not known yet whether brokers have" if value is None else "brokers have"
+    named = "" if value is None else f"={value}"
+    return (
+        f"{policy} create.topic.policy.class.name{named}, which the daemon that controls the cluster cannot ask: set "
+        "controller.ignore_create_topic_policy = true to create topics without it, or hand the role back to the brokers"
+    )
+
+
+async def _keep(c: Controller) -> None:
+    """The last writer's content is the newest: a znode that changed meanwhile is replaced all the same."""
+    for _ in range(TRIES_MAX):
+        data = c.adoption.kept(c.cluster.brokers)
+        stat = await c.zk.exists(BROKER_SETTINGS)
+        op: Op = Create(BROKER_SETTINGS, data) if stat is None else SetData(BROKER_SETTINGS, data, stat.version)
+        await c.connected()
+        try:
+            failed: ZkError | None = await submit(c.zk, c.fence, [op])
+        except MultiFailed:
+            raise
+        except ZkError as error:
+            failed = error
+        c.term.check()
+        if failed is None:
+            return
+        if failed.code not in _MOVED:
+            c.counters.failures[NOT_KEPT] += 1
+            log.error("%s (%s): check the ACL of %s", NOT_KEPT, failed.code.name, BROKER_SETTINGS)
+            return

@@ -1,0 +1,52 @@
+"""Asks registered brokers for their settings, beside the queue: at the begin of a term and at each registration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from controller.ibp_check import IBP
+from controller.questions import Ask, Asked, ask_each
+from state_machines.broker_settings import NAMES, Told
+from state_machines.cluster import Cluster
+from state_machines.types import Broker
+
+log = logging.getLogger("regent.controller")
+
+TRIES_MAX: Final = 30
+PAUSE_S: Final = 1.0
+
+
+async def ask_settings(
+    ask: Ask, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Told], None]
+) -> None:
+    """Asks ``brokers`` again and again while they do not answer: they register before they listen.
+
+    ``heard`` takes each answer as soon as it is there, unless another registration has taken the broker's place.
+    """
+
+    async def question(asked: Asked, broker: Broker) -> None:
+        told = await asked.static_configs(broker.id, [IBP, *NAMES])
+        if _same(cluster, broker):
+            heard(broker, told)
+
+    waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
+    failed: dict[int, BrokerCallFailed] = {}
+    for _ in range(TRIES_MAX):
+        answers = await ask_each(ask, waiting, question)
+        failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
+        waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
+        if not waiting:
+            return
+        await asyncio.sleep(PAUSE_S)
+    for broker in waiting:
+        log.warning("the settings of broker %d are not known, what it said before holds: %s", broker, failed[broker])
+
+
+def _same(cluster: Cluster, broker: Broker) -> bool:
+    """Whether the registration still stands."""
+    found = cluster.brokers.get(broker.id)
+    return found is not None and found.epoch == broker.epoch

@@ -1,0 +1,178 @@
+"""Settings of brokers by which Kafka's controller goes, and the value of each that holds here.
+
+A value that the daemon's own settings give holds. Otherwise the value of the live brokers is adopted; where they
+differ, the stricter one. Where no broker has said anything, the strictest value holds until one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+Value = bool | int | str
+Told = Mapping[str, str | None]
+"""A broker's settings by their names at brokers, as it says them."""
+
+
+class Setting(NamedTuple):
+    """``key`` of section ``[controller]`` stands for ``name`` at brokers, whose default is ``default``.
+
+    ``stricter`` chooses among values. ``unknown`` holds while no broker has said its value; None: what depends on it is
+    not done. ``guard``: the stricter value keeps something from being lost or done.
+    """
+
+    key: str
+    name: str
+    default: Value
+    unknown: Value | None
+    stricter: Callable[[Iterable[Value]], Value]
+    guard: bool
+
+
+def _least(values: Iterable[Value]) -> Value:
+    return min(values, key=int)
+
+
+def _most(values: Iterable[Value]) -> Value:
+    return max(values, key=int)
+
+
+def _named_first(values: Iterable[Value]) -> Value:
+    return next((value for value in values if value), "")
+
+
+DELETE: Final = "delete_topic_enable"
+UNCLEAN: Final = "unclean_leader_election_enable"
+BALANCE: Final = "auto_leader_rebalance_enable"
+BALANCE_INTERVAL: Final = "leader_imbalance_check_interval_seconds"
+BALANCE_PERCENTAGE: Final = "leader_imbalance_per_broker_percentage"
+PARTITIONS: Final = "num_partitions"
+REPLICATION: Final = "default_replication_factor"
+WINDOWS: Final = "quota_window_num"
+WINDOW_SECONDS: Final = "quota_window_size_seconds"
+EXPIRY_CHECK: Final = "delegation_token_expiry_check_interval_ms"
+POLICY: Final = "ignore_create_topic_policy"
+
+SETTINGS: Final = (
+    Setting(DELETE, "delete.topic.enable", True, None, _least, True),
+    Setting(UNCLEAN, "unclean.leader.election.enable", False, False, _least, True),
+    Setting(BALANCE, "auto.leader.rebalance.enable", True, False, _least, True),
+    Setting(BALANCE_INTERVAL, "leader.imbalance.check.interval.seconds", 300, 300, _most, False),
+    Setting(BALANCE_PERCENTAGE, "leader.imbalance.per.broker.percentage", 10, 10, _most, False),
+    Setting(PARTITIONS, "num.partitions", 1, None, _least, False),
+    Setting(REPLICATION, "default.replication.factor", 1, None, _most, True),
+    Setting(WINDOWS, "controller.quota.window.num", 11, 11, _least, False),
+    Setting(WINDOW_SECONDS, "controller.quota.window.size.seconds", 1, 1, _least, False),
+    Setting(EXPIRY_CHECK, "delegation.token.expiry.check.interval.ms", 3_600_000, 3_600_000, _least, False),
+    Setting(POLICY, "create.topic.policy.class.name", "", None, _named_first, True),
+)
+NAMES: Final = tuple(setting.name for setting in SETTINGS)
+
+
+class InForce(Struct, frozen=True):
+    """The value of a setting that holds. ``told``: the values of the brokers that count; ``chosen``: it is ours."""
+
+    setting: Setting
+    value: Value | None
+    told: Mapping[int, Value]
+    chosen: bool
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the value is the brokers'."""
+        return bool(self.told) and not self.chosen
+
+    @property
+    def differing(self) -> bool:
+        """Whether brokers have different values."""
+        return len(set(self.told.values())) > 1
+
+    @property
+    def strictest(self) -> Value | None:
+        """The strictest value of the brokers; None where none has said it."""
+        return self.setting.stricter(self.told.values()) if self.told else None
+
+    @property
+    def apart(self) -> bool:
+        """Whether a value of ours is not that of the brokers."""
+        return self.chosen and bool(self.told) and set(self.told.values()) != {self.value}
+
+    @property
+    def weaker(self) -> bool:
+        """Whether a value of ours takes away what a broker's value guards."""
+        if not self.setting.guard or not self.apart or self.strictest is None or self.value is None:
+            return False
+        return self.setting.stricter((self.value, self.strictest)) != self.value
+
+
+def in_force(
+    chosen: Mapping[str, Value], told: Mapping[int, Told], live: Iterable[int] | None = None
+) -> dict[str, InForce]:
+    """By key. ``chosen``: what the daemon's own settings give; ``told``: what brokers have said at any time.
+
+    Live brokers count; where none of them has said anything, those that did before.
+    """
+    counted = {broker: told[broker] for broker in sorted(told if live is None else live) if broker in told}
+    return {setting.key: _holds(setting, chosen, counted or dict(sorted(told.items()))) for setting in SETTINGS}
+
+
+def _holds(setting: Setting, chosen: Mapping[str, Value], told: Mapping[int, Told]) -> InForce:
+    values = {broker: value_of(setting, said) for broker, said in told.items()}
+    if setting.key in chosen:
+        return InForce(setting, chosen[setting.key], values, True)
+    value = setting.stricter(values.values()) if values else setting.unknown
+    return InForce(setting, value, values, False)
+
+
+def value_of(setting: Setting, told: Told) -> Value:
+    """A broker's value; one that it does not say, or that cannot be read, is Kafka's default."""
+    text = (told.get(setting.name) or "").strip()
+    if isinstance(setting.default, bool):
+        return text.lower() == "true" if text else setting.default
+    if isinstance(setting.default, int):
+        return int(text) if text.isdecimal() else setting.default
+    return text
+
+
+def shown(value: Value | None) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) or "none"
+
+
+def source(found: InForce) -> str:
+    """Where the value comes from."""
+    if found.chosen:
+        return "set by us"
+    if not found.told:
+        return "no broker has said it yet"
+    holders = [b for b, value in found.told.items() if value == found.value]
+    return f"adopted from brokers {_named(holders)}"
+
+
+NAMED_MAX: Final = 10
+
+
+def _named(brokers: list[int]) -> str:
+    more = len(brokers) - NAMED_MAX
+    return ",".join(map(str, brokers[:NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+
+
+def advice(found: InForce) -> str | None:
+    """What differs and what mends it; None where all have the same value."""
+    setting = found.setting
+    others = {b: value for b, value in found.told.items() if value != found.value}
+    if not others:
+        return None
+    they = "; ".join(
+        f"{shown(value)} on brokers {_named([b for b, v in others.items() if v == value])}"
+        for value in sorted(set(others.values()), key=str)
+    )
+    if found.chosen:
+        return f"{setting.name} is {they}: leave controller.{setting.key} out, or give the brokers the same value"
+    return f"{setting.name} is {they}: give every broker the same value; the stricter one holds"

@@ -1,0 +1,80 @@
+"""Settings of brokers by which Kafka's controller goes: which value holds, and what is told of differences."""
+
+from __future__ import annotations
+
+import pytest
+
+from state_machines import broker_settings as s
+from state_machines.broker_settings import SETTINGS, Value, advice, in_force, shown, source
+
+
+def told(name: str, *values: str | None) -> dict[int, dict[str, str | None]]:
+    """Brokers 1, 2, ... and what each says of one setting."""
+    return {number: {name: value} for number, value in enumerate(values, 1)}
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "held"),
+    [
+        (s.DELETE, ("true", "false", "true"), False),
+        (s.UNCLEAN, ("true", "false"), False),
+        (s.UNCLEAN, ("true", "true"), True),
+        (s.BALANCE, ("true", "false"), False),
+        (s.BALANCE_INTERVAL, ("60", "300"), 300),
+        (s.BALANCE_PERCENTAGE, ("10", "50"), 50),
+        (s.PARTITIONS, ("6", "3"), 3),
+        (s.REPLICATION, ("1", "3"), 3),
+        (s.WINDOWS, ("11", "5"), 5),
+        (s.WINDOW_SECONDS, ("2", "1"), 1),
+        (s.EXPIRY_CHECK, ("3600000", "60000"), 60_000),
+        (s.POLICY, (None, "com.example.Rules", ""), "com.example.Rules"),
+    ],
+)
+def test_where_brokers_differ_the_stricter_value_holds_and_it_is_told(
+    key: str, values: tuple[str | None, ...], held: Value
+) -> None:
+    [name] = [setting.name for setting in SETTINGS if setting.key == key]
+    found = in_force({}, told(name, *values))[key]
+    assert (found.value, found.adopted) == (held, True)
+    assert (advice(found) is not None) == (len(set(values) - {None, ""}) > 1 or None in values)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=[setting.name for setting in SETTINGS])
+def test_what_no_broker_says_is_strict_or_not_known(setting: s.Setting) -> None:
+    found = in_force({}, {})[setting.key]
+    assert found.value == setting.unknown
+    assert source(found) == "no broker has said it yet"
+    assert setting.unknown is None or setting.stricter((setting.unknown, setting.default)) == setting.unknown
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=[setting.name for setting in SETTINGS])
+def test_a_broker_that_says_nothing_of_it_has_kafkas_default(setting: s.Setting) -> None:
+    assert in_force({}, {1: {}})[setting.key].value == setting.default
+    assert in_force({}, {1: {setting.name: " "}})[setting.key].value == setting.default
+
+
+def test_a_value_of_ours_holds_and_where_it_takes_a_guard_away_that_is_known() -> None:
+    said = told("delete.topic.enable", "false", "true")
+    ours = in_force({s.DELETE: True}, said)[s.DELETE]
+    assert (ours.value, ours.chosen, ours.weaker, source(ours)) == (True, True, True, "set by us")
+    assert advice(ours) == (
+        "delete.topic.enable is false on brokers 1: leave controller.delete_topic_enable out, or give the brokers the "
+        "same value"
+    )
+    stricter = in_force({s.DELETE: False}, told("delete.topic.enable", "true"))[s.DELETE]
+    assert (stricter.value, stricter.weaker, stricter.apart) == (False, False, True)
+    same = in_force({s.DELETE: True}, told("delete.topic.enable", "true"))[s.DELETE]
+    assert (same.weaker, same.apart, advice(same)) == (False, False, None)
+
+
+def test_live_brokers_count_and_where_none_of_them_has_spoken_those_before_do() -> None:
+    said = told("delete.topic.enable", "false", "true")
+    assert in_force({}, said, live=[2, 3])[s.DELETE].value is True
+    assert in_force({}, said, live=[3])[s.DELETE].value is False
+    assert in_force({}, said, live=[])[s.DELETE].value is False
+
+
+def test_values_and_sources_are_words_for_people() -> None:
+    assert [shown(value) for value in (None, True, 3, "", "a.B")] == ["not known", "true", "3", "none", "a.B"]
+    many = {number: {"num.partitions": "2"} for number in range(1, 15)}
+    assert source(in_force({}, many)[s.PARTITIONS]) == "adopted from brokers 1,2,3,4,5,6,7,8,9,10 and 4 more"

@@ -1,0 +1,314 @@
+"""Settings of brokers in a term: adopted before clients are served, kept for the next term, followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from brokers.client import BrokerCallFailed
+from brokers.wire.errors import Error
+from controller.calls import Calls
+from controller.own_znodes import BROKER_SETTINGS
+from metadata_store import paths
+from metadata_store.acl import READ, Acl, digest_acl
+from state_machines.broker_settings import DELETE, UNCLEAN
+from state_machines.create_topics import TopicError
+from state_machines.inherited_configs import Setting
+from state_machines.types import Broker
+from tests.core.carried_kit import call, create, topic
+from tests.core.controller_world import World, world
+from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+GUARDED = {"delete.topic.enable": "false", "num.partitions": "4", "default.replication.factor": "3"}
+
+
+class Brokers:
+    """What each broker has in its file; ``silent`` ones do not answer, ``slow_s`` is how long all think."""
+
+    def __init__(self, **settings: str) -> None:
+        self.files: dict[int, dict[str, str]] = {}
+        self.every = settings
+        self.silent: set[int] = set()
+        self.slow_s = 0.0
+        self.asked = 0
+
+    @asynccontextmanager
+    async def ask(self, broker: Broker) -> AsyncIterator[Any]:
+        self.asked += 1
+        if broker.id in self.silent:
+            raise BrokerCallFailed("it does not answer")
+        yield self
+
+    async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
+        await asyncio.sleep(self.slow_s)
+        return {**self.every, **self.files.get(broker_id, {})}
+
+    async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
+        raise BrokerCallFailed("what topics inherit is not told here")
+
+
+def asking(w: World, *, every: dict[str, str] | None = None, **files: dict[str, str]) -> Brokers:
+    """The world's brokers are asked from now on; ``files``: of broker_1, broker_2, ..."""
+    found = Brokers()
+    found.every = every or {}
+    found.files = {int(name.removeprefix("broker_")): said for name, said in files.items()}
+    w.questions = found.ask
+    return found
+
+
+async def settled(w: World) -> None:
+    """Until the term knows what its brokers have."""
+    await asyncio.wait_for(w.reign.controller.adoption.settled.wait(), 60.0)
+    await w.settle()
+
+
+def held(w: World, key: str) -> object:
+    return w.reign.controller.adoption.found[key].value
+
+
+async def served(w: World, body: Any) -> Any:
+    """A call of a client, which waits until clients are served."""
+    return await Calls(w.reign.queue, w.reign.authorizer).carried(call(body))
+
+
+@in_virtual_time
+async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create() -> None:
+    async with world() as w:
+        asking(w, every=GUARDED)
+        await w.take_office()
+        [made] = (await served(w, create(topic("t")))).topics
+        assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 4, 3)
+
+
+@in_virtual_time
+async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed() -> None:
+    async with world() as w:
+        asking(w, broker_2=GUARDED)
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office()
+        await settled(w)
+        [refused] = (await w.delete_topics("t")).topics
+        assert refused.error is Error.TOPIC_DELETION_DISABLED
+        await w.mark("t")
+        await w.told()
+        assert w.node(paths.deletion("t")) is None
+        assert ("t", 0) in w.led()
+
+
+@in_virtual_time
+async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_and_nothing_is_deleted() -> None:
+    async with world() as w:
+        brokers = asking(w)
+        brokers.silent = {1, 2, 3}
+        await w.topic("t", (1, 2), leaders=True)
+        await w.mark("t", "never-was")
+        await w.take_office()
+        await w.told()
+        assert held(w, DELETE) is None
+        assert w.node(paths.deletion("t")) is not None
+        assert w.node(paths.deletion("never-was")) is None, "what it names does not exist"
+        assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
+        [refused] = (await w.delete_topics("t")).topics
+        assert refused.error is Error.TOPIC_DELETION_DISABLED
+        brokers.silent = {1}
+        await eventually(lambda: bool(w.wires.deleted(1)), 60.0)
+        assert held(w, DELETE) is True
+
+
+@in_virtual_time
+async def test_numbers_that_no_broker_has_said_yet_are_not_made_up() -> None:
+    async with world() as w:
+        asking(w).silent = {1, 2, 3}
+        await w.take_office()
+        await w.told()
+        wanted = create(topic("a"), topic("b", 1))
+        first, second = (await served(w, wanted)).topics
+        assert (first.error_code, second.error_code) == (
+            TopicError.INVALID_PARTITIONS,
+            TopicError.INVALID_REPLICATION_FACTOR,
+        )
+        assert "num.partitions" in (first.error_message or "")
+        assert "controller.default_replication_factor" in (second.error_message or "")
+        [third] = (await served(w, create(topic("c", 1, 1)))).topics
+        assert third.error_code == TopicError.POLICY_VIOLATION, "nor is it known whether brokers have a policy"
+
+
+@in_virtual_time
+async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not() -> None:
+    async with world() as w:
+        asking(w, every=GUARDED).slow_s = 2.0
+        await w.topic("u", (1, 2, 3), leaders=True)
+        await w.take_office()
+        started_s = asyncio.get_running_loop().time()
+        waiting = asyncio.create_task(served(w, create(topic("t"))))
+        answer = await w.alter_partition(1, w.proposal("u", 0, (1, 2)))
+        assert answer.error == 0
+        assert asyncio.get_running_loop().time() - started_s < 1.0
+        assert not waiting.done()
+        [made] = (await waiting).topics
+        assert made.num_partitions == 4
+
+
+@in_virtual_time
+async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing() -> None:
+    async with world() as w:
+        asking(w, every=GUARDED).silent = {3}
+        await w.take_office()
+        started_s = asyncio.get_running_loop().time()
+        [made] = (await served(w, create(topic("t")))).topics
+        assert made.num_partitions == 4
+        assert asyncio.get_running_loop().time() - started_s <= 6.0
+
+
+@in_virtual_time
+async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none_answers() -> None:
+    async with world() as w:
+        brokers = asking(w, every=GUARDED)
+        await w.take_office()
+        await settled(w)
+        await eventually(lambda: w.node(BROKER_SETTINGS) is not None)
+        await w.active.crash()
+        brokers.silent = {1, 2, 3}
+        await w.take_office()
+        started_s = asyncio.get_running_loop().time()
+        [made] = (await served(w, create(topic("t")))).topics
+        assert (made.num_partitions, made.replication_factor) == (4, 3)
+        assert asyncio.get_running_loop().time() - started_s < 1.0, "they said it since they registered: nobody waits"
+        assert held(w, DELETE) is False
+
+
+@pytest.mark.parametrize("kept", [b"{", b"", b'{"names":["a"],"values":[],"brokers":{"1":[1,4]}}', b"[]"])
+@in_virtual_time
+async def test_kept_settings_that_cannot_be_understood_are_asked_for_anew(kept: bytes) -> None:
+    async with world() as w:
+        asking(w, every=GUARDED)
+        await w.seat()
+        await w.operator.create(BROKER_SETTINGS, kept)
+        await w.take_office()
+        await settled(w)
+        assert held(w, DELETE) is False
+        await eventually(lambda: json.loads((w.node(BROKER_SETTINGS)).data)["version"] == 1)  # type: ignore[union-attr, arg-type]
+
+
+@in_virtual_time
+async def test_settings_that_cannot_be_kept_hold_all_the_same() -> None:
+    async with world() as w:
+        asking(w, every=GUARDED)
+        await w.seat()
+        created = await w.operator.create(BROKER_SETTINGS, b"{}")
+        closed = [digest_acl("other", "one"), Acl(READ, "world", "anyone")]
+        await w.operator.set_acls(BROKER_SETTINGS, closed, created.stat.acl_version)
+        await w.take_office()
+        await settled(w)
+        assert held(w, DELETE) is False
+        assert sum(w.counters.failures.values()) == 1
+
+
+@in_virtual_time
+async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_its_end() -> None:
+    async with world() as w:
+        asking(w, broker_4=GUARDED)
+        await w.take_office()
+        await settled(w)
+        assert held(w, DELETE) is True
+        await w.boot(4)
+        await eventually(lambda: held(w, DELETE) is False, 60.0)
+        w.die(4)
+        await w.told()
+        assert held(w, DELETE) is True
+
+
+@in_virtual_time
+async def test_a_value_of_ours_comes_before_the_brokers() -> None:
+    async with world(num_partitions=2, delete_topic_enable=True) as w:
+        asking(w, every=GUARDED)
+        await w.take_office()
+        [made] = (await served(w, create(topic("t")))).topics
+        assert (made.num_partitions, made.replication_factor) == (2, 3)
+        assert held(w, DELETE) is True
+
+
+@in_virtual_time
+async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored() -> None:
+    for ignored in (False, True):
+        async with world(ignore_create_topic_policy=ignored) as w:
+            asking(w, broker_1={"create.topic.policy.class.name": "com.example.Rules"})
+            await w.take_office()
+            for validate_only in (True, False):
+                wanted = create(topic("t", 1, 1), validate_only=validate_only)
+                [made] = (await served(w, wanted)).topics
+                assert made.error_code == (0 if ignored else TopicError.POLICY_VIOLATION)
+                assert ignored or "=com.example.Rules" in made.error_message
+            assert (w.node(paths.topic("t")) is not None) == ignored
+
+
+@pytest.mark.parametrize("static", ["true", "false"])
+@in_virtual_time
+async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(static: str) -> None:
+    """At the take-over itself the strict value holds; what waits for a leader is elected once it is known."""
+    async with world() as w:
+        asking(w, every={"unclean.leader.election.enable": static})
+        await w.topic("t", (1, 2), leaders=True, isr=(1,))
+        w.die(1)
+        await w.take_office()
+        await settled(w)
+        await w.told()
+        assert held(w, UNCLEAN) is (static == "true")
+        assert w.led()["t", 0][0] == (2 if static == "true" else -1)
+
+
+@pytest.mark.parametrize("own", ["false", "true"])
+@in_virtual_time
+async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections_forbids_the_default(own: str) -> None:
+    async with world() as w:
+        asking(w, every={"unclean.leader.election.enable": "true"})
+        await w.configure("brokers", "3", unclean_leader_election_enable=own)
+        await w.topic("t", (1, 2), leaders=True, isr=(1,))
+        await w.take_office()
+        await settled(w)
+        w.die(1)
+        await w.told()
+        assert w.led()["t", 0][0] == (2 if own == "true" else -1)
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+@in_virtual_time
+async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(allowed: str) -> None:
+    async with world() as w:
+        asking(w, every={"auto.leader.rebalance.enable": allowed})
+        await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
+        await w.take_office()
+        await asyncio.sleep(400.0)
+        await w.told()
+        assert w.led()["t", 0][0] == (1 if allowed == "true" else 2)
+
+
+@in_virtual_time
+async def test_brokers_windows_are_those_of_quotas() -> None:
+    async with world() as w:
+        asking(w, every={"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "2"})
+        await w.take_office()
+        await settled(w)
+        assert w.reign.controller.quotas.window_s == 10
+
+
+@in_virtual_time
+async def test_brokers_that_differ_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        asking(w, broker_2=GUARDED)
+        await w.take_office()
+        await settled(w)
+        w.die(3)
+        await w.told()
+        lines = [record.getMessage() for record in caplog.records]
+        told = [line for line in lines if line.startswith("delete.topic.enable is")]
+        assert told[0] == (
+            "delete.topic.enable is true on brokers 1,3: give every broker the same value; the stricter one holds"
+        )
+        assert len(told) == len(set(told))
