@@ -29,6 +29,8 @@ from brokers.wire.refusals import refusal
 
 CALLS_MAX: Final = 200
 """Calls that are carried at once; further ones wait for their turn."""
+RELAYS_MAX: Final = 100
+"""Calls of brokers that are passed on at once; further ones wait for their turn."""
 IDLE_MAX: Final = 8
 """Connections that are kept for later calls."""
 RETRY_S_MAX: Final = 30.0
@@ -113,6 +115,7 @@ class Carrier:
         self._transport = transport or TcpTransport()
         self._idle: deque[_Line] = deque()
         self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._relays = asyncio.Semaphore(RELAYS_MAX)
         self._quiet = Quiet()
 
     def node(self) -> Node | None:
@@ -150,7 +153,8 @@ class Carrier:
         if office is None or self._secret is None:
             raise NotController
         trying = _Trying(Envelope(frame, principal, client_host), now_s, now_s + RELAY_S_MAX)
-        answer = await self._try(office, trying, self._secret)
+        async with self._relays:
+            answer = await self._try(office, trying, self._secret)
         if answer.error != Error.NONE or answer.data is None:
             raise NotController
         return answer.data

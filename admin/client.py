@@ -12,7 +12,7 @@ from msgspec import Struct
 from admin.endpoint_tls import EndpointTls
 from admin.framing import Header, body_of, head, i16, request_frame, rewritten
 from admin.identity import ANONYMOUS, Identity
-from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, Limits
+from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, UNKNOWN_FRAME_BYTES_MAX, Limits
 from admin.own_configs import about_configs, names_own, with_own, without_own
 from admin.own_node import own_answer
 from admin.ports import Call, Controller, Directory, NotController
@@ -21,6 +21,7 @@ from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
 from brokers.inbound import Quiet
+from brokers.places import Place
 from brokers.wire.beside import beside
 from brokers.wire.errors import Error
 from brokers.wire.messages import Request, read_request, request_codec, response_codec
@@ -31,6 +32,8 @@ from brokers.wire.versions import Api
 log = logging.getLogger("regent.admin")
 
 UNKNOWN: Final = "who asks is not known to the admin endpoint"
+BEFORE: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+"""What a client may ask before it has authenticated, and what does not show that it is one."""
 _HEADER_BYTES_MIN: Final = 8
 
 
@@ -44,16 +47,14 @@ class Host(Protocol):
     controller: Controller
     shared: bool
 
-    def reserve(self, size: int) -> None:
-        """Counts the bytes of a request, negative ones when it is done; raises Malformed when there are too many."""
-
 
 class Client:
     """Lives as long as the connection. Its broker is chosen at the first request that needs one and never changes."""
 
-    def __init__(self, host: Host, stream: Stream) -> None:
+    def __init__(self, host: Host, stream: Stream, place: Place) -> None:
         self._host = host
         self._stream = stream
+        self._place = place
         self._upstream: Upstream | None = None
         self._identity = Identity()
         self._busy = False
@@ -63,6 +64,8 @@ class Client:
 
     async def serve(self) -> None:
         """Answers until either side has had enough; never raises but when cancelled."""
+        limit_s = self._host.limits.frame_timeout_ms / 1000
+        due = asyncio.get_running_loop().call_later(limit_s, self._unless_proven)
         try:
             first_ms = min(self._host.limits.idle_timeout_ms, self._host.limits.frame_timeout_ms)
             while (size := await self._announced(first_ms)) is not None:
@@ -86,9 +89,15 @@ class Client:
             log.exception("a call of %s failed; its connection is closed", self._stream.peer)
             self._stream.abort()
         finally:
+            due.cancel()
             if self._upstream is not None:
                 self._upstream.close()
             self._stream.close()
+
+    def _unless_proven(self) -> None:
+        """Whoever only connects, or does not authenticate, must not hold a place that others need."""
+        if not self._place.proven:
+            self._stream.abort()
 
     # -- requests
 
@@ -98,9 +107,18 @@ class Client:
             size = int.from_bytes(await self._stream.wait(4, timeout_ms), "big", signed=True)
         except (TimeoutError, asyncio.IncompleteReadError):
             return None
-        if not _HEADER_BYTES_MIN <= size <= self._host.limits.frame_bytes_max:
-            raise Malformed(f"a request of {size} bytes where at most {self._host.limits.frame_bytes_max} are allowed")
+        most = self._host.limits.frame_bytes_max
+        if size > UNKNOWN_FRAME_BYTES_MAX and await self._must_authenticate():
+            most = UNKNOWN_FRAME_BYTES_MAX
+        if not _HEADER_BYTES_MIN <= size <= most:
+            raise Malformed(f"a request of {size} bytes where at most {most} are allowed")
         return size
+
+    async def _must_authenticate(self) -> bool:
+        if self._identity.authenticated or self._place.proven:
+            return False
+        await self._brokers_known()
+        return self._host.directory.authenticating()
 
     async def _throttle(self) -> None:
         """Nothing more is read for as long as the client was told to wait, as at a broker (KIP-219)."""
@@ -113,8 +131,8 @@ class Client:
         try:
             await self._answer(await self._received(size))
         finally:
-            self._host.reserve(-self._reserved)
             self._reserved = 0
+            self._place.hold(0)
             self._busy = False
 
     async def _received(self, size: int) -> bytes:
@@ -128,11 +146,16 @@ class Client:
         return b"".join(parts)
 
     def _reserve(self, size: int) -> None:
-        self._host.reserve(size)
         self._reserved += size
+        if not self._place.hold(self._reserved):
+            raise Malformed("too many bytes are being sent by all clients together")
 
     async def _answer(self, frame: bytes) -> None:
         header = Header(i16(frame[:2]), i16(frame[2:4]), frame[4:8])
+        if header.api not in BEFORE:
+            if await self._must_authenticate():
+                raise Malformed(f"API key {header.api} before it has authenticated")
+            self._place.prove()
         match route(header.api, header.version, shared=self._host.shared):
             case Route.PASS:
                 await self._pass(frame, header)
@@ -194,6 +217,8 @@ class Client:
         except Malformed as error:
             raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
         self._identity.heard(request, answer)
+        if self._identity.authenticated:
+            self._place.prove()
         await self._stream.send(head(header, size), held)
         await self._pass_rest(upstream)
 

@@ -25,6 +25,8 @@ log = logging.getLogger("regent.admin")
 PLAINTEXT: Final = 0
 WITHOUT_TLS: Final = frozenset({PLAINTEXT, 2})
 """Security protocols of listeners: PLAINTEXT, SASL_PLAINTEXT."""
+WITH_SASL: Final = frozenset({2, 3})
+"""SASL_PLAINTEXT, SASL_SSL."""
 TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
 NONCE: Final = "regent"
@@ -63,6 +65,7 @@ class ClusterView:
         self._office: Office | None = None
         self._vacant = True
         self._secured = True
+        self._authenticating = True
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
         self._role_read = asyncio.Event()
@@ -75,6 +78,10 @@ class ClusterView:
     def secured(self) -> bool:
         """See :class:`admin.ports.Directory`."""
         return self._secured
+
+    def authenticating(self) -> bool:
+        """See :class:`admin.ports.Directory`."""
+        return self._authenticating
 
     async def known(self) -> None:
         """See :class:`admin.ports.Directory`."""
@@ -225,6 +232,7 @@ class ClusterView:
         self._brokers = tuple(usable)
         if protocols:
             self._secured = protocols != {PLAINTEXT}
+            self._authenticating = protocols <= WITH_SASL
 
     def _left_out(self, broker: Broker, why: str) -> None:
         self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")

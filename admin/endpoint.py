@@ -57,6 +57,7 @@ def limits(settings: Settings) -> Limits:
     return Limits(
         frame_bytes_max=admin.frame_bytes_max,
         connections_max=admin.connections_max,
+        connections_per_address_max=admin.connections_per_address_max,
         buffered_bytes_max=admin.buffered_bytes_max,
         frame_timeout_ms=admin.frame_timeout_ms,
         idle_timeout_ms=admin.idle_timeout_ms,

@@ -34,6 +34,8 @@ class Identity:
         self._began = False
         self._found: str | None = None
         self._until_s = 0.0
+        self.authenticated = False
+        """Whether a broker has let it in, as whomever."""
 
     @property
     def principal(self) -> str | None:
@@ -51,12 +53,15 @@ class Identity:
             ):
                 self._step(said, granted)
             case _:
-                self._mechanism, self._found = "", None
+                self._mechanism, self._found, self.authenticated = "", None, False
 
     def _step(self, said: bytes, answer: sasl.SaslAuthenticateResponse) -> None:
         if not self._began:
             self._began, self._claimed = True, _claimed(self._mechanism, said)
-        if self._mechanism != PLAIN and not answer.auth_bytes.startswith(_SERVER_FINAL):
+        if self._mechanism in SCRAM and not answer.auth_bytes.startswith(_SERVER_FINAL):
+            return
+        self.authenticated = True
+        if self._mechanism not in (PLAIN, *SCRAM):
             return
         self._found = f"User:{self._claimed}" if self._claimed else None
         lifetime_s = answer.session_lifetime_ms / 1000

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from admin.client import Client
 from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
 from admin.ports import Controller, Directory
 from admin.streams import Stream, Watched
+from brokers.entrance import Entrance
 from brokers.inbound import Quiet
-from brokers.wire.primitives import Malformed
-
-_BACKLOG: Final = 512
+from brokers.places import Place, Places
 
 
 class AdminListener:
@@ -36,24 +34,23 @@ class AdminListener:
         self.tls = tls
         self.directory = directory
         self.controller = controller
-        self.buffered_bytes = 0
         self._address = host, port
-        self._server: asyncio.Server | None = None
+        wanted = self.limits
+        self.places = Places(wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max)
+        self._entrance = Entrance(
+            self.places,
+            self._accept,
+            self._full,
+            tls=tls.clients if tls is not None else None,
+            timeout_ms=wanted.frame_timeout_ms,
+        )
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Binds; raises OSError naming the address."""
         host, port = self._address
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._accept,
-                host,
-                port,
-                backlog=_BACKLOG,
-                ssl=self.tls.clients.server() if self.tls is not None else None,
-                ssl_handshake_timeout=self.limits.frame_timeout_ms / 1000 if self.tls is not None else None,
-            )
+            await self._entrance.open(host, port)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -63,57 +60,51 @@ class AdminListener:
     @property
     def port(self) -> int:
         """The port that it is bound to."""
-        if self._server is None or not self._server.sockets:
+        if (port := self._entrance.port) is None:
             raise RuntimeError("the admin endpoint is not started")
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
 
     @property
     def connections(self) -> int:
-        """Open connections of clients."""
-        return len(self._clients)
+        """Open connections of clients, handshakes under way included."""
+        return self.places.open
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of requests, and what was read of them."""
+        return self.places.held
 
     async def stop(self) -> None:
         """Closes the socket and every connection; calls under way are abandoned."""
-        if self._server is not None:
-            self._server.close()
+        await self._entrance.close()
         for task in self._clients:
             task.cancel()
         if self._clients:
             await asyncio.wait(self._clients)
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
 
-    def reserve(self, size: int) -> None:
-        """See :class:`admin.client.Host`."""
-        self.buffered_bytes += size
-        if size > 0 and self.buffered_bytes > self.limits.buffered_bytes_max:
-            self.buffered_bytes -= size
-            raise Malformed("too many bytes are being sent by all clients together")
-
-    def _accept(self) -> Watched:
+    def _accept(self, place: Place) -> Watched:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             stream = Stream(reader, writer, self.limits.frame_timeout_ms)
-            if len(self._clients) >= self.limits.connections_max:
-                self._full(stream)
-                return
-            task = asyncio.create_task(Client(self, stream).serve())
+            task = asyncio.create_task(Client(self, stream, place).serve())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
-            protocol.on_lost = lambda: _end(task)
+            place.give_way = task.cancel
+            protocol.on_lost = lambda: _end(task, place)
 
         protocol = Watched(connected)
         return protocol
 
-    def _full(self, stream: Stream) -> None:
+    def _full(self, peer: str) -> None:
+        limits = self.limits
         self.quiet.warn(
             "",
             "connections",
-            f"a connection from {stream.peer} is refused: {self.limits.connections_max} are open; "
-            "raise admin.connections_max or find out who holds them",
+            f"a connection from {peer} is refused: of {limits.connections_max} in all, or "
+            f"{limits.connections_per_address_max} of one address, none is free; raise admin.connections_max or "
+            "admin.connections_per_address_max, or find out who holds them",
         )
-        stream.abort()
 
 
-def _end(task: asyncio.Task[None]) -> None:
+def _end(task: asyncio.Task[None], place: Place) -> None:
     task.cancel()
+    place.leave()

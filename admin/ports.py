@@ -64,8 +64,11 @@ class Directory(Protocol):
     def secured(self) -> bool:
         """Whether clients must authenticate (SASL)."""
 
+    def authenticating(self) -> bool:
+        """Whether every broker makes its clients authenticate by SASL."""
+
     async def known(self) -> None:
-        """Waits until the other two were read for the first time."""
+        """Waits until the others were read for the first time."""
 
 
 class Controller(Protocol):

@@ -50,8 +50,9 @@ class Stream:
             await self._writer.drain()
 
     def close(self) -> None:
-        """Ends it when what was written is taken."""
+        """Ends it when what was written is taken, or is not in time."""
         self._writer.close()
+        asyncio.get_running_loop().call_later(self._timeout_s, self._writer.transport.abort)
 
     def abort(self) -> None:
         """Ends it at once."""

@@ -101,14 +101,22 @@ class AdminSettings(Section):
     )
     connections_max: int = key(
         1_000,
-        "Most connections at a time; further ones are closed at once. Each may hold about 300 KB of answers.",
+        "Most connections at a time, TLS handshakes under way included. Where all are in use, the oldest that has "
+        "neither authenticated nor asked for anything gives way to a new one; where all have, the new one is closed. "
+        "Each may hold about 300 KB of answers.",
+        ge=10,
+        le=100_000,
+    )
+    connections_per_address_max: int = key(
+        500,
+        "As admin.connections_max, for those of one address (of IPv6, one network of /64).",
         ge=10,
         le=100_000,
     )
     frame_timeout_ms: int = key(
         10_000,
-        "A request that has begun to arrive must be complete, a connection's first one must begin, and a piece of an "
-        "answer must be taken, within this time, in milliseconds.",
+        "A request that has begun to arrive must be complete, a client authenticated or its first real request there, "
+        "and a piece of an answer taken, within this time, in milliseconds.",
         ge=100,
         le=600_000,
     )

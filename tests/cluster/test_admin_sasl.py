@@ -20,7 +20,7 @@ SECURED = {
     "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
     "listener.name.client.plain.sasl.jaas.config": (f'{LOGIN_MODULE} required user_alice="secret" user_bob="secret";'),
 }
-TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
+TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def admin(at: EndpointProcess, password: str, name: str = "alice") -> AIOKafkaAdminClient:
@@ -57,6 +57,6 @@ async def test_who_a_broker_lets_in_may_ask_and_nobody_else() -> None:
             with pytest.raises(KafkaError):
                 await admin(at, "wrong").start()
             nobody = Someone(*await asyncio.open_connection("127.0.0.1", at.port))
-            refused = await nobody.ask(CREATE_TOPICS, 7, **create(7))
-            assert [topic.error_code for topic in refused.topics] == [CLUSTER_AUTHORIZATION_FAILED]
+            nobody.request(CREATE_TOPICS, 7, **create(7))
+            assert await nobody.closed()
             nobody.writer.close()

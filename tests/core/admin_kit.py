@@ -191,6 +191,7 @@ class Addresses:
     def __init__(self, addresses: list[Address]) -> None:
         self.addresses = addresses
         self.sasl = False
+        self.tls_alone = False
         self.read = asyncio.Event()
         self.read.set()
 
@@ -198,6 +199,9 @@ class Addresses:
         return self.addresses
 
     def secured(self) -> bool:
+        return self.sasl or self.tls_alone
+
+    def authenticating(self) -> bool:
         return self.sasl
 
     async def known(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ import uvloop
 
 from admin.client import Client
 from admin.listener import AdminListener
+from admin.streams import Stream
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
 from tests.core.admin_kit import corr, echo, place
 from tests.core.admin_requests import CREATE_TOPICS, PASSED, create, passed
@@ -182,10 +184,13 @@ async def test_what_is_not_taken_when_the_endpoint_stops_is_dropped() -> None:
     """Waiting for it would be up to the client."""
     stream = NeverTaken()
     async with place() as p:
-        serving = asyncio.create_task(Client(p.listener, stream).serve())  # type: ignore[arg-type]
+        held = p.listener.places.enter(stream.peer, stream.abort)
+        assert held is not None
+        serving = asyncio.create_task(Client(p.listener, stream, held).serve())  # type: ignore[arg-type]
         await eventually(lambda: stream.waiting)
         serving.cancel()
         await asyncio.wait({serving})
+        held.leave()
     assert serving.cancelled()
     assert stream.ends[0] == "aborted"
 
@@ -240,11 +245,40 @@ async def test_the_requests_of_all_clients_together_are_bounded(caplog: pytest.L
 async def test_connections_beyond_the_limit_are_closed_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async with place(connections_max=2) as p:
         kept = [await p.connect() for _ in range(2)]
-        await eventually(lambda: p.listener.connections == 2)
+        for client in kept:
+            client.send(PASSED)
+            assert await client.frame() == echo(PASSED)
         assert await (await p.connect()).closed()
         kept[0].send(PASSED)
         assert await kept[0].frame() == echo(PASSED)
-        assert "2 are open" in caplog.text
+        assert "raise admin.connections_max" in caplog.text
+
+
+async def test_a_crowd_that_asks_for_versions_alone_makes_room_for_clients() -> None:
+    async with place(connections_max=6) as p:
+        first = await p.connect()
+        first.send(PASSED)
+        await first.frame()
+        crowd = [await p.connect() for _ in range(20)]
+        for stranger in crowd[-5:]:
+            stranger.send(b"\0\x12\0\x63" + bytes(4) + b"\xff\xff")
+            await stranger.frame()
+        late = await p.connect()
+        for client in (late, first):
+            client.send(PASSED)
+            assert await client.frame() == echo(PASSED)
+        assert p.listener.connections == 6
+
+
+async def test_what_is_not_taken_does_not_hold_an_ended_connection_for_ever() -> None:
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    stream = Stream(reader, writer, 100)
+    writer.write(bytes(20_000_000))
+    stream.close()
+    assert writer.transport.get_write_buffer_size() > 0
+    await eventually(lambda: near.fileno() == -1)
+    far.close()
 
 
 async def test_whoever_only_connects_is_closed_and_so_is_a_request_that_does_not_arrive() -> None:

@@ -257,6 +257,23 @@ async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> 
         assert view.secured()
 
 
+async def test_clients_must_authenticate_where_every_listener_has_sasl() -> None:
+    async with cluster() as c, following(c) as view:
+        assert view.authenticating(), "nobody knows yet"
+        await c.register(1, 9001, protocol="SASL_PLAINTEXT")
+        await eventually(knows(view, 9001))
+        assert view.authenticating()
+        await c.register(2, 9002)
+        await eventually(lambda: not view.authenticating())
+        await c.zk.delete(f"{paths.BROKER_IDS}/2", ANY_VERSION)
+        await eventually(view.authenticating)
+        await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
+        await eventually(knows(view))
+        assert view.authenticating(), "it stays what it was while no broker is there"
+        await c.register(3, 9003, protocol="SSL")
+        await eventually(lambda: not view.authenticating())
+
+
 async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_view, "AGAIN_S", 0.01)
     async with cluster() as c:
