@@ -32,6 +32,7 @@ from controller.own_acls import announcer_of
 from controller.own_znodes import Process, this_process
 from controller.questions import Ask
 from controller.reign import Reign
+from controller.shadow.report_file import report_path
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
 from controller.term import weakly
@@ -60,6 +61,11 @@ def listener_limits(settings: Settings) -> ListenerLimits:
         frame_timeout_ms=wanted.frame_timeout_ms,
         idle_timeout_ms=wanted.idle_timeout_ms,
     )
+
+
+def _shadow(settings: Settings, counters: Counters) -> Shadow:
+    file = report_path(settings.state.directory)
+    return Shadow(poll_s=settings.shadow.poll_s, counters=counters, file=file)
 
 
 class Daemon:
@@ -120,7 +126,7 @@ class Daemon:
         self._draining: asyncio.Task[None] | None = None
         self.changed = asyncio.Event()
         self._connect = connect
-        self.shadow = Shadow(poll_s=settings.shadow.poll_s, counters=self.counters) if shadow else None
+        self.shadow = _shadow(settings, self.counters) if shadow else None
         self.heartbeat_s = boottime_s()
         """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
         self._candidate = Candidate(

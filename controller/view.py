@@ -126,7 +126,19 @@ class View:
             admin_endpoint=str(reign.controller.endpoint) if reign is not None and reign.controller.endpoint else None,
         )
         cluster = self._model()
+        base = base.model_copy(update=self._of_shadow())
         return base if cluster is None else base.model_copy(update=self._numbers(cluster, reign))
+
+    def _of_shadow(self) -> dict[str, object]:
+        shadow = self._daemon.shadow
+        if shadow is None:
+            return {}
+        tally = shadow.tally
+        return {
+            "shadow_compared": tally.compared.total() + tally.differing,
+            "shadow_differences": tally.differing,
+            "shadow_report": str(shadow.file) if shadow.file is not None else None,
+        }
 
     def _numbers(self, cluster: Cluster, reign: Reign | None) -> dict[str, object]:
         census = self.tower.counted.of(cluster)

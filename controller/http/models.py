@@ -74,6 +74,9 @@ class Status(Item):
     )
     propagation_age_s_max: float | None = None
     event_queue_size: int | None = None
+    shadow_compared: int | None = Field(None, description="decisions that a shadow has compared, over all processes")
+    shadow_differences: int | None = None
+    shadow_report: str | None = Field(None, description="file on the daemon's machine with all counts")
     warnings: list[str] = []
 
 

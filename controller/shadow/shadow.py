@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -19,6 +20,7 @@ import anyio
 from controller.counters import Counters
 from controller.shadow.read_only import ReadOnly
 from controller.shadow.reading import Office, Reader
+from controller.shadow.report_file import load, save
 from controller.shadow.tally import SHOWN_MAX, Report, Tally
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
@@ -42,6 +44,12 @@ CATCHING_UP_S: Final = 0.05
 LATE_S: Final = 1.0
 """From an event to the reading of the registrations: after more than this, several may have passed."""
 
+SAVE_S: Final = 60.0
+"""From one saving of the report to the next."""
+
+LINE_S: Final = 3_600.0
+"""From one line of counts in the log to the next."""
+
 LOAD_MAX: Final = 0.2
 """Share of the time that repeated readings may take."""
 
@@ -52,11 +60,15 @@ _ROLE: Final = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
 class Shadow:
     """Use it with ``await run(zk)``; :meth:`report` at any time, also while it runs.
 
-    ``wait_s``: how long a decision may wait for its counterpart before it counts as missing.
+    ``wait_s``: how long a decision may wait for its counterpart before it counts as missing. ``file``: where the
+    report is kept, so that the next process goes on with it.
     """
 
-    def __init__(self, *, poll_s: float, wait_s: float = WAIT_S, counters: Counters | None = None) -> None:
+    def __init__(
+        self, *, poll_s: float, wait_s: float = WAIT_S, counters: Counters | None = None, file: Path | None = None
+    ) -> None:
         self.tally = Tally(counters)
+        self.file = file
         self.tracker = Tracker(self.tally, wait_s)
         self.timeline = Timeline(self.tracker)
         self.following = asyncio.Event()
@@ -67,6 +79,8 @@ class Shadow:
         self._fired_s = 0.0
         self._interrupted = False
         self._catching_up: list[int] = []
+        self._saved: Report | None = None
+        self._due_save_s = self._due_line_s = 0.0
         self._zk: ZooKeeper
         self._reader: Reader
         self._office: Office
@@ -79,6 +93,7 @@ class Shadow:
         self._zk = ReadOnly(zk)
         self._reader = Reader(self._zk)
         self._zk.on_watch, self._zk.on_state = self._watched, self._state_changed
+        await self._resume()
         try:
             while True:
                 try:
@@ -91,6 +106,8 @@ class Shadow:
         finally:
             self._zk.on_watch = self._zk.on_state = None
             self.following.clear()
+            with anyio.CancelScope(shield=True):
+                await self._save()
             self._log_report()
 
     def report(self) -> Report:
@@ -108,6 +125,7 @@ class Shadow:
             events=dict(tally.events),
             partitions=sum(1 for _ in self._named()),
             controller=self.timeline.holder,
+            since_ms=tally.since_ms,
         )
 
     # -- the session
@@ -146,6 +164,7 @@ class Shadow:
             before, began_s = self._progress(), time.monotonic()
             full = woken or began_s >= next_full_s
             await self._read(full)
+            await self._report_in_time(time.monotonic())
             now_s = time.monotonic()
             took_s = now_s - began_s
             next_full_s = now_s + self._poll_s if full else next_full_s
@@ -262,14 +281,43 @@ class Shadow:
     # -- logs
 
     def _log_news(self) -> None:
-        """Differences, in one line."""
+        """Logs a line for each difference, of one reading ``SHOWN_MAX`` at most."""
         news = self.tally.news()
-        if news:
-            more = ", and more" if len(news) > SHOWN_MAX else ""
-            shown = "; ".join(str(difference) for difference in news[:SHOWN_MAX])
-            log.warning(
-                "differences from the controller in office (%d so far): %s%s", self.tally.differing, shown, more
-            )
+        for difference in news[:SHOWN_MAX]:
+            log.warning("difference from Kafka's controller at %s", difference)
+        if len(news) > SHOWN_MAX:
+            log.warning("more differences at the same time, %d in all: see the report", self.tally.differing)
+
+    # -- the report, as it goes
+
+    async def _resume(self) -> None:
+        if self.file is None or self._saved is not None:
+            return
+        found = await anyio.to_thread.run_sync(load, self.file)
+        if found is not None:
+            self.tally.resume(found)
+            log.info("the shadow goes on with its report in %s: %s", self.file, found.sentence())
+
+    async def _report_in_time(self, now_s: float) -> None:
+        """Saves the report once a minute where it changed, and logs its counts once an hour."""
+        if now_s >= self._due_save_s:
+            self._due_save_s = now_s + SAVE_S
+            await self._save()
+        if not self._due_line_s:
+            self._due_line_s = now_s + LINE_S
+        elif now_s >= self._due_line_s:
+            self._due_line_s = now_s + LINE_S
+            log.info("shadow so far: %s", self.report().sentence())
+
+    async def _save(self) -> None:
+        report = self.report()
+        if self.file is None or report == self._saved:
+            return
+        try:
+            await anyio.to_thread.run_sync(save, self.file, report)
+        except OSError as error:
+            log.warning("the shadow's report cannot be saved as %s: %s; counting goes on in memory", self.file, error)
+        self._saved = report
 
     def _log_report(self) -> None:
         for line in self.report().lines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -68,7 +69,7 @@ class Report(Struct, frozen=True):
     were not, the first of them in ``differences``. ``uncomparable``: writes whose order or base cannot be known, by
     reason. ``not_ours``: writes of kinds that regent decides only on request, by kind. ``unseen``: decisions that
     were overwritten before they were read: only what followed on them was compared. ``isr_changes``: by leaders.
-    ``waiting``: partitions whose counterpart is awaited.
+    ``waiting``: partitions whose counterpart is awaited. ``since_ms``: the begin of counting, over all processes.
     """
 
     compared: dict[str, int]
@@ -82,17 +83,22 @@ class Report(Struct, frozen=True):
     events: dict[str, int]
     partitions: int
     controller: int | None
+    since_ms: int = 0
 
     @property
     def compared_total(self) -> int:
         """Compared decisions of all kinds that agree."""
         return sum(self.compared.values())
 
-    def lines(self) -> list[str]:
-        """For people: counts first, then the differences."""
+    def sentence(self) -> str:
+        """Returns the counts in one line."""
         compared, uncomparable = self.compared_total + self.differing, sum(self.uncomparable.values())
         counts = {"decisions compared": compared, "differences": self.differing, "uncomparable": uncomparable}
-        lines = [", ".join(f"{count} {name}" for name, count in {**counts, "waiting": self.waiting}.items())]
+        return ", ".join(f"{count} {name}" for name, count in {**counts, "waiting": self.waiting}.items())
+
+    def lines(self) -> list[str]:
+        """For people: counts first, then the differences."""
+        lines = [self.sentence()]
         lines += [f"  {count:6} agree    {kind}" for kind, count in sorted(self.compared.items())]
         lines += [f"  {count:6} uncomparable    {why}" for why, count in sorted(self.uncomparable.items())]
         lines += [f"  {count:6} not decided by regent    {kind}" for kind, count in sorted(self.not_ours.items())]
@@ -113,8 +119,26 @@ class Tally:
         self.events: Counter[str] = Counter()
         self.unseen = 0
         self.isr_changes = 0
+        self.since_ms = time.time_ns() // 1_000_000
         self._counters = counters or Counters()
         self._news: list[Difference] = []
+
+    def resume(self, found: Report) -> None:
+        """Goes on counting where an earlier process stopped."""
+        for kind, count in found.compared.items():
+            event, _, rule = kind.partition(": ")
+            self.compared[Compared(event, rule)] += count
+        self.differing += found.differing
+        self.differences += found.differences[:DIFFERENCES_MAX]
+        for counter, known in (
+            (self.uncomparable, found.uncomparable),
+            (self.not_ours, found.not_ours),
+            (self.events, found.events),
+        ):
+            counter.update(known)
+        self.unseen += found.unseen
+        self.isr_changes += found.isr_changes
+        self.since_ms = found.since_ms or self.since_ms
 
     def agrees(self, event: str, rule: str) -> None:
         """A decision and its counterpart are the same."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,7 +16,8 @@ from controller.counters import Counters
 from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.shadow.happenings import Kind
 from controller.shadow.read_only import ReadOnly, WriteRefused
-from controller.shadow.shadow import Shadow
+from controller.shadow.report_file import load, report_path
+from controller.shadow.shadow import LINE_S, Shadow
 from controller.shadow.tally import Report
 from controller.shadow.timeline import FORGOTTEN
 from controller.shadow.tracker import BEGUN_BEFORE
@@ -118,7 +121,8 @@ async def test_a_planted_leader_isr_and_epoch_are_found_logged_and_counted(caplo
     assert planted.ours is not None
     assert planted.theirs is not None
     assert (planted.ours.isr, planted.theirs.isr, planted.event) == ((1, 2, 3), (1, 3), "no event explains it")
-    assert sum("differences from the controller in office" in r.message for r in caplog.records) <= 3
+    lines = [r.getMessage() for r in caplog.records if "difference from Kafka's controller at" in r.getMessage()]
+    assert len(lines) == 3, "a line for each"
     assert "/brokers/topics/t/partitions/0/state" in caplog.text
 
 
@@ -228,6 +232,52 @@ async def test_a_lost_session_is_raised_and_another_one_goes_on_counting() -> No
         w.register(broker)
         w.controller.finish()
     assert counters.shadow_compared == shadow.report().compared_total == 6
+
+
+async def test_its_report_outlives_the_process_and_the_next_one_goes_on_counting(tmp_path: Path) -> None:
+    w = world(*TRIPLES)
+    file = report_path(tmp_path)
+    for expected, broker in ((3, 1), (6, 2)):
+        shadow = Shadow(poll_s=0.2, wait_s=1.0, file=file)
+        zk = MemoryZooKeeper(w.server)
+        await zk.connect(1)
+        async with run(shadow, zk):
+            await eventually(shadow.following.is_set)
+            w.deregister(broker)
+            w.controller.finish()
+            await reported(shadow, partial(compared, expected))
+        kept = load(file)
+        assert kept is not None
+        assert (kept.compared_total, kept.since_ms) == (expected, shadow.tally.since_ms)
+        w.register(broker)
+        w.controller.finish()
+    assert os.listdir(tmp_path) == [file.name], "no draft is left"
+
+
+async def test_a_report_that_cannot_be_read_or_saved_is_logged_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = world(*TRIPLES)
+    file = tmp_path / "folder" / "report.json"
+    file.mkdir(parents=True)
+    shadow = Shadow(poll_s=0.2, wait_s=1.0, file=file)
+    zk = MemoryZooKeeper(w.server)
+    await zk.connect(1)
+    async with run(shadow, zk):
+        await eventually(shadow.following.is_set)
+        w.deregister(1)
+        w.controller.finish()
+        await reported(shadow, partial(compared, 3))
+    assert "cannot be read, counting begins anew" in caplog.text
+    assert "the shadow's report cannot be saved" in caplog.text
+
+
+async def test_counts_are_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "regent.shadow")
+    shadow = Shadow(poll_s=0.2)
+    for now_s in (1.0, 1.0 + LINE_S - 1, 1.0 + LINE_S, 2.0 + LINE_S, 1.0 + 2 * LINE_S):
+        await shadow._report_in_time(now_s)
+    assert [r.getMessage().partition(":")[0] for r in caplog.records] == ["shadow so far"] * 2
 
 
 async def test_an_ensemble_without_a_cluster_is_followed_until_there_is_one() -> None:

@@ -1,0 +1,43 @@
+"""The shadow's report on disk: what was compared so far outlives the process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from controller.shadow.tally import Report
+
+log = logging.getLogger("regent.shadow")
+
+NAME: Final = "shadow-report.json"
+
+
+def report_path(folder: Path) -> Path:
+    """Returns the file in a daemon's ``state.directory``."""
+    return folder / NAME
+
+
+def load(path: Path) -> Report | None:
+    """Reads the report of an earlier process; None where there is none, or none that can be understood."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning("the shadow's earlier report %s cannot be read, counting begins anew: %s", path, error)
+        return None
+
+
+def save(path: Path, report: Report) -> None:
+    """Replaces the file at once and as a whole; raises OSError, then the file before stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
