@@ -44,6 +44,10 @@ class Seals(Struct, frozen=True):
         """Whether a daemon of ours wrote that."""
         return hmac.compare_digest(self.of_controller(daemon, nonce, listener).encode(), seal.encode())
 
+    def of_daemon(self, daemon: int, nonce: str) -> str:
+        """For a daemon's place in the queue: whether two daemons have the same secret shows by it."""
+        return self._mac("daemon", daemon, nonce)
+
     def _mac(self, kind: str, *parts: object) -> str:
         made = hmac.new(self.secret, digestmod="sha256")
         for part in ("regent znode 1", self.cluster_id, kind, *parts):

@@ -36,6 +36,14 @@ def shared_secret(path: Path) -> bytes:
         ) from error
 
 
+def existing_secret(path: Path) -> bytes | None:
+    """Returns the secret where it exists and this user may read it; makes nothing."""
+    try:
+        return _read(path)
+    except OSError:
+        return None
+
+
 def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as file:

@@ -16,6 +16,7 @@ import time
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from brokers.attested import Seals
 from controller import own_znodes as own
@@ -125,7 +126,10 @@ class Office:
         self.lock_path = await clear_own_places(self.zk, self.me)
         if self.lock_path is not None:
             return self.lock_path
-        created = await self.zk.create(f"{own.LOCKS}/lock-", own.encode(self.me), ephemeral=True, sequential=True)
+        seals = await self.seals()
+        mark = seals.of_daemon(self.me.id, self.me.nonce) if seals is not None else ""
+        data = own.encode(structs.replace(self.me, clock_ms=time.time_ns() // 1_000_000, mark=mark))
+        created = await self.zk.create(f"{own.LOCKS}/lock-", data, ephemeral=True, sequential=True)
         self.lock_path = created.path
         return created.path
 

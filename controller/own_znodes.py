@@ -42,7 +42,11 @@ class RoleFlag(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Which life of which process a lock node belongs to."""
+    """Which life of which process a lock node belongs to.
+
+    ``clock_ms`` is the machine's clock when it queued, ``mark`` shows which shared secret it has (see
+    :meth:`brokers.attested.Seals.of_daemon`); both only for comparison by a preflight.
+    """
 
     id: int
     host: str
@@ -52,6 +56,8 @@ class Process(msgspec.Struct, frozen=True):
     started: int
     nonce: str
     version: int = 1
+    clock_ms: int = 0
+    mark: str = ""
 
     def same_machine(self, other: Process) -> bool:
         """Whether both processes would see each other's pid."""

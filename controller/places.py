@@ -14,11 +14,15 @@ log = logging.getLogger("regent.role")
 
 
 class Place(NamedTuple):
-    """A lock node. ``process`` is None where its content is not ours to understand."""
+    """A lock node. ``process`` is None where its content is not ours to understand.
+
+    ``queued_ms`` is its creation by ZooKeeper's clock, 0 where it is not known.
+    """
 
     path: str
     process: Process | None
     session: int
+    queued_ms: int
 
 
 async def read_places(zk: ZooKeeper) -> list[Place]:
@@ -27,7 +31,7 @@ async def read_places(zk: ZooKeeper) -> list[Place]:
     names = sorted(listed[0], key=lambda name: name.rpartition("-")[2]) if listed is not None else []
     found = await zk.read_many([f"{own.LOCKS}/{name}" for name in names])
     return [
-        Place(f"{own.LOCKS}/{name}", own.decode_process(node.data), node.stat.ephemeral_owner)
+        Place(f"{own.LOCKS}/{name}", own.decode_process(node.data), node.stat.ephemeral_owner, node.stat.ctime_ms)
         for name, node in zip(names, found, strict=True)
         if not isinstance(node, Code) and node.stat.ephemeral_owner
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio.to_thread
 from msgspec import Struct
 
+from brokers.shared_secret import existing_secret
 from configs.settings import Settings
 from controller import own_znodes as own
 from controller.daemon import digest_pair
@@ -54,6 +55,7 @@ def office_of(settings: Settings, zk: ZooKeeper) -> Office:
         this_process(settings.controller.id),
         hold=settings.controller.on_absence == "hold",
         digest=digest_pair(settings),
+        secret=existing_secret(settings.secret_file),
     )
 
 

@@ -60,7 +60,10 @@ class WatchEvent(NamedTuple):
 
 
 class Stat(Struct, frozen=True, gc=False):
-    """Versions of a znode. ``ephemeral_owner`` is a session id, 0 for a persistent znode."""
+    """Versions of a znode. ``ephemeral_owner`` is a session id, 0 for a persistent znode.
+
+    ``ctime_ms``: the creation by the clock of ZooKeeper's leader, 0 where it is not known.
+    """
 
     czxid: int
     mzxid: int
@@ -69,6 +72,7 @@ class Stat(Struct, frozen=True, gc=False):
     num_children: int
     pzxid: int
     acl_version: int = 0
+    ctime_ms: int = 0
 
 
 class Node(Struct, frozen=True, gc=False):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
+from brokers.attested import Seals
+from controller.places import Place, read_places
 from controller.preflight.context import Context
 from controller.preflight.finding import Finding, named, ok, warn
+
+SKEW_S_MAX: Final = 2.0
+"""Between a daemon's clock and that of ZooKeeper's leader, the way of the request included."""
 
 
 async def daemons(ctx: Context) -> Finding:
@@ -22,6 +28,46 @@ async def daemons(ctx: Context) -> Finding:
             'start a second daemon on another machine, or set controller.on_absence to "brokers"',
         )
     return ok(name, named(queue))
+
+
+async def daemons_agree(ctx: Context) -> Finding:
+    """Compares the admin secret and the clock of every daemon in the queue."""
+    name = "daemons agree"
+    places = [place for place in await read_places(ctx.zk) if place.process is not None]
+    seals = await ctx.office.seals()
+    other = [_who(p) for p in places if seals is not None and not _same_secret(seals, p)]
+    if other:
+        return warn(
+            name,
+            f"daemon {named(other)} has another admin secret than this machine: Kafka's tools would be refused where "
+            "the role and the endpoint are on different machines",
+            f"copy {ctx.settings.secret_file} to every machine with a daemon or an endpoint, and restart these",
+        )
+    skewed = [f"{_who(p)} by {skew_s:+.1f} s" for p in places if abs(skew_s := _skew_s(p)) > SKEW_S_MAX]
+    if skewed:
+        return warn(
+            name,
+            f"the clock differs from ZooKeeper's: {named(skewed)}; the journals of both daemons would not fit together",
+            "let NTP set the clocks of daemons and ZooKeeper servers",
+        )
+    if seals is None:
+        return ok(name, f"{len(places)} clocks compared; {ctx.settings.secret_file} is not readable here to compare it")
+    return ok(name, f"{len(places)} daemons have the same admin secret, and ZooKeeper's clock")
+
+
+def _who(place: Place) -> str:
+    return f"{place.process.id} on {place.process.host}" if place.process is not None else place.path
+
+
+def _same_secret(seals: Seals, place: Place) -> bool:
+    """A daemon of an earlier release left no mark and is not judged."""
+    found = place.process
+    return found is None or not found.mark or found.mark == seals.of_daemon(found.id, found.nonce)
+
+
+def _skew_s(place: Place) -> float:
+    known = place.process is not None and place.process.clock_ms and place.queued_ms
+    return (place.process.clock_ms - place.queued_ms) / 1000 if known and place.process is not None else 0.0
 
 
 async def rollback_place(ctx: Context) -> Finding:

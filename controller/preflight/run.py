@@ -57,6 +57,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     unfinished.deletions,
     unfinished.log_directories,
     absence.daemons,
+    absence.daemons_agree,
     absence.rollback_place,
 )
 

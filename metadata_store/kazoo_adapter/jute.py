@@ -160,8 +160,8 @@ def multi_read(paths: Sequence[bytes]) -> bytes:
 
 def stat_at(buffer: bytes, offset: int) -> Stat:
     """A stat."""
-    czxid, mzxid, _, _, version, _, acl_version, owner, _, children, pzxid = _STAT.unpack_from(buffer, offset)
-    return Stat(czxid, mzxid, version, owner, children, pzxid, acl_version)
+    czxid, mzxid, ctime_ms, _, version, _, acl_version, owner, _, children, pzxid = _STAT.unpack_from(buffer, offset)
+    return Stat(czxid, mzxid, version, owner, children, pzxid, acl_version, ctime_ms)
 
 
 def _blob_at(buffer: bytes, offset: int) -> tuple[bytes | None, int]:

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from controller import own_znodes as own
 from controller.own_znodes import this_process
+from controller.places import Place
 from controller.preflight.ensemble import servers
 from controller.preflight.finding import Level
 from controller.preflight.run import CHECKS
@@ -18,6 +20,7 @@ from metadata_store.codecs.controller import Controller, Migration, encode_contr
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.types import Assignment
+from tests.core.controller_parts import SECRET
 from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
 
 Prepare = Callable[[Kafka], Awaitable[None]]
@@ -50,6 +53,37 @@ async def queue_daemon(cluster: Kafka, number: int) -> None:
     await cluster.operator.create(
         f"{own.LOCKS}/lock-", own.encode(this_process(number)), ephemeral=True, sequential=True
     )
+
+
+async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
+        secret = cluster.settings.secret_file
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_text(SECRET.hex())
+        secret.chmod(0o600)
+        agreed = await cluster.finding("daemons agree")
+        assert (agreed.level, agreed.what) == (Level.OK, "1 daemons have the same admin secret, and ZooKeeper's clock")
+        secret.write_text((b"x" * len(SECRET)).hex())
+        found = await cluster.finding("daemons agree")
+        assert (found.level, str(secret) in found.remedy) == (Level.WARNING, True)
+        assert f"daemon {daemon.me.id} on {daemon.me.host} has another admin secret" in found.what
+        secret.unlink()
+        assert "is not readable here" in (await cluster.finding("daemons agree")).what
+
+
+@pytest.mark.parametrize(("ahead_ms", "level"), [(1_900, Level.OK), (-1_900, Level.OK), (2_100, Level.WARNING)])
+async def test_a_clock_that_is_not_zookeepers_is_a_warning(
+    ahead_ms: int, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kafka(tmp_path) as cluster:
+        process = replace(this_process(DAEMON), clock_ms=10_000_000 + ahead_ms)
+        place = Place("/regent/locks/lock-1", process, 1, 10_000_000)
+
+        async def read(_zk: object) -> list[Place]:
+            return [place]
+
+        monkeypatch.setattr("controller.preflight.absence.read_places", read)
+        assert (await cluster.finding("daemons agree")).level is level
 
 
 # -- what refuses, one at a time
