@@ -20,7 +20,7 @@ from admin.ports import Call, Node, NotController, Office
 from brokers.inbound import Quiet
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire.beside import beside
-from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, encode_envelope, read_answer
+from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, encode_envelope, envelope_key, read_answer
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.messages import response_codec
@@ -57,6 +57,8 @@ NOT_BEGUN: Final = Error.NOT_CONTROLLER
 """A daemon that is not in office: the call was not begun."""
 LOST: Final = Error.STALE_CONTROLLER_EPOCH
 """A daemon that lost the role, or its connection, while the call waited: it may have been carried out."""
+UNSEALED: Final = (Error.NOT_CONTROLLER, Error.CLUSTER_AUTHORIZATION_FAILED)
+"""Answers to calls that were not opened: of a daemon without the role, or with another secret."""
 NO_TIMEOUT_MS: Final = 30_000
 """For the APIs whose requests have no time-out."""
 
@@ -101,9 +103,14 @@ class _Line:
     async def ask(self, envelope: Envelope, secret: bytes, call_id: bytes, attempt: int) -> Answer:
         """One sealed envelope and its answer; raises OSError and Malformed."""
         self._number += 1
-        sealed = envelope.sealed(secret, self._challenge, call_id, attempt, self._number)
+        key = envelope_key(secret, self.office.cluster_id, self.office.id)
+        sealed = envelope.sealed(key, self._challenge, call_id, attempt, self._number)
         frame = await self.connection.exchange([encode_envelope(self._number, sealed)])
-        return read_answer(frame, self._number)
+        answer = read_answer(frame, self._number)
+        assert sealed.seal is not None
+        if answer.error not in UNSEALED and not answer.genuine(key, self._challenge, sealed.seal):
+            raise Malformed("its answer is not sealed with this endpoint's secret: somebody else may have answered")
+        return answer
 
 
 class Carrier:

@@ -246,4 +246,4 @@ def _sealed_office(held: Controller, nonce: str, seals: Seals) -> Office | None:
     host, _, port = listener.rpartition(":")
     if not seals.is_controller(held.broker, nonce, listener, seal) or not host or not port.isdecimal():
         return None
-    return Office(held.broker, nonce, host, int(port))
+    return Office(held.broker, nonce, host, int(port), seals.cluster_id)

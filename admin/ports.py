@@ -26,12 +26,13 @@ class Node(NamedTuple):
 
 
 class Office(NamedTuple):
-    """The daemon that holds the role: its id, the nonce of its process, and where its controller listener is."""
+    """The daemon that holds the role: id, nonce of its process, where its controller listener is, and its cluster."""
 
     id: int
     nonce: str
     host: str
     port: int
+    cluster_id: str
 
 
 class Call(Struct, frozen=True):

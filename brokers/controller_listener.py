@@ -158,6 +158,11 @@ class ControllerListener:
         """The daemon holds the role: calls go to ``handlers``."""
         self._handlers = handlers
 
+    def identify(self, cluster_id: str, daemon: int) -> None:
+        """Who listens here: admin endpoints seal calls for this daemon of this cluster."""
+        if self._envelopes is not None:
+            self._envelopes.identify(cluster_id, daemon)
+
     def resign(self) -> None:
         """The role is lost: brokers must look for another controller now, not after their 30 s."""
         self._handlers = None

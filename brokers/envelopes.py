@@ -19,7 +19,7 @@ from msgspec import Struct
 from brokers.inbound import InboundConnection, Quiet
 from brokers.wire.beside import beside
 from brokers.wire.calls import RELAYED
-from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, read_envelope
+from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, envelope_key, read_envelope
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
 from brokers.wire.primitives import Malformed, Reader
@@ -75,11 +75,16 @@ class Envelopes:
 
     def __init__(self, secret: bytes, quiet: Quiet, calls_max: int = CALLS_MAX, *, relay: Relay | None = None) -> None:
         self._secret = secret
+        self._key: bytes | None = None
         self._relay = relay
         self._quiet = quiet
         self._calls_max = calls_max
         self._under_way: set[asyncio.Future[Struct]] = set()
         self._told: WeakKeyDictionary[InboundConnection, _Told] = WeakKeyDictionary()
+
+    def identify(self, cluster_id: str, daemon: int) -> None:
+        """Which daemon of which cluster envelopes must be for; before, none is opened."""
+        self._key = envelope_key(self._secret, cluster_id, daemon)
 
     async def answer(
         self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
@@ -89,25 +94,30 @@ class Envelopes:
         if not envelope.request:
             told = self._told[connection] = _Told()
             return encode_answer(correlation, Answer(Error.NONE, told.challenge))
-        if not self._genuine(envelope, connection):
+        if self._key is None:
+            return encode_answer(correlation, Answer(Error.NOT_CONTROLLER, None))
+        key = self._key
+        if (known := self._genuine(envelope, connection, key)) is None:
             self._quiet.warn(
                 connection.peer,
                 "seal",
-                f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret; "
-                "admin.secret_file must hold the same on both sides",
+                f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret, "
+                "or for another daemon or cluster; admin.secret_file must hold the same on both sides",
             )
             return encode_answer(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
         connection.place.prove()
-        return encode_answer(correlation, await self._carried(envelope, carry))
+        answer = await self._carried(envelope, carry)
+        assert envelope.seal is not None
+        return encode_answer(correlation, answer.sealed(key, known.challenge, envelope.seal))
 
-    def _genuine(self, envelope: Envelope, connection: InboundConnection) -> bool:
+    def _genuine(self, envelope: Envelope, connection: InboundConnection, key: bytes) -> _Told | None:
         told = self._told.get(connection)
         if told is None or envelope.seal is None or envelope.seal.number < told.number:
-            return False
-        if not envelope.genuine(self._secret, told.challenge):
-            return False
+            return None
+        if not envelope.genuine(key, told.challenge):
+            return None
         told.number = envelope.seal.number + 1
-        return True
+        return told
 
     async def _carried(self, envelope: Envelope, carry: Carry | None) -> Answer:
         relay = self._relay if _api_key(envelope) in RELAYED else None

@@ -224,6 +224,8 @@ class Candidate:
         d = self._d
         d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
         claim = await office.claim()
+        if (seals := await office.seals()) is not None:
+            d.listener.identify(seals.cluster_id, d.me.id)
         self._refusals = 0
         daemons = await office.daemons()
         d.counters.terms += 1

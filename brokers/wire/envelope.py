@@ -1,9 +1,10 @@
 """Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the daemon in office.
 
 The frame is that of Kafka's brokers, which forward to a controller in it, with Kafka's serialised principal. One tagged
-field is added, the seal: it proves that the sender has the secret that daemon and endpoint share, and that nobody sent
-the same envelope before. Who connects asks for a challenge first, with an envelope that is empty; the seals of that
-connection are bound to it and numbered. What is not encrypted can be read on its way; it cannot be made up.
+field is added, the seal: it proves that the sender has the secret that daemon and endpoint share, that the envelope is
+for this daemon of this cluster (:func:`envelope_key`), and that nobody sent the same before. The answer has one, too.
+Who connects asks for a challenge first, with an envelope that is empty; the seals of that connection are bound to it
+and numbered. What is not encrypted can be read on its way; it cannot be made up.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ OVERHEAD_BYTES_MAX: Final = 65_536
 """More than an envelope takes beside the request in it: the principal is a string of a message."""
 
 _CLIENT_ID: Final = "regent-admin-endpoint"
-_DOMAIN: Final = b"regent envelope 1"
+_DOMAIN: Final = b"regent envelope 2"
+_KEY_DOMAIN: Final = b"regent envelope key 1"
+_ANSWER_DOMAIN: Final = b"regent answer 1"
 _PRINCIPAL_VERSION: Final = bytes(2)
 _HEAD = Layout(">hhi").pack
 _NUMBERS = Layout(">16siq")
 _SEAL = Layout(">16siq32s")
+_MAC_BYTES: Final = 32
 _I32, _I16 = Layout(">i").pack, Layout(">h").pack
 _ADDRESS_BYTES: Final = (4, 16)
 
@@ -52,31 +56,41 @@ class Envelope(Struct, frozen=True):
     client_host: str = ""
     seal: Seal | None = None
 
-    def sealed(self, secret: bytes, challenge: bytes, call_id: bytes, attempt: int, number: int) -> Envelope:
+    def sealed(self, key: bytes, challenge: bytes, call_id: bytes, attempt: int, number: int) -> Envelope:
         """The same with its seal."""
-        mac = self._mac(secret, challenge, _NUMBERS.pack(call_id, attempt, number))
+        mac = self._mac(key, challenge, _NUMBERS.pack(call_id, attempt, number))
         return Envelope(self.request, self.principal, self.client_host, Seal(call_id, attempt, number, mac))
 
-    def genuine(self, secret: bytes, challenge: bytes) -> bool:
-        """Whether the seal was made with ``secret`` for ``challenge``; its number is the caller's to judge."""
+    def genuine(self, key: bytes, challenge: bytes) -> bool:
+        """Whether the seal was made with ``key`` for ``challenge``; its number is the caller's to judge."""
         if self.seal is None:
             return False
-        mac = self._mac(secret, challenge, _NUMBERS.pack(*self.seal[:3]))
-        return hmac.compare_digest(mac, self.seal.mac)
+        return hmac.compare_digest(self._mac(key, challenge, _NUMBERS.pack(*self.seal[:3])), self.seal.mac)
 
-    def _mac(self, secret: bytes, challenge: bytes, numbers: bytes) -> bytes:
-        made = hmac.new(secret, digestmod="sha256")
-        for part in (_DOMAIN, challenge, numbers, _principal(self.principal), _address(self.client_host), self.request):
-            made.update(_I32(len(part)))
-            made.update(part)
-        return made.digest()
+    def _mac(self, key: bytes, challenge: bytes, numbers: bytes) -> bytes:
+        said = _principal(self.principal), _address(self.client_host), self.request
+        return _mac(key, _DOMAIN, challenge, numbers, *said)
+
+
+def envelope_key(secret: bytes, cluster_id: str, daemon: int) -> bytes:
+    """What envelopes to one daemon of one cluster, and its answers, are sealed with."""
+    return _mac(secret, _KEY_DOMAIN, cluster_id.encode(), str(daemon).encode())
+
+
+def _mac(key: bytes, *parts: bytes) -> bytes:
+    made = hmac.new(key, digestmod="sha256")
+    for part in parts:
+        made.update(_I32(len(part)))
+        made.update(part)
+    return made.digest()
 
 
 def encode_envelope(correlation: int, envelope: Envelope) -> bytes:
     """One framed request."""
+    seal = envelope.seal
     header = _HEAD(Api.ENVELOPE, 0, correlation) + legacy_string(_CLIENT_ID) + NO_TAGS
     parts = (envelope.request, _principal(envelope.principal), _address(envelope.client_host))
-    return _framed([header, *(_sized(part) for part in parts), _tags(envelope.seal)])
+    return _framed([header, *(_sized(part) for part in parts), NO_TAGS if seal is None else _tag(_SEAL.pack(*seal))])
 
 
 def read_envelope(reader: Reader) -> Envelope:
@@ -84,23 +98,37 @@ def read_envelope(reader: Reader) -> Envelope:
     reader.legacy_nullable_string()
     reader.skip_tags()
     request, principal, address = (_bytes(reader) for _ in range(3))
-    seal = _read_seal(reader)
+    sealed = _read_tag(reader, _SEAL.size)
     reader.end()
     host = str(ipaddress.ip_address(address)) if len(address) in _ADDRESS_BYTES else ""
+    seal = Seal._make(_SEAL.unpack(sealed)) if sealed is not None else None
     return Envelope(request, _read_principal(principal), host, seal)
 
 
 class Answer(NamedTuple):
-    """``data``: the answer's body, or a challenge; None where there is an error."""
+    """``data``: the answer's body, or a challenge; None where there is an error. ``mac``: its seal, empty without."""
 
     error: int
     data: bytes | None
+    mac: bytes = b""
+
+    def sealed(self, key: bytes, challenge: bytes, asked: Seal) -> Answer:
+        """The same, sealed as the answer to the envelope with the seal ``asked``."""
+        return self._replace(mac=self._mac(key, challenge, asked))
+
+    def genuine(self, key: bytes, challenge: bytes, asked: Seal) -> bool:
+        """Whether the daemon that was asked answers this."""
+        return hmac.compare_digest(self._mac(key, challenge, asked), self.mac)
+
+    def _mac(self, key: bytes, challenge: bytes, asked: Seal) -> bytes:
+        said = b"" if self.data is None else b"\1" + self.data
+        return _mac(key, _ANSWER_DOMAIN, challenge, asked.mac, _I16(self.error), said)
 
 
 def encode_answer(correlation: int, answer: Answer) -> bytes:
     """One framed response."""
     data = b"\0" if answer.data is None else _sized(answer.data)
-    return _framed([_I32(correlation), NO_TAGS, data, _I16(answer.error), NO_TAGS])
+    return _framed([_I32(correlation), NO_TAGS, data, _I16(answer.error), _tag(answer.mac) if answer.mac else NO_TAGS])
 
 
 def read_answer(frame: bytes, correlation: int) -> Answer:
@@ -112,9 +140,9 @@ def read_answer(frame: bytes, correlation: int) -> Answer:
     size = reader.varint() - 1
     data = reader.bytes_(size) if size >= 0 else None
     error = reader.i16()
-    reader.skip_tags()
+    mac = _read_tag(reader, _MAC_BYTES)
     reader.end()
-    return Answer(error, data)
+    return Answer(error, data, mac or b"")
 
 
 # -- parts
@@ -161,16 +189,16 @@ def _address(host: str) -> bytes:
         return b""
 
 
-def _tags(seal: Seal | None) -> bytes:
-    return NO_TAGS if seal is None else varint(1) + varint(SEAL_TAG) + varint(_SEAL.size) + _SEAL.pack(*seal)
+def _tag(data: bytes) -> bytes:
+    return varint(1) + varint(SEAL_TAG) + varint(len(data)) + data
 
 
-def _read_seal(reader: Reader) -> Seal | None:
+def _read_tag(reader: Reader, size: int) -> bytes | None:
     """The seal among the tagged fields; others are passed over."""
-    seal = None
+    found = None
     for _ in range(reader.tags()):
-        tag, size = reader.varint(), reader.varint()
-        data = reader.bytes_(size)
-        if tag == SEAL_TAG and size == _SEAL.size:
-            seal = Seal._make(_SEAL.unpack(data))
-    return seal
+        tag, length = reader.varint(), reader.varint()
+        data = reader.bytes_(length)
+        if tag == SEAL_TAG and length == size:
+            found = data
+    return found

@@ -45,7 +45,7 @@ async def test_who_is_not_known_is_not_passed_on() -> None:
 def test_brokers_are_offered_their_calls_in_the_daemons_versions() -> None:
     theirs = ApiVersionsResponse(0, tuple(ApiVersion(key, 0, 9) for key in (3, 7, 18, 56, 58)))
     offered = {key.api_key: (key.min_version, key.max_version) for key in offer(theirs, shared=True).api_keys}
-    assert {key: offered[key] for key in (7, 56, 67)} == {7: (0, 3), 56: (0, 3), 67: (0, 0)}
+    assert {key: offered[key] for key in (7, 56, 67)} == {7: (2, 3), 56: (0, 3), 67: (0, 0)}
     assert 58 not in offered
     plain = {key.api_key for key in offer(theirs).api_keys}
     assert offered.keys() - plain == {7, 56, 67}

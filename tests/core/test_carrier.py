@@ -19,14 +19,23 @@ from brokers.controller_listener import NotController as RoleLost
 from brokers.envelopes import CarriedCall
 from brokers.transport import TcpTransport
 from brokers.wire.calls import AllocateProducerIdsCall
-from brokers.wire.envelope import Answer, Envelope, encode_envelope, read_answer
+from brokers.wire.envelope import (
+    Answer,
+    Envelope,
+    encode_answer,
+    encode_envelope,
+    envelope_key,
+    read_answer,
+    read_envelope,
+)
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
+from brokers.wire.primitives import Reader
 from brokers.wire.replies import AllocateProducerIdsReply
 from brokers.wire.versions import Api
 from tests.polling import eventually
 
-SECRET = b"s" * 32
+SECRET, CLUSTER = b"s" * 32, "a cluster"
 Act = Callable[[CarriedCall], Awaitable[Struct]]
 
 
@@ -95,12 +104,13 @@ class Daemon:
 
     def __init__(self, number: int, secret: bytes | None) -> None:
         self.listener = ControllerListener("127.0.0.1", 0, secret=secret)
+        self.listener.identify(CLUSTER, number)
         self.handlers = Handlers()
         self.number = number
 
     @property
     def office(self) -> Office:
-        return Office(self.number, f"nonce-{self.number}", "127.0.0.1", self.listener.port)
+        return Office(self.number, f"nonce-{self.number}", "127.0.0.1", self.listener.port, CLUSTER)
 
     def serve(self) -> None:
         self.listener.serve(self.handlers)
@@ -349,7 +359,7 @@ class Raw:
 
     def sealed(self, number: int, request: bytes | None = None) -> Envelope:
         envelope = Envelope(a_call().frame if request is None else request, "User:alice", "10.0.0.7")
-        return envelope.sealed(SECRET, self.challenge, bytes(16), 0, number)
+        return envelope.sealed(envelope_key(SECRET, CLUSTER, 1), self.challenge, bytes(16), 0, number)
 
 
 async def test_what_was_sent_before_is_refused_on_the_same_connection_and_on_another() -> None:
@@ -384,6 +394,54 @@ async def test_what_is_in_an_envelope_and_cannot_be_read_is_answered_so(request_
         assert (await raw.ask(raw.sealed(1, request_))).error == 42
         assert (await raw.ask(raw.sealed(2))).error == 0
         raw.connection.close()
+
+
+@pytest.mark.parametrize("key", [envelope_key(SECRET, "another", 1), envelope_key(SECRET, CLUSTER, 2), SECRET])
+async def test_what_is_sealed_for_another_cluster_or_daemon_is_refused(key: bytes) -> None:
+    async with way() as w:
+        raw = await Raw.to(w.first)
+        envelope = Envelope(a_call().frame, "User:alice", "10.0.0.7")
+        assert (await raw.ask(envelope.sealed(key, raw.challenge, bytes(16), 0, 1))).error == 31
+        assert (await raw.ask(raw.sealed(1))).error == 0
+        raw.connection.close()
+
+
+async def test_a_daemon_that_does_not_know_its_cluster_yet_is_not_the_controller() -> None:
+    listener = ControllerListener("127.0.0.1", 0, secret=SECRET)
+    await listener.start()
+    connection = await TcpTransport().connect("127.0.0.1", listener.port, lambda: None)
+    raw = Raw(connection, b"")
+    assert (await raw.ask(raw.sealed(1))).error == 41
+    connection.close()
+    await listener.stop()
+
+
+@pytest.mark.parametrize("how", ["unsealed", "other secret", "other challenge", "other answer"])
+async def test_an_answer_that_the_daemon_has_not_sealed_is_not_believed(how: str) -> None:
+    """Somebody on the way, or at the daemon's address, says that a topic was created."""
+    key = envelope_key(b"x" * 32 if how == "other secret" else SECRET, CLUSTER, 1)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while size := await reader.read(4):
+            frame = Reader(await reader.readexactly(int.from_bytes(size, "big")))
+            frame.skip(4)
+            correlation, seal = frame.i32(), read_envelope(frame).seal
+            made = Answer(0, b"c" * 16)
+            if seal is not None:
+                made = Answer(0, b"it is done")
+                if how != "unsealed":
+                    made = made.sealed(key, b"d" * 16 if how == "other challenge" else b"c" * 16, seal)
+                if how == "other answer":
+                    made = made._replace(data=b"it is not done")
+            writer.write(encode_answer(correlation, made))
+        writer.close()
+
+    async with way() as w:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        w.role.held = w.first.office._replace(port=server.sockets[0].getsockname()[1])
+        assert code(await w.carry(timeout_ms=300)) == -1
+        w.carrier.close()
+        server.close()
 
 
 async def test_a_listener_without_a_secret_hangs_up_on_envelopes() -> None:
