@@ -51,7 +51,8 @@ class ControllerSettings(Section):
     )
     ibp: Ibp = key(
         "3.9-IV0",
-        "inter.broker.protocol.version of the brokers. Raise it after the brokers, as with Kafka's own controller.",
+        "inter.broker.protocol.version of the brokers. Raise it after the brokers, as with Kafka's own controller. "
+        "Without this key a daemon that takes office adopts the lowest one of the brokers.",
         remedy="give the brokers' inter.broker.protocol.version, for example 2.7-IV1 or 3.9-IV0",
     )
     lease_fraction: float = key(

@@ -15,11 +15,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from configs.sections import ControllerSettings
+from controller.ibp_check import IBP
 from state_machines.broker_settings import NAMES, POLICY, SETTINGS, InForce, Told, Value, in_force
 from state_machines.types import Broker
 
 log = logging.getLogger("regent.controller")
 
+ASKED: Final = (IBP, *NAMES)
+"""Settings that brokers are asked for."""
 WAIT_S_MAX: Final = 5.0
 """How long calls of clients wait at the begin of a term for brokers of which nothing is known since their start."""
 
@@ -40,6 +43,27 @@ class Kept(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+def recalled(data: bytes) -> dict[int, Answer]:
+    """What was kept, by broker; raises ``msgspec.DecodeError`` or ``IndexError`` where it is malformed.
+
+    What was kept of fewer settings than are asked for today counts as said by a former registration.
+    """
+    kept = msgspec.json.decode(data, type=Kept)
+    said = [dict(zip(kept.names, values, strict=False)) for values in kept.values]
+    whole = set(ASKED) <= set(kept.names)
+    return {broker: Answer(epoch if whole else -1, said[number]) for broker, (epoch, number) in kept.brokers.items()}
+
+
+def to_keep(answers: Mapping[int, Answer]) -> bytes:
+    """Content of the znode."""
+    numbers: dict[tuple[str | None, ...], int] = {}
+    brokers: dict[int, tuple[int, int]] = {}
+    for broker, answer in sorted(answers.items()):
+        values = tuple(answer.told.get(name) for name in ASKED)
+        brokers[broker] = answer.epoch, numbers.setdefault(values, len(numbers))
+    return msgspec.json.encode(Kept(ASKED, tuple(numbers), brokers))
+
+
 class Adoption:
     """Of one term. ``asks``: whether brokers are asked at all; otherwise every value is that of ``settings``.
 
@@ -56,23 +80,12 @@ class Adoption:
         self._heard: dict[int, Answer] = {}
 
     def recall(self, data: bytes) -> None:
-        """Takes what an earlier term kept; raises ``msgspec.DecodeError`` or ``IndexError`` where it is malformed."""
-        kept = msgspec.json.decode(data, type=Kept)
-        said = [dict(zip(kept.names, values, strict=False)) for values in kept.values]
-        whole = set(NAMES) <= set(kept.names)
-        self._answers = {
-            broker: Answer(epoch if whole else -1, said[number]) for broker, (epoch, number) in kept.brokers.items()
-        }
+        """Takes what an earlier term kept; raises as :func:`recalled` does."""
+        self._answers = recalled(data)
 
     def kept(self, live: Iterable[int]) -> bytes:
         """What the next term recalls: of live brokers."""
-        numbers: dict[tuple[str | None, ...], int] = {}
-        brokers: dict[int, tuple[int, int]] = {}
-        for broker in sorted(self._answers.keys() & set(live)):
-            answer = self._answers[broker]
-            values = tuple(answer.told.get(name) for name in NAMES)
-            brokers[broker] = answer.epoch, numbers.setdefault(values, len(numbers))
-        return msgspec.json.encode(Kept(NAMES, tuple(numbers), brokers))
+        return to_keep({broker: self._answers[broker] for broker in live if broker in self._answers})
 
     def hear(self, broker: Broker, told: Told) -> None:
         """A broker said its settings: the queue's next event takes it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from controller import own_znodes as own
+from controller.adopted_ibp import ibp_of_term
 from controller.claim_watch import OUTRANKED
 from controller.lease import Lease
 from controller.modes import Mode
@@ -223,6 +224,7 @@ class Candidate:
         """Claims and serves one term."""
         d = self._d
         d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
+        d.ibp = await ibp_of_term(office.zk, d.settings.controller)
         claim = await office.claim()
         if (seals := await office.seals()) is not None:
             d.listener.identify(seals.cluster_id, d.me.id)

@@ -22,7 +22,8 @@ def judge_ibp(broker: int, found: str | None, ibp: Ibp, counters: Counters) -> N
     if found is not None and not _same(found, ibp):
         counters.lowered_ibp_brokers.add(broker)
         log.warning(
-            "broker %d has %s %s, controller.ibp is %s: set them alike, the brokers first when raising it",
+            "broker %d has %s %s, the daemon took office at %s: set them alike, the brokers first when raising it; "
+            "without controller.ibp the daemon that takes office next adopts the lowest one",
             broker,
             IBP,
             found,

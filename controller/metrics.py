@@ -103,7 +103,7 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_heartbeat_age_seconds", "Since the last answered heartbeat was sent", g.heartbeat_age_s)
     yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
     yield gauge("regent_zookeeper_session_timeout_seconds", "As negotiated", g.session_timeout_s)
-    yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not controller.ibp", g.ibp_mismatch_brokers)
+    yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not the controller's", g.ibp_mismatch_brokers)
     yield gauge("regent_outranking_brokers", "Live ones that saw a higher controller epoch", g.outranking_brokers)
     yield gauge("regent_malformed_znodes", "Znodes not understood, which are left alone", g.malformed_znodes)
     yield gauge("regent_admin_endpoint_shown", "1 while brokers show the admin endpoint to clients", g.endpoint_shown)

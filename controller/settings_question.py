@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from controller.ibp_check import IBP
+from controller.adoption import ASKED
 from controller.questions import Ask, Asked, ask_each
-from state_machines.broker_settings import NAMES, Told
+from state_machines.broker_settings import Told
 from state_machines.cluster import Cluster
 from state_machines.types import Broker
 
@@ -29,7 +29,7 @@ async def ask_settings(
     """
 
     async def question(asked: Asked, broker: Broker) -> None:
-        told = await asked.static_configs(broker.id, [IBP, *NAMES])
+        told = await asked.static_configs(broker.id, ASKED)
         if _same(cluster, broker):
             heard(broker, told)
 

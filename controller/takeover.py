@@ -16,10 +16,11 @@ from msgspec import Struct
 from brokers.shared_secret import existing_secret
 from configs.settings import Settings
 from controller import own_znodes as own
+from controller.adoption import Answer, to_keep
 from controller.daemon import digest_pair
 from controller.office import Office
 from controller.own_znodes import this_process
-from controller.preflight.context import ReleaseOf, gather
+from controller.preflight.context import Context, ReleaseOf, gather
 from controller.preflight.finding import PreflightReport
 from controller.preflight.run import preflight
 from controller.questions import Ask
@@ -84,6 +85,7 @@ async def take_over(
     if dry_run:
         return Takeover(steps, report)
     file = await _saved(settings, office, reason)
+    await _keep_settings(ctx)
     await office.set_role("regent", reason)
     log.info("the role is regent's from now on (%s); what was before is in %s", reason or "no reason given", file)
     return Takeover(steps, report, file)
@@ -103,6 +105,17 @@ async def _saved(settings: Settings, office: Office, reason: str) -> Path:
         ) from error
     await keep_in_zookeeper(office, found)
     return file
+
+
+async def _keep_settings(ctx: Context) -> None:
+    """The daemon that takes the role knows at once what the brokers said to the preflight."""
+    told = ctx.configs()
+    data = to_keep({broker: Answer(ctx.brokers[broker].epoch, told[broker]) for broker in told})
+    stat = await ctx.zk.exists(own.BROKER_SETTINGS)
+    if stat is None:
+        await ctx.zk.create(own.BROKER_SETTINGS, data)
+    else:
+        await ctx.zk.set(own.BROKER_SETTINGS, data, stat.version)
 
 
 def _steps(settings: Settings, office: Office, holder: int | None) -> list[str]:

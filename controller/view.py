@@ -171,7 +171,7 @@ class View:
                 "restart them"
             )
         if counters.lowered_ibp_brokers:
-            found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than controller.ibp")
+            found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller")
         if counters.journal_failing:
             found.append(f"the journal cannot be written, what is decided is not recorded: {counters.journal_failing}")
         if counters.shadow_differences:

@@ -7,6 +7,7 @@ from typing import Final
 from brokers.client import BrokerCallFailed
 from brokers.security.users import read_user
 from brokers.wire.versions import Api, Ibp, UnknownIbp
+from controller.adopted_ibp import given
 from controller.preflight.context import (
     AUTHORIZER,
     CONTROLLER_TIMEOUT,
@@ -122,9 +123,11 @@ async def ibp(ctx: Context) -> Finding:
         return warn(
             name,
             f"{ours}, and broker {named(higher)} is higher: requests stay at {ours}",
-            "raise controller.ibp once every broker has the higher one",
+            "raise controller.ibp once every broker has the higher one"
+            if given(ctx.settings.controller)
+            else f"give every broker the same {IBP}; the lowest one is adopted at each take-over",
         )
-    return ok(name, f"{ours} on every broker")
+    return ok(name, f"{ours} ({'set by us' if given(ctx.settings.controller) else 'adopted'}) on every broker")
 
 
 def _parsed(text: str | None) -> Ibp | None:

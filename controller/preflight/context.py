@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from msgspec import Struct
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.adopted_ibp import given, lowest
 from controller.office import Office
 from controller.own_znodes import Process
 from controller.questions import Ask, Asked, ask_each
@@ -96,19 +97,28 @@ async def gather(settings: Settings, office: Office, ask: Ask, release_of: Relea
             malformed.append(found)
         elif found is not None:
             topics.append(found)
+    answers = await ask_each(ask, registered.brokers, _interview)
     return Context(
         settings=settings,
         office=office,
         store=store,
-        ibp=Ibp.parse(settings.controller.ibp),
+        ibp=_ibp(settings, answers.values()),
         release_of=release_of,
         own_listener=own_listener,
         brokers=registered.brokers,
         topics=topics,
         malformed=malformed,
         daemons=[process for _, process in await office.queue() if process is not None],
-        answers=await ask_each(ask, registered.brokers, _interview),
+        answers=answers,
     )
+
+
+def _ibp(settings: Settings, answers: Iterable[Answers | BrokerCallFailed]) -> Ibp:
+    """The one at which the daemon will be in office."""
+    configs = [found.configs for found in answers if isinstance(found, Answers)]
+    told = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
+    adopted = None if given(settings.controller) else lowest(told)
+    return adopted or Ibp.parse(settings.controller.ibp)
 
 
 async def _interview(asked: Asked, broker: Broker) -> Answers:

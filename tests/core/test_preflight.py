@@ -322,6 +322,18 @@ async def test_what_the_brokers_have_is_shown_with_its_source(tmp_path: Path) ->
         assert (found.level, found.what) == (Level.OK, "false (set by us)")
 
 
+async def test_without_a_setting_the_ibp_of_the_brokers_is_the_one_that_counts(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        for broker in cluster.brokers.values():
+            broker.configs["inter.broker.protocol.version"] = "2.8-IV1"
+            broker.api_versions[4] = (0, 5)
+        found = await cluster.finding("controller.ibp")
+        assert (found.level, found.what) == (Level.OK, "2.8-IV1 (adopted) on every broker")
+        assert (await cluster.finding("request versions")).level is Level.OK
+        ours(cluster, ibp="3.9-IV0")
+        assert (await cluster.finding("request versions")).level is Level.REFUSED
+
+
 async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         await reassignment(cluster)
@@ -372,6 +384,11 @@ async def test_many_culprits_are_named_shortly(tmp_path: Path) -> None:
 
 
 async def lower_ibp(c: Kafka) -> None:
+    ours(c, ibp="3.9-IV0")
+    c.brokers[2].configs["inter.broker.protocol.version"] = "3.4-IV0"
+
+
+async def brokers_of_two_ibps(c: Kafka) -> None:
     c.brokers[2].configs["inter.broker.protocol.version"] = "3.4-IV0"
 
 
@@ -447,6 +464,7 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_5, "ZooKeeper release", "older than 3.6"),
     (zookeeper_mute, "ZooKeeper release", "does not tell"),
     (lower_ibp, "controller.ibp", "2 (3.4-IV0)"),
+    (brokers_of_two_ibps, "controller.ibp", "3.4-IV0, and broker 1 (3.9-IV0), 3 (3.9-IV0) is higher"),
     (higher_ibp, "controller.ibp", "3.0-IV1"),
     (one_rack, "racks", "broker 1, 3 has no rack"),
     (unclean, "unclean.leader.election.enable", "true on brokers 3"),
