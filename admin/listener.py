@@ -9,6 +9,7 @@ from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
 from admin.ports import Controller, Directory
 from admin.streams import Stream, Watched
+from brokers.binding import unbound
 from brokers.entrance import Entrance
 from brokers.inbound import Quiet
 from brokers.places import Place, Places
@@ -52,10 +53,7 @@ class AdminListener:
         try:
             await self._entrance.open(host, port)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"the admin endpoint cannot listen on {host}:{port}: {error}; free it or set another port",
-            ) from error
+            raise unbound("the admin endpoint", "admin.port", host, port, error) from error
 
     @property
     def port(self) -> int:

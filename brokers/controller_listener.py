@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from brokers.binding import unbound
 from brokers.callers import Callers
 from brokers.entrance import Entrance
 from brokers.envelopes import CarriedCall, Envelopes, NotController
@@ -125,10 +126,7 @@ class ControllerListener:
         try:
             await self._entrance.open(host, port)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"the controller listener cannot listen on {host}:{port}: {error}; free it or set another port",
-            ) from error
+            raise unbound("the controller listener", "listener.port", host, port, error) from error
 
     @property
     def port(self) -> int:

@@ -236,7 +236,8 @@ class Candidate:
             log.info("the role was held by broker %d", claim.displaced)
         why = await self._serve(self._reign(office, claim, lease, daemons))
         d.counters.resignations[why.partition(":")[0]] += 1
-        log.warning("resigned from epoch %d: %s", claim.epoch, why)
+        level = logging.INFO if d.stopping.is_set() else logging.WARNING
+        log.log(level, "resigned from epoch %d: %s", claim.epoch, why)
         await self._after_term(office, claim, why)
 
     def _reign(self, office: Office, claim: Claim, lease: Lease, daemons: frozenset[int]) -> Reign:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import sys
@@ -65,7 +64,7 @@ async def run(
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
         except SecurityUnusable as error:
-            return _failed(error, settings)
+            return _failed(error)
         journal = journal_of(settings, counters) if not shadow else None
         daemon = Daemon(
             settings,
@@ -104,7 +103,7 @@ async def run(
                 manager.stopping("stopping")
                 tasks.cancel_scope.cancel()
         except Exception as error:
-            return _failed(error, settings)
+            return _failed(error)
         finally:
             guard.stop()
             if journal is not None:
@@ -137,15 +136,12 @@ async def _needs(http_ended: asyncio.Event) -> None:
     raise RuntimeError("the HTTP server on the unix socket ended by itself")
 
 
-def _failed(error: BaseException, settings: Settings) -> int:
+def _failed(error: BaseException) -> int:
     """One critical line with the innermost reason; what comes with a remedy in its text needs no traceback."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     expected = isinstance(error, OSError | SocketTaken)
     why = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        where = f"{settings.listener.host}:{settings.listener.port}"
-        why = f"another process listens on {where}. Remedy: stop it, or give this daemon a listener.port of its own"
     log.critical("regent ends: %s", why, exc_info=None if expected else error)
     return 1
 

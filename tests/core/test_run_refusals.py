@@ -80,6 +80,9 @@ def test_run_on_a_port_that_is_taken_says_so_once_with_the_remedy(tmp_path: Path
         command = [sys.executable, "-m", "cli.main", "run", "--config", str(file)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == Exit.FAILED, ended
-    assert f"another process listens on 127.0.0.1:{port}. Remedy: stop it, or" in ended.stderr
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: another process listens there. Remedy: stop that process" in ended.stderr
+    )
+    assert ended.stderr.count(str(port)) == 1, "the address is named once"
     assert "Errno" not in ended.stderr
     assert "Traceback" not in ended.stderr
