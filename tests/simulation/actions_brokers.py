@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from brokers.wire.errors import Error
 from tests.simulation import faults
 from tests.simulation.acting import Acting
+
+FOREIGN_EPOCHS: Final = 1_000
 
 
 class BrokerActions(Acting):
@@ -114,6 +118,15 @@ class BrokerActions(Acting):
         if self._broker(broker) is not None:
             self.w.brokers[broker].wire.errors.append(Error.STALE_CONTROLLER_EPOCH)
             self.w.made_up_epochs += 1
+            self.w.brokers[broker].foreign = True
+
+    def do_foreign_epoch(self, broker: int) -> None:
+        """Another cluster's controller has its address: it obeys that one's epoch until it is restarted."""
+        node = self._broker(broker)
+        if node is not None:
+            node.core.controller_epoch += FOREIGN_EPOCHS
+            node.foreign = True
+            self.w.happened(faults.BROKER_FOREIGN)
 
     def do_storage_error(self, broker: int) -> None:
         """One of its replicas' log directories fails: 56 until it is restarted."""

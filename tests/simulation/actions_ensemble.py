@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from metadata_store.errors import Code
 from tests.simulation import faults
 from tests.simulation.acting import Acting
-from tests.simulation.ensemble import Session
+from tests.simulation.ensemble import Member, Session
 
 READ_TIMEOUT: Final = 2 / 3
 """Part of its session timeout after which a client that hears nothing takes its connection for lost."""
@@ -75,6 +76,33 @@ class EnsembleActions(Acting):
             member = self.w.ensemble.members[server]
             member.lag_s = lag_s
             self._later(seconds, setattr, member, "lag_s", 0.0)
+
+    def do_zk_code(self, who: str, code: str, times: int, before: int) -> None:
+        """Requests are answered with an error that is not their own; ``before``: so many go well first."""
+        session = self._session(who)
+        if session is not None:
+            session.codes, session.requests_before = [Code[code]] * times, before
+
+    def do_zk_freeze(self, server: int, seconds: float) -> None:
+        """A follower is frozen: whoever is connected there must leave it."""
+        ensemble = self.w.ensemble
+        if 0 < server < len(ensemble.members) and not ensemble.members[server].frozen:
+            member = ensemble.members[server]
+            for node in self.w.daemons:
+                self.w.invariants.must_leave(node, member)
+            member.freeze()
+            self._later(seconds, self._thaw, member)
+            self.w.happened(faults.ZK_FROZEN)
+
+    @staticmethod
+    def _thaw(member: Member) -> None:
+        if member.frozen:
+            member.thaw()
+
+    def do_zk_grant(self, ms_max: int) -> None:
+        """From the next connection of each client on the servers grant no longer session."""
+        self.w.ensemble.session_ms_max = ms_max
+        self.w.happened(faults.ZK_GRANTED)
 
     def do_zk_restart(self, seconds: float) -> None:
         """The servers restart: every connection breaks."""

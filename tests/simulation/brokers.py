@@ -47,7 +47,8 @@ Waiting = tuple[SimConnection, Request, int, Callable[[bytes], None]]
 class BrokerNode(LeadingBroker):
     """Its lives: registration, requests one after the other, and the end.
 
-    ``fresh``: this process has yet to register for the first time. ``retired``: it is not started again.
+    ``fresh``: this process has yet to register for the first time. ``retired``: it is not started again. ``foreign``:
+    it may say that it has seen a higher controller epoch, although nobody else was elected.
     """
 
     def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
@@ -57,6 +58,7 @@ class BrokerNode(LeadingBroker):
         self.stopping = False
         self.retired = False
         self.fresh = True
+        self.foreign = False
         self.lives = 0
         self._queue: deque[Waiting] = deque()
         self._changed = asyncio.Event()
@@ -135,7 +137,7 @@ class BrokerNode(LeadingBroker):
         assert self.process is not None
         self.process.kill()
         self.process = None
-        self.listening = self.stopping = False
+        self.listening = self.stopping = self.foreign = False
         self.world.network.brokers.pop(self.address, None)
         for connection in list(self.connections):
             connection.reset("the broker is gone")

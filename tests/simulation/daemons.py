@@ -26,18 +26,24 @@ if TYPE_CHECKING:
 FIRST_ID: Final = 1_000_001
 SESSION_MS: Final = 6_000
 DIGEST: Final = "regent:secret"
+STRANGE_DIGEST: Final = "regent:another"
 PORT: Final = 9095
 
 
-def settings_of(number: int, *, ibp: str, hold: bool) -> Settings:
-    """Settings of daemon ``number``."""
+def settings_of(number: int, *, ibp: str, hold: bool, odd: str = "-") -> Settings:
+    """Settings of daemon ``number``.
+
+    ``odd``: ``stranger`` has another digest than the others, ``bare`` none, ``other`` another ``on_absence``.
+    """
+    hold = {"other": not hold, "bare": False}.get(odd, hold)
+    digest = {"stranger": STRANGE_DIGEST, "bare": None, "other": DIGEST}.get(odd, DIGEST if hold else None)
     return Settings.model_validate(
         {
             "zookeeper": {
                 "connect": "zk1:2181",
                 "session_timeout_ms": SESSION_MS,
                 "connect_timeout_ms": 6_000,
-                "digest": DIGEST if hold else None,
+                "digest": digest,
             },
             "controller": {
                 "id": FIRST_ID + number,

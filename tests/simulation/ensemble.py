@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from metadata_store.acl import digest_id
-from metadata_store.errors import ZkError
+from metadata_store.errors import Code, ZkError
 from metadata_store.memory.permissions import Identity
 from metadata_store.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
 from metadata_store.memory.tree import Touched
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LAG_S_MAX: Final = 0.004
 """How far a healthy follower is behind."""
 PINGS_PER_SESSION: Final = 3
+SESSION_MS_MAX: Final = 60_000
+"""Longest session that the servers grant; an action may lower it."""
 
 
 class Session:
@@ -46,6 +48,17 @@ class Session:
         self.writes_before = 0
         self.watches_to_lose = 0
         self.watches_to_double = 0
+        self.codes: list[Code] = []
+        self.requests_before = 0
+
+    def next_code(self) -> Code | None:
+        """With which code the next request is answered, None for its real answer."""
+        if not self.codes:
+            return None
+        if self.requests_before:
+            self.requests_before -= 1
+            return None
+        return self.codes.pop()
 
 
 Transaction = Callable[["Member"], None]
@@ -59,10 +72,36 @@ class Member(MemoryServer):
         super().__init__()
         self.name = name
         self.lag_s = 0.0
+        self.frozen = False
+        self._held: list[Callable[[], None]] = []
         self._ensemble = ensemble
         self._waiting: deque[Transaction] = deque()
         self._applies_s = 0.0
         self._until: list[tuple[int, Callable[[], None]]] = []
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered, nothing is applied."""
+        self.frozen = True
+        for session in self._sessions:
+            if session in self._ensemble.sessions:
+                self._ensemble.silent(self._ensemble.sessions[session])
+
+    def thaw(self) -> None:
+        """SIGCONT: what came meanwhile is handled, in order."""
+        self.frozen = False
+        for session in self._sessions:
+            client = self._ensemble.sessions_client(session)
+            if session in self._ensemble.sessions and client.process.life is not Life.FROZEN:
+                client.awoken()
+        held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def held_up(self, go_on: Callable[[], None]) -> bool:
+        """Whether the server is frozen; then it goes on later."""
+        if self.frozen:
+            self._held.append(go_on)
+        return self.frozen
 
     def attach(self, session: Session) -> None:
         """A client connected here."""
@@ -81,6 +120,8 @@ class Member(MemoryServer):
         loop.call_at(self._applies_s, self._apply, context=self._ensemble.context)
 
     def _apply(self) -> None:
+        if self.held_up(self._apply):
+            return
         self._waiting.popleft()(self)
         self.caught_up()
 
@@ -126,6 +167,7 @@ class Ensemble:
         self.happened: Callable[[str], None] = lambda _: None
         self.available = True
         self.write_s = 0.0
+        self.session_ms_max = SESSION_MS_MAX
         self._next = FIRST_SESSION_ID
         self._busy_s = 0.0
         self._clients: dict[int, SimLink] = {}
@@ -239,7 +281,7 @@ class Ensemble:
         """A server that a client can connect to: none that is behind what it has seen."""
         if not self.available or client.cut_off or client.process.life is Life.FROZEN:
             return None
-        fit = [member for member in self.members if member.tree.zxid >= client.last_zxid]
+        fit = [member for member in self.members if member.tree.zxid >= client.last_zxid and not member.frozen]
         return self.chance.choice(fit) if fit else None
 
     def down(self) -> None:

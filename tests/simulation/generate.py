@@ -10,6 +10,7 @@ from state_machines.placement import place
 from tests.simulation import limits
 from tests.simulation.acting import ACTIVE
 from tests.simulation.generate_calls import calls
+from tests.simulation.generate_zookeeper import odd_daemons, troubles
 from tests.simulation.plan import Action, Plan, Word
 
 ACTIONS: Final = (90, 150)
@@ -140,6 +141,7 @@ class Generator:
         if r.random() < PURGED:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
+        self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
         actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
         return Plan(
             self.seed,
@@ -149,6 +151,7 @@ class Generator:
             ibp,
             absence,
             self.servers,
+            odd_daemons(self.seed, self.daemons),
             dead,
             limits.draw(Random(f"{self.seed} limits")),
             actions=actions,

@@ -21,13 +21,14 @@ not from the daemon's own lease.
 | I14 | nothing is written or sent without a connection, or after the lease |
 | I15 | queues, windows and retries keep their bounds |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
+| I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.event_queue import EVENTS_MAX
 from controller.reign import Reign
@@ -35,7 +36,14 @@ from state_machines.types import NO_VERSION, PartitionState
 from tests.simulation.invariants_requests import RequestInvariants
 
 if TYPE_CHECKING:
+    from tests.simulation.daemons import DaemonNode
+    from tests.simulation.ensemble import Member
+    from tests.simulation.loop import Process
     from tests.simulation.world import World
+
+
+LEAVES_SESSIONS: Final = 0.65
+"""Session timeouts until a frozen server is left: a sixth to the next heartbeat, a third of silence, and some."""
 
 
 class Invariants(RequestInvariants):
@@ -53,6 +61,28 @@ class Invariants(RequestInvariants):
     def claimed(self, what: str) -> None:
         """I8: an admin client was answered what is not so."""
         self._fail("I8", f"an admin client was told that {what}, and it is not so")
+
+    def outranked(self) -> bool:
+        """Whether so many brokers say that they saw a higher epoch that a term must end; one more may be unknown."""
+        live = self.history.registered
+        return 2 * sum(self.world.brokers[b].foreign for b in live) > len(live) - 2
+
+    def must_leave(self, node: DaemonNode, member: Member) -> None:
+        """I17: a server freezes; a daemon that runs is soon connected to another one."""
+        zk, process = node.zk, node.process
+        if zk is None or process is None or zk.server_of_connection is not member:
+            return
+        at = zk, zk.connection, process.halts
+        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000
+        self.world.network.later(within_s, self._must_have_left, node, member, process, at)
+
+    def _must_have_left(self, node: DaemonNode, member: Member, process: Process, at: tuple[object, ...]) -> None:
+        zk, daemon = node.zk, node.daemon
+        if node.process is not process or zk is None or daemon is None or daemon.stopping.is_set():
+            return
+        there = zk.server_of_connection is member and member.frozen and daemon.zk is zk
+        if there and (zk, zk.connection, process.halts) == at and not zk.cut_off:
+            self._fail("I17", f"{node} is still connected to {member.name}, which is frozen")
 
     def model(self, reign: Reign) -> None:
         """The model of a term after an event.

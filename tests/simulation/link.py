@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
+from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
 from tests.simulation import faults
@@ -21,13 +21,15 @@ from tests.simulation.loop import Process
 
 LATENCY_S_MAX: Final = 0.002
 RECONNECT_S_MAX: Final = 0.3
+ATTEMPT_S: Final = 0.5
+"""What an attempt at a frozen server takes; one is made at each before another server is tried."""
 CLOSE_S_MAX: Final = 2.0
 
 
 class Request:
     """One request on its way. ``ops`` is None for reads; ``syncs``: the server catches up before it answers."""
 
-    __slots__ = ("future", "ops", "single", "syncs", "work")
+    __slots__ = ("code", "future", "ops", "single", "syncs", "work")
 
     def __init__(
         self, work: Callable[[], Any] | None, ops: Sequence[Write] | None = None, *, single: bool = False
@@ -35,6 +37,7 @@ class Request:
         self.work = work
         self.ops = ops
         self.single = single
+        self.code: Code | None = None
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
@@ -55,7 +58,9 @@ class SimLink(MemoryZooKeeper):
         self.ensemble = ensemble
         self.process = process
         self.name = name
+        self.heard = 0
         self.cut_off = False
+        self._asked_ms = session_timeout_ms
         self.answer_delay_s = 0.0
         self.session: Session | None = None
         self.by_daemon = False
@@ -70,6 +75,7 @@ class SimLink(MemoryZooKeeper):
         self._muted = -1
         """The connection on which nothing comes back any more, because something before it was lost."""
         self._pending: dict[Request, None] = {}
+        self._tries = 0
         self._inbox: deque[Request] = deque()
         self._arrives_s = 0.0
         self._answers_s = 0.0
@@ -133,9 +139,21 @@ class SimLink(MemoryZooKeeper):
         """Fenced writes that somebody waits for: not those of a term that ended meanwhile, nor an operator's."""
         return sum(r.ops is not None and isinstance(r.ops[0], Check) and not r.future.done() for r in self._pending)
 
+    @property
+    def server_of_connection(self) -> Member | None:
+        """Where the connection ends, None without one."""
+        return self._member
+
+    @property
+    def connection(self) -> int:
+        """Number of the present connection."""
+        return self._connection
+
     def _attach(self, member: Member) -> None:
         assert self.session is not None
         self._member = self.server = member
+        self.session_timeout_ms = min(self._asked_ms, self.ensemble.session_ms_max)
+        self.session.timeout_s = self.session_timeout_ms / 1000
         member.attach(self.session)
         self.ensemble.heard(self.session)
 
@@ -179,8 +197,17 @@ class SimLink(MemoryZooKeeper):
 
     def awoken(self) -> None:
         """Its process runs again: pings go out, unless the session is over."""
-        if self.session is not None and self._member is not None and not self.cut_off:
+        if self.session is not None and self._member is not None and not self.cut_off and not self._member.frozen:
             self.ensemble.heard(self.session)
+
+    def leave(self, silent_s: float) -> bool:
+        """The client gives a silent server up, where there is another one."""
+        if len(self.ensemble.members) == 1:
+            return False
+        if self._member is not None and self._member.frozen:
+            self.ensemble.happened(faults.ZK_LEFT)
+        self._lost_connection(self._connection)
+        return True
 
     def _notice(self, connection: int) -> None:
         self.process.on_thread(partial(self._lost_connection, connection))
@@ -192,21 +219,26 @@ class SimLink(MemoryZooKeeper):
         self._enter(ConnectionState.SUSPENDED)
         self._reconnect_later()
 
-    def _reconnect_later(self) -> None:
-        delay_s = RECONNECT_S_MAX * (0.1 + self._chance.random())
+    def _reconnect_later(self, tried_s: float = 0.0) -> None:
+        delay_s = tried_s + RECONNECT_S_MAX * (0.1 + self._chance.random())
         self._at(self._time() + delay_s, self.process.on_thread, self._reconnect, context=self._outside)
 
     def _reconnect(self) -> None:
         if self._closed or self._link is not ConnectionState.SUSPENDED:
             return
         member = self.ensemble.choose(self)
+        frozen = sum(server.frozen for server in self.ensemble.members)
         if member is None:
             self._reconnect_later()
+        elif frozen and self._tries % len(self.ensemble.members) < frozen:
+            self._tries += 1
+            self._reconnect_later(ATTEMPT_S)
         elif self.session_id not in self.ensemble.sessions:
             self.ensemble.happened(faults.ZK_EXPIRED)
             self._enter(ConnectionState.LOST)
         else:
             self.ensemble.happened(faults.ZK_KEPT)
+            self._tries = 0
             self._attach(member)
             self._enter(ConnectionState.CONNECTED)
 
@@ -247,6 +279,7 @@ class SimLink(MemoryZooKeeper):
 
     def _event(self, connection: int, event: WatchEvent) -> None:
         if connection == self._connection and not self.cut_off:
+            self.heard += 1
             self._watch_fired(self.session_id, event)
 
 

@@ -49,6 +49,7 @@ class Process:
     def __init__(self, loop: SimLoop, name: str) -> None:
         self.name = name
         self.life = Life.RUNNING
+        self.halts = 0
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
         self.signals: dict[int, Callable[[], object]] = {}
@@ -89,6 +90,7 @@ class Process:
         """SIGSTOP, or a loop that does not turn."""
         if self.alive:
             self.life = life
+            self.halts += 1
 
     def resume(self) -> None:
         """SIGCONT: the loop goes on with what it has missed, then the threads (which might come first as well)."""

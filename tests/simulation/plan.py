@@ -9,6 +9,7 @@
     ibp 3.9-IV0
     absence brokers
     servers 3
+    odd - stranger
     limits writes 5 rows 10 ...
     0.000 topic t0 1,2,3 2,3,4
     4.250 crash-broker 3 2.5
@@ -42,6 +43,7 @@ class Action:
 class Plan:
     """A whole run.
 
+    ``odd``: what each daemon is like, ``-`` for one that is as ``absence`` says (:func:`daemons.settings_of`).
     ``dead``: brokers that are not started again when everything else is healed. ``limits``: None are the product's
     own. ``catches``: the planted bug that a story is known to catch.
     """
@@ -53,6 +55,7 @@ class Plan:
     ibp: str = "3.9-IV0"
     absence: str = "brokers"
     servers: int = 1
+    odd: tuple[str, ...] = ()
     dead: tuple[int, ...] = ()
     limits: Limits | None = None
     catches: str | None = None
@@ -71,6 +74,7 @@ class Plan:
             f"ibp {self.ibp}",
             f"absence {self.absence}",
             f"servers {self.servers}",
+            f"odd {_row(self.odd)}" if self.odd else "",
             f"dead {_row(self.dead)}" if self.dead else "",
             f"limits {self.limits}" if self.limits else "",
             f"catches {self.catches}" if self.catches else "",
@@ -101,6 +105,7 @@ def parse(text: str) -> Plan:
         ibp=settings["ibp"][0],
         absence=settings["absence"][0],
         servers=int(settings["servers"][0]),
+        odd=tuple(settings.get("odd", ())),
         dead=tuple(map(int, settings.get("dead", ()))),
         limits=parsed(settings["limits"]) if "limits" in settings else None,
         catches=settings["catches"][0] if "catches" in settings else None,

@@ -12,6 +12,7 @@ from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
 from state_machines.types import NO_LEADER, Assignment
 from tests.simulation.checking import Violation
+from tests.simulation.ensemble import SESSION_MS_MAX
 from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
 
@@ -50,13 +51,17 @@ class Quiescence:
     def _heal_zookeeper(self) -> None:
         ensemble = self.w.ensemble
         ensemble.write_s = 0.0
+        ensemble.session_ms_max = SESSION_MS_MAX
         for member in ensemble.members:
             member.lag_s = 0.0
+            if member.frozen:
+                member.thaw()
         if not ensemble.available:
             ensemble.up()
         for session in ensemble.sessions.values():
             session.replies_to_lose = session.requests_to_lose = 0
             session.watches_to_lose = session.watches_to_double = 0
+            session.codes.clear()
             session.client.answer_delay_s = 0.0
         for zk in [zk for d in self.w.daemons for zk in d.sessions] + [b.zk for b in self.w.brokers.values() if b.zk]:
             if zk.cut_off:
@@ -73,6 +78,8 @@ class Quiescence:
             node.retired = True
             node.crash()
             return
+        if node.foreign:  # an operator restarts it, as the log says
+            node.crash()
         if node.core.hosting.failed or node.core.hosting.offline:
             node.core.recover()
             node.crash()

@@ -59,6 +59,7 @@ class Shrinker:
             {"racks": ()},
             {"servers": 1},
             {"dead": ()},
+            {"odd": ()},
             {"limits": None},
             {"daemons": 1},
             {"daemons": 2},

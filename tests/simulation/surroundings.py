@@ -55,9 +55,10 @@ def explained(world: World, text: str) -> bool:
     """Whether something that happened in this run explains an error that operators are told of."""
     counts = world.counts
     if "has seen a controller epoch above ours" in text:
-        return bool(world.made_up_epochs or counts[faults.INTERIM] or counts[faults.DAEMON_TWO])
+        successors = counts[faults.INTERIM] or counts[faults.DAEMON_TWO]
+        return bool(world.made_up_epochs or counts[faults.BROKER_FOREIGN] or successors)
     if "brokers have seen a higher controller epoch" in text:
-        return bool(world.made_up_epochs)
+        return world.invariants.outranked()
     if "could not be mended" in text or "could not be rewritten" in text:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "hand-back undone" in text:
@@ -93,7 +94,11 @@ def surroundings(world: World) -> Iterator[None]:
             return decision
 
     collector = SimpleNamespace(collect=int, freeze=int, unfreeze=int)
-    clock = SimpleNamespace(time=lambda: 1.7e9 + world.loop.now_s + world.wall_offset_s)
+
+    def wall_s() -> float:
+        return 1.7e9 + world.loop.now_s + world.wall_offset_s
+
+    clock = SimpleNamespace(time=wall_s, time_ns=lambda: int(1e9 * wall_s()))
     with ExitStack() as stack:
         for target, name, value in (
             ("controller.handlers.failover", "gc", collector),

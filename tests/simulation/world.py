@@ -18,6 +18,7 @@ from controller import own_znodes as own
 from controller.own_znodes import RoleFlag
 from controller.questions import Asked
 from metadata_store import paths
+from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
 from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.errors import ZooKeeperError
 from metadata_store.memory.tree import Touched
@@ -25,11 +26,11 @@ from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.events import Row
 from state_machines.inherited_configs import Setting
 from state_machines.types import Broker
-from tests.simulation import sizes
+from tests.simulation import faults, sizes
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode
 from tests.simulation.checking import ERROR, Violation
-from tests.simulation.daemons import DIGEST, DaemonNode, settings_of
+from tests.simulation.daemons import DIGEST, STRANGE_DIGEST, DaemonNode, settings_of
 from tests.simulation.ensemble import Ensemble, Session
 from tests.simulation.invariants import Invariants
 from tests.simulation.loop import Process, SimLoop
@@ -118,7 +119,11 @@ class World:
         racks = dict(zip(plan.brokers, plan.racks, strict=False))
         self.brokers = {b: BrokerNode(self, b, racks.get(b)) for b in plan.brokers}
         hold = plan.absence == "hold"
-        self.daemons = [DaemonNode(self, n, settings_of(n, ibp=plan.ibp, hold=hold)) for n in range(plan.daemons)]
+        odd = dict(enumerate(plan.odd))
+        self.daemons = [
+            DaemonNode(self, n, settings_of(n, ibp=plan.ibp, hold=hold, odd=odd.get(n, "-")))
+            for n in range(plan.daemons)
+        ]
         self.unmerged = Unmerged(self) if compare else None
         self.operators = Process(self.loop, "operator")
         self.operator = SimZooKeeper(
@@ -155,7 +160,13 @@ class World:
         zk = self.operator
         await zk.connect(10.0)
         await ensure_top_level_paths(zk)
-        await zk.create(paths.CONTROLLER_EPOCH, b"0")
+        assert zk.session is not None
+        zk.session.identity |= {("digest", digest_id(*STRANGE_DIGEST.split(":")))}
+        locked = (Acl(ALL, "digest", digest_id(*DIGEST.split(":"))), Acl(READ, "world", "anyone"))
+        closed = bool(self.plan.odd) and self.plan.absence == "hold"
+        await zk.create(paths.CONTROLLER_EPOCH, b"0", acl=locked if closed else OPEN)
+        if self.plan.odd:
+            self.happened(faults.DAEMON_ODD)
         await zk.create(own.ROOT, b"")
         await zk.create(own.ROLE, own.encode(RoleFlag("regent", reason="a script")))
         for start in [node.start for node in self.brokers.values()] + [node.start for node in self.daemons]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from metadata_store.errors import NotConnected, SessionLost, ZkError
+from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, SessionLost, ZkError, trouble
+from metadata_store.kazoo_adapter import silence
 from metadata_store.memory.permissions import Identity
 from metadata_store.port import ConnectionState, OpResult, Write
 from tests.simulation import faults
@@ -15,6 +16,9 @@ from tests.simulation.ensemble import Member
 from tests.simulation.link import LATENCY_S_MAX, Request, SimLink
 
 T = TypeVar("T")
+
+APPLIED_ALL_THE_SAME: Final = 0.5
+"""Share of the writes that are carried out although their answer is an error of the server."""
 
 
 class SimZooKeeper(SimLink):
@@ -45,7 +49,8 @@ class SimZooKeeper(SimLink):
     async def heartbeat(self) -> None:
         """A round trip through the leader."""
         sent_s = self._time()
-        await self.sync("/")
+        self._admit()
+        await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
         self.heartbeat_s = max(self.heartbeat_s, sent_s)
 
     async def watch(
@@ -70,23 +75,32 @@ class SimZooKeeper(SimLink):
         self._at(self._arrives_s, self._arrived, self._connection, request, context=self._outside)
         return request.future
 
+    def _in_trouble(self, request: Request, code: Code) -> None:
+        if not request.future.done():
+            request.future.set_exception(trouble(code, "a request", writes=request.ops is not None))
+
     # -- on the server
 
     def _arrived(self, connection: int, request: Request) -> None:
         session = self.session
         if not self._stands(connection) or self.cut_off or session is None:
             return
+        if self.server_now.held_up(partial(self._arrived, connection, request)):
+            return
         if session.id not in self.ensemble.sessions or not self.ensemble.available:
             self.hung_up()
             return
         self.ensemble.touch(session)
+        request.code = session.next_code()
         self._inbox.append(request)
         if len(self._inbox) == 1:
             self._begin(request)
 
     def _begin(self, request: Request) -> None:
         """Requests of a session are carried out in order, one after the other."""
-        if request.ops is not None:
+        if request.code is not None and (request.ops is None or request.code is Code.THROTTLED_OP):
+            self._done(self._connection, request, None, ZkError(request.code, "/"))
+        elif request.ops is not None:
             self.ensemble.when_writable(partial(self._commit, self._connection, request))
         elif request.work is None:
             target = self.ensemble.leader.tree.zxid
@@ -124,10 +138,13 @@ class SimZooKeeper(SimLink):
             return
         found: list[OpResult] | None = None
         failed: ZkError | None = None
+        if request.code is not None:
+            failed = ZkError(request.code, request.ops[0].path)
         try:
-            found = self.ensemble.write(session, request.ops, single=request.single)
+            if failed is None or self._chance.random() < APPLIED_ALL_THE_SAME:
+                found = self.ensemble.write(session, request.ops, single=request.single)
         except ZkError as error:
-            failed = error
+            failed = failed or error
         if loses and session.replies_to_lose:
             session.replies_to_lose -= 1
             self.ensemble.happened(faults.ZK_REPLY_LOST)
@@ -138,6 +155,8 @@ class SimZooKeeper(SimLink):
 
     def _done(self, connection: int, request: Request, found: object, failed: ZkError | None) -> None:
         if not self._stands(connection):
+            return
+        if self.server_now.held_up(partial(self._done, connection, request, found, failed)):
             return
         zxid = self.server_now.tree.zxid
         self._inbox.popleft()
@@ -150,10 +169,16 @@ class SimZooKeeper(SimLink):
         if connection != self._connection or self.cut_off:
             return
         del self._pending[request]
+        self.heard += 1
         self.last_zxid = max(self.last_zxid, zxid)
         if request.future.done():
             return
-        if failed is not None:
+        if failed is not None and failed.code in TROUBLE:
+            self.ensemble.happened(faults.ZK_TROUBLE)
+            self._at(
+                self._time() + TROUBLE_PAUSE_S, self._in_trouble, request, failed.code, context=self.process.context
+            )
+        elif failed is not None:
             request.future.set_exception(failed)
         else:
             request.future.set_result(found)
