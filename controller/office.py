@@ -128,7 +128,7 @@ class Office:
             return self.lock_path
         seals = await self.seals()
         mark = seals.of_daemon(self.me.id, self.me.nonce) if seals is not None else ""
-        data = own.encode(structs.replace(self.me, clock_ms=time.time_ns() // 1_000_000, mark=mark))
+        data = own.encode(structs.replace(self.me, clock_ms=int(time.time() * 1000), mark=mark))
         created = await self.zk.create(f"{own.LOCKS}/lock-", data, ephemeral=True, sequential=True)
         self.lock_path = created.path
         return created.path

@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from controller.adoption import ASKED
-from controller.questions import Ask, Asked, ask_each
+from controller.questions import ANSWER_S_MAX, Ask, Asked, ask_each
 from state_machines.broker_settings import Told
 from state_machines.cluster import Cluster
 from state_machines.types import Broker
@@ -36,7 +36,7 @@ async def ask_settings(
     waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
     failed: dict[int, BrokerCallFailed] = {}
     for _ in range(TRIES_MAX):
-        answers = await ask_each(ask, waiting, question)
+        answers = await ask_each(ask, waiting, question, ANSWER_S_MAX)
         failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
         waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
         if not waiting:

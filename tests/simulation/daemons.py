@@ -115,6 +115,7 @@ class DaemonNode:
         self.daemon = Daemon(
             self.settings,
             lambda: self._connect(process),
+            ask=self.world.ask,
             new_lease=self._new_lease,
             me=self._identity(),
             listener=self._listener,
