@@ -187,13 +187,13 @@ class Channels:
         """
         numbers = {i: self._audience.number_of((i,)) for i in rows}
         last = max(numbers.values(), default=0)
-        if await self._until(lambda: self._audience.reached >= last, timeout_s):
+        if await self._until(lambda: self._audience.shown(last), timeout_s):
             return frozenset()
-        return frozenset(i for i, number in numbers.items() if self._audience.reached < number)
+        return frozenset(i for i, number in numbers.items() if not self._audience.shown(number))
 
     def is_shown(self, rows: Iterable[int]) -> bool:
         """Whether a broker acknowledged the metadata that rows have by now, or there is none."""
-        return self._audience.reached >= self._audience.number_of(rows)
+        return self._audience.shown(self._audience.number_of(rows))
 
     async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until acknowledgements of brokers make something hold; False where time was too short."""

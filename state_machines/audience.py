@@ -105,18 +105,21 @@ class Outbox:
     sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
     waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way,
     ``stopping`` the StopReplica entries of the seal under way.
-    ``position`` and ``live_version`` are what the broker was sent of the feed and of the live list; ``turn`` and
-    ``turn_end`` are the rows of the snapshot that are still to come. ``blank``: the broker has
-    just come up and knows of no topic; ``introduced``: up to which row it heard the metadata of the snapshot already.
+    ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
+    the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``.
+    ``blank``: the broker has just come up and knows of no topic; ``introduced``: up to which row it heard the metadata
+    of the snapshot already.
     """
 
     __slots__ = (
         "after",
+        "begun",
         "blank",
         "introduced",
         "lead",
         "live_version",
         "position",
+        "since",
         "stop",
         "stopping",
         "telling",
@@ -130,10 +133,11 @@ class Outbox:
         self.stop: dict[int, bool] = {}
         self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
-        self.position = position
+        self.position = self.since = position
         self.live_version = 0
         self.turn = 0
         self.turn_end = 0
+        self.begun = False
         self.blank = False
         self.introduced = 0
 
@@ -187,6 +191,11 @@ class Outbox:
         return i in self.lead or i in self.telling or i in self.stop or i in self.after
 
     @property
+    def complete(self) -> bool:
+        """Whether the broker was told a snapshot to its end."""
+        return self.begun and self.turn_end <= self.turn
+
+    @property
     def size(self) -> int:
         """LeaderAndIsr and StopReplica entries that wait."""
         return len(self.lead) + len(self.stop) + len(self.after)
@@ -231,7 +240,7 @@ class Audience:
         """The broker must hear everything that the model holds now; a ``blank`` one has just come up."""
         outbox = self.outboxes[broker]
         outbox.blank, outbox.introduced = blank, 0
-        outbox.turn, outbox.turn_end = 0, len(self.view.rows)
+        outbox.turn, outbox.turn_end, outbox.begun = 0, len(self.view.rows), True
 
     def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
         """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas; and what moves say.
@@ -333,10 +342,13 @@ class Audience:
         """Whether every broker acknowledged the feed up to a position."""
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
-    @property
-    def reached(self) -> int:
-        """Up to which position of the feed a broker acknowledged it; all of it where there is no broker."""
-        return max((outbox.position for outbox in self.outboxes.values()), default=self.feed.number)
+    def shown(self, number: int) -> bool:
+        """Whether a broker acknowledged the feed up to a position; True where there is no broker.
+
+        One that came later than that, and is still being told the snapshot, proves nothing.
+        """
+        boxes = self.outboxes.values()
+        return not boxes or any(box.position >= number and (box.since < number or box.complete) for box in boxes)
 
     def superseded(self, broker: int) -> list[int]:
         """Rows of StopReplica entries of which there is a later incarnation: they go before its LeaderAndIsr.

@@ -89,16 +89,16 @@ class NewTopic(Struct, frozen=True, gc=False):
 class Site(Struct):
     """What topics are judged against.
 
-    ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names in
-    the model. ``found``: names that ZooKeeper has, though the model has them not yet; ``marked``: those that wait for
+    ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
+    brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
     their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
     """
 
     brokers: Mapping[int, str | None]
     daemons: Collection[int]
-    existing: Collection[str]
     taken: TakenNames
     defaults: TopicDefaults = DEFAULTS
+    existing: Collection[str] = frozenset()
     found: Collection[str] = frozenset()
     marked: Collection[str] = frozenset()
     spare: int = PARTITIONS_MAX
@@ -119,7 +119,7 @@ def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewT
 def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
     if wanted.name == METADATA_TOPIC:
         raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
-    if wanted.name in site.existing and wanted.name not in site.marked:
+    if wanted.name in site.existing:
         raise _exists(wanted.name)
     unset = [name for name, value in wanted.configs if value is None]
     if unset:

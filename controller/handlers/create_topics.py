@@ -48,7 +48,7 @@ from state_machines.create_topics import (
 from state_machines.inherited_configs import Setting
 from state_machines.topic_configs import as_shown
 from state_machines.topic_names import TakenNames, wrong_name
-from state_machines.types import TopicAssignment
+from state_machines.types import Topic, TopicAssignment
 
 CALLS_MAX: Final = 200
 """Calls that are written together at the most."""
@@ -136,7 +136,6 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
     site = Site(
         brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
         daemons=c.daemons,
-        existing=c.cluster.topic_index.keys(),
         taken=TakenNames([*c.cluster.topic_index]),
         defaults=c.new_topics,
         policy=c.creation_policy,
@@ -189,10 +188,13 @@ def _judge(
             one.outcomes[name] = earlier
             one.created.add(name)
             continue
-        queued = (known := c.cluster.topic(name)) is not None and known.index in c.cluster.deletions
+        known = c.cluster.topic(name)
+        queued = known is not None and known.index in c.cluster.deletions
+        exists = name in planned or known is not None or (there is not None and there.topic is not None)
         seen = structs.replace(
             site,
-            found={name} if name in planned or (there is not None and there.topic is not None) else frozenset(),
+            existing={name} if known is not None and not queued and _is_shown(c, known) else frozenset(),
+            found={name} if exists else frozenset(),
             marked={name} if queued or (there is not None and there.marked) else frozenset(),
         )
         new = judge_topic(seen, _wanted(topic), random.getrandbits(31), random.getrandbits(31))
@@ -205,6 +207,11 @@ def _judge(
         if isinstance(outcome, NewTopic) and not one.validates_only:
             planned[name] = one, structs.replace(outcome, topic_id=topic_id)
             site.taken.add(name)
+
+
+def _is_shown(c: Controller, topic: Topic) -> bool:
+    """Whether brokers show a topic: they do not hear of one that never had a leader."""
+    return any(c.cluster.rows[i].has_leadership for i in topic.rows)
 
 
 def _wanted(topic: CreatableTopic) -> WantedTopic:

@@ -393,6 +393,33 @@ def test_a_row_is_unacknowledged_by_whom_its_last_change_or_its_turn_has_not_rea
     assert audience.unacknowledged_by(1) == {2}
 
 
+def test_a_row_is_shown_once_a_broker_has_heard_of_its_change() -> None:
+    cluster = make_cluster(P(replicas=(1, 2)))
+    audience = Audience(cluster)
+    assert audience.shown(1), "there is no broker that could show anything else"
+    for broker in (1, 2):
+        audience.add(broker)
+        audience.snapshot(broker)
+    audience.metadata_changed([0])
+    number = audience.number_of([0])
+    assert not audience.shown(number)
+    audience.outboxes[2].position = number
+    assert audience.shown(number), "it was told ahead of the snapshot"
+
+
+def test_a_broker_that_came_later_shows_a_row_after_its_snapshot() -> None:
+    cluster = make_cluster(P(replicas=(1, 2)))
+    audience = Audience(cluster)
+    audience.add(1)
+    audience.metadata_changed([0])
+    audience.add(2)
+    assert not audience.shown(1)
+    audience.snapshot(2)
+    assert not audience.shown(1)
+    audience.outboxes[2].turn = 1
+    assert audience.shown(1)
+
+
 @pytest.mark.seed("S4-22")
 def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_are() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), P((1, 3), 1), brokers=(1, 2))

@@ -107,6 +107,18 @@ async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it() -> None:
 
 
 @in_virtual_time
+async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone() -> None:
+    """No broker shows it, so other reasons come first, as with Kafka's controller."""
+    async with world() as w:
+        await w.take_office()
+        w.die(3)
+        await w.settle()
+        assert await created(w, create(topic("t", -1, -1, (3,)), timeout_ms=200)) == {"t": 7}
+        assert await created(w, create(topic("t", 0, 1))) == {"t": 37}
+        assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
+
+
+@in_virtual_time
 async def test_each_topic_of_a_request_is_on_its_own() -> None:
     async with world() as w:
         await w.topic("there", (1,), leaders=True)

@@ -72,4 +72,10 @@ ACCEPTED: Final = (
         extra=r".*NotAvailableException: .*",
         why="An election that finds nobody has the same error, and a text that says why.",
     ),
+    Accepted(
+        "kafka-leader-election --election-type unclean --topic led-by-nobody",
+        lost=r"Timeout waiting for election results|Caused by: .*electLeaders.*|.*AdminCommandFailedException: .*",
+        extra=r".*EligibleLeadersNotAvailableException: .*|.*1 replica\(s\) could not be elected",
+        why="Kafka's controller fails at a partition that never had a leader, and the call is never answered.",
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.verify.stock_tools.lines_moves import ELECTIONS, MOVES, OUTAGES
+from tests.verify.stock_tools.lines_moves import DOWN, ELECTIONS, MOVES, OUTAGES
 from tests.verify.stock_tools.steps import Act, Does, Group, Line
 
 CREATION: Final = Group(
@@ -223,6 +223,7 @@ GROUPS: Final = (
     ELECTIONS,
     DELETION,
     OUTAGES,
+    DOWN,
     END,
 )
 """In the order in which they run: each stands on what those before it left."""

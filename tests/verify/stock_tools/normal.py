@@ -17,6 +17,12 @@ RULES: Final = (
         r"(?m)^\[DATE\] WARN .*NetworkClient\)\n?",
         "",
     ),
+    (
+        "Times in what a tool says of a call that took too long",
+        r"\b(deadlineMs=|nextAllowedTryMs=|timed out at )\d+",
+        r"\1TIME",
+    ),
+    ("Which node was the controller, and did not answer in time", r"(?<=due to node )\w+(?= being)", "CONTROLLER"),
     ("The number of a client within its JVM", r"adminclient-\d+", "adminclient"),
     ("The blank before the first of a resource's ACLs, which come in any order", r"(?m)^ \t(?=\(principal)", "\t"),
     ("Ids of topics and of the cluster", r"(?<=TopicId: )\S+", "ID"),

@@ -63,7 +63,7 @@ def document() -> str:
         *(part for group in GROUPS for part in _group(group)),
         "## The files\n",
         "| file | content |\n|---|---|",
-        *(f"| `{name}` | `{text}` |" for name, text in FILES.items()),
+        *(f"| `{name}` | `{text.strip().replace(chr(10), '; ')}` |" for name, text in FILES.items()),
     ]
     return "\n".join(parts) + "\n"
 
