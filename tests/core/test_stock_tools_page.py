@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.tools import CLASSES
+from brokers.embedded.tools import CLASSES, Finished
+from tests.verify.stock_tools import compare
 from tests.verify.stock_tools.accepted import ACCEPTED, Accepted
 from tests.verify.stock_tools.lines import LINES
 from tests.verify.stock_tools.lines_moves import FILES
 from tests.verify.stock_tools.normal import normal
 from tests.verify.stock_tools.page import document
+from tests.verify.stock_tools.sites import Result
 from tests.verify.stock_tools.steps import Line
 
 PAGE = Path(__file__).parents[2] / "docs" / "stock-tools.md"
@@ -50,3 +52,12 @@ def test_a_difference_is_accepted_as_a_whole_or_not_at_all() -> None:
     assert not one.explains("x --describe", (0, 1), (), ("node 4",))
     assert not one.explains("x --describe", (0, 0), ("topic a",), ("node 4",))
     assert not one.explains("x --describe", (0, 0), (), ("node 4", "topic a"))
+
+
+def test_a_line_that_waits_where_kafkas_does_not_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line("kafka-topics --delete --topic a")
+    monkeypatch.setattr(compare, "LINES", (line,))
+    quick = Result(0, ("done",), (), Finished(0, "done", ""), 0.5)
+    slow = quick._replace(seconds=30.0)
+    assert [one.extra for one in compare.differences({"kafka": [quick], "brokers": [slow]})] == [(compare.LONGER,)]
+    assert not [*compare.differences({"kafka": [slow], "brokers": [quick]})]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.verify.stock_tools.accepted import ACCEPTED, Accepted
 from tests.verify.stock_tools.lines import LINES
 from tests.verify.stock_tools.sites import Result, Site, under_kafka, under_regent
 from tests.verify.stock_tools.steps import Line
 
+LONGER_S_MAX: Final = 15.0
+"""By how much a line may take longer: the shortest time-out of a call is 30 s, a loaded machine takes some seconds."""
+LONGER: Final = f"(it takes more than {LONGER_S_MAX:g} s longer)"
 Played = dict[str, list[Result]]
 """By site, in the order of the table."""
 
@@ -68,5 +71,7 @@ def differences(played: Played) -> Iterator[Difference]:
         for line, ours, theirs in zip(LINES, results, played["kafka"], strict=True):
             here, there = Counter(ours.out + ours.err), Counter(theirs.out + theirs.err)
             lost, extra = tuple((there - here).elements()), tuple((here - there).elements())
+            if ours.seconds > theirs.seconds + LONGER_S_MAX:
+                extra += (LONGER,)
             if lost or extra or ours.code != theirs.code:
                 yield Difference(line, site, (theirs.code, ours.code), lost, extra)

@@ -57,12 +57,13 @@ CHANGING: Final = re.compile(r"kafka-topics --(create|alter|delete)|kafka-leader
 
 
 class Result(NamedTuple):
-    """What a line did, normalised, and as it came."""
+    """What a line did, normalised, and as it came; ``seconds``: how long its last run took."""
 
     code: int
     out: tuple[str, ...]
     err: tuple[str, ...]
     raw: Finished
+    seconds: float = 0.0
 
 
 class Site:
@@ -111,13 +112,14 @@ class Site:
         await eventually(self._agreed, SETTLED_S_MAX)
 
     async def _line(self, line: Line) -> Result:
+        now = asyncio.get_running_loop().time
+        deadline_s, begun_s = now() + WAIT_S_MAX, now()
         seen = await self._run(line)
-        if line.until:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + WAIT_S_MAX
-            while not re.search(line.until, seen.out) and loop.time() < deadline:
-                seen = await self._run(line)
-        return Result(seen.code, normal(seen.out, self._names, line), normal(seen.err, self._names, line), seen)
+        while line.until and not re.search(line.until, seen.out) and now() < deadline_s:
+            begun_s = now()
+            seen = await self._run(line)
+        out, err = normal(seen.out, self._names, line), normal(seen.err, self._names, line)
+        return Result(seen.code, out, err, seen, now() - begun_s)
 
     async def _run(self, line: Line) -> Finished:
         return await self._tools.run(line.tool, *line.arguments(str(self._files)))
