@@ -74,6 +74,8 @@ class Answers:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
         what = f"{answer.api.name} partition: {error_name(error)}"
         self._counters.answers[what] += count
+        if error == Error.INCONSISTENT_TOPIC_ID:
+            self._cluster.observe_id_refused(row for row, code in answer.failed if code == error)
         if (answer.broker_id, what) not in self._refused:
             self._refused.add((answer.broker_id, what))
             log.warning(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from state_machines.directory import Directory
 from state_machines.hosting import Hosting
-from state_machines.types import Assignment, PartitionRow, PartitionState
+from state_machines.types import Assignment, PartitionRow, PartitionState, Topic
 
 
 class Assigned(Directory):
@@ -19,6 +19,8 @@ class Assigned(Directory):
         self.reassigning: dict[int, Assignment] = {}
         """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
         self._hosting = Hosting()
+        self.ids_refused: set[int] = set()
+        """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID)."""
 
     def hosted(self, broker: int) -> list[int]:
         """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
@@ -46,11 +48,21 @@ class Assigned(Directory):
         return list(written)
 
     def observe_topic_id(self, name: str, topic_id: bytes) -> None:
-        """A topic that had no id has one; a known id is never replaced."""
+        """A topic that had no id has one; a known id is only replaced where it may be wrong."""
         topic = self.topic(name)
-        if topic is not None and topic.topic_id is None:
+        if topic is not None and (topic.topic_id is None or self.doubts_id(topic)):
+            self.topic_ids.pop(topic.topic_id or b"", None)
             self.topics[topic.index] = replace(topic, topic_id=topic_id)
             self.topic_ids[topic_id] = topic.index
+            self.ids_refused.discard(topic.index)
+
+    def doubts_id(self, topic: Topic) -> bool:
+        """Whether nothing says that the id is right: a broker refused it, or none was told any partition."""
+        return topic.index in self.ids_refused or not any(self.rows[i].has_leadership for i in topic.rows)
+
+    def observe_id_refused(self, rows: Iterable[int]) -> None:
+        """A broker has logs of these rows with another topic id."""
+        self.ids_refused.update(self.rows[i].topic for i in rows)
 
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
         """Rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.

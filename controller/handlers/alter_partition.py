@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
@@ -13,6 +14,8 @@ from controller.handlers.reassignment import isrs_changed
 from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.types import PartitionState
 
+Item = tuple[IsrProposal, IsrRequest, IsrError | None]
+"""A proposal, in terms of the model, and what was judged at first."""
 CALLS_MAX = 200
 """Calls that one commit answers at the most."""
 PROPOSALS_MAX = 10_000
@@ -43,7 +46,7 @@ def _following(c: Controller, proposals: int) -> list[PendingCall]:
 
 
 async def _answer(c: Controller, pending: list[PendingCall]) -> None:
-    accepted: list[tuple[PendingCall, list[tuple[IsrProposal, IsrRequest, IsrError | None]]]] = []
+    accepted: list[tuple[PendingCall, list[Item]]] = []
     for one in pending:
         call: AlterPartitionCall = one.call
         broker = c.cluster.brokers.get(call.broker_id)
@@ -56,9 +59,20 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
     if wanted:
         await c.carry_out(partial(alter_partitions, asked=wanted), "ISR changes of leaders")
         isrs_changed(c, [asked.row for asked in wanted if asked.row is not None])
-    for one, items in accepted:
-        replies = [reply(c, proposal, asked, verdict) for proposal, asked, verdict in items]
+    answers = [[reply(c, *item) for item in items] for _, items in accepted]
+    for (one, _), replies in zip(accepted, answers, strict=True):
         one.answer(AlterPartitionReply(Error.NONE, replies))
+    c.take_up({row for (_, items), replies in zip(accepted, answers, strict=True) for row in _behind(items, replies)})
+
+
+def _behind(items: Sequence[Item], replies: Sequence[PartitionReply]) -> Iterator[int]:
+    """Rows whose leader knows an older partition epoch of its leader epoch: somebody else wrote the state znode.
+
+    Such a leader asks for nothing more until it is told another leader epoch.
+    """
+    for (_, asked, _), answer in zip(items, replies, strict=True):
+        if asked.row is not None and answer.error == IsrError.INVALID_UPDATE_VERSION:
+            yield asked.row
 
 
 def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> IsrRequest:

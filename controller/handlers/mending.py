@@ -158,10 +158,13 @@ def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[i
 def _id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
     """The topic id that the znode is to have: the one that brokers were told, whatever it says now.
 
-    A topic that started without one may have lost it: :mod:`controller.handlers.lost_ids` asks brokers.
+    Another one is believed where brokers refused that: somebody mends what another controller did. A topic that started
+    without one may have lost it: :mod:`controller.handlers.lost_ids` asks brokers.
     """
     known = c.cluster.topic(topic.name)
     told = None if known is None or known.czxid != topic.czxid else known.topic_id
+    if known is not None and topic.topic_id is not None and c.cluster.doubts_id(known):
+        return topic.topic_id
     if told is not None or topic.topic_id is not None or not c.ibp.topic_ids:
         return told or topic.topic_id
     if _has_started(c, topic, states):

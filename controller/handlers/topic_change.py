@@ -188,12 +188,13 @@ async def _find_ids(c: Controller, fresh: Sequence[int]) -> None:
 
 
 def _learn_id(c: Controller, topic: TopicAssignment) -> None:
-    """The znode of a topic that was served without an id has one: its replicas are to be told."""
+    """The znode of a topic that was served without an id, or with one that was refused, has one: replicas are told."""
     known = c.cluster.topic(topic.name)
-    if known is not None and known.topic_id is None and topic.topic_id is not None and c.ibp.topic_ids:
-        c.lost_ids.discard(topic.name)
-        c.cluster.observe_topic_id(topic.name, topic.topic_id)
-        c.take_up(known.rows)
+    if known is None or topic.topic_id is None or topic.topic_id == known.topic_id or not c.ibp.topic_ids:
+        return
+    c.lost_ids.discard(topic.name)
+    c.cluster.observe_topic_id(topic.name, topic.topic_id)
+    c.take_up(known.rows)
 
 
 def load(c: Controller, rows: list[int], found: list[State]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.wire.errors import Error
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
+from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.failover import TAKEN_UP, take_up
@@ -120,6 +122,25 @@ async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_n
         await w.take_office()
         await w.told()
         assert w.led()["late", 0] == (2, (2, 3))
+        w.agreed()
+
+
+@pytest.mark.seed("S4-80")
+@in_virtual_time
+async def test_a_leader_whose_state_somebody_else_wrote_hears_another_leader_epoch_and_may_shrink_its_isr() -> None:
+    """A broker whose partition epoch is refused waits for the next leader epoch, for ever."""
+    async with world() as w:
+        await running(w)
+        held = w.states["t", 0]
+        for data in (b"{", encode_state(held.leader, held.leader_epoch, held.isr, held.controller_epoch)):
+            await w.operator.set(paths.state("t", 0), data, ANY_VERSION)
+        stale = w.proposal("t", 0, (1, 2), partition_epoch=held.version)
+        [refused] = (await w.alter_partition(1, stale)).partitions
+        assert refused.error == Error.INVALID_UPDATE_VERSION
+        await w.told()
+        assert heard(w, 1, "t")[-1] == (0, held.leader_epoch + 1, False)
+        [granted] = (await w.alter_partition(1, w.proposal("t", 0, (1, 2)))).partitions
+        assert (granted.error, granted.isr) == (0, (1, 2))
         w.agreed()
 
 

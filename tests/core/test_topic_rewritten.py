@@ -11,6 +11,9 @@ from unittest import mock
 
 import pytest
 
+from brokers.delivery import Answer
+from brokers.wire.errors import Error
+from brokers.wire.versions import Api
 from controller.handlers import lost_ids
 from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
@@ -79,6 +82,40 @@ async def test_a_topic_rewritten_without_its_id_keeps_it(
         await w.told()
         assert ids_told(w) == {id_of("t")}
         w.agreed()
+
+
+@pytest.mark.seed("S4-85")
+@in_virtual_time
+async def test_another_id_is_believed_where_brokers_refused_the_known_one() -> None:
+    """Kafka's controller gave a topic another id than its logs have (KAFKA-14190), and an operator mends it."""
+    async with world() as w:
+        await running(w)
+        broker, row = w.reign.cluster.brokers[2], w.reign.cluster.find("t", 1)
+        assert row is not None
+        failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
+        w.witness._shared.on_event(Answer(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
+        await w.told()
+        assert w.assignment("t").topic_id == OTHER_ID
+        assert ids_told(w) == {OTHER_ID}
+        assert {w.states["t", p].leader_epoch for p in (0, 1)} == {4}, "brokers take no notice of an epoch they know"
+        assert w.reign.cluster.topic_by_id(id_of("t")) is None
+        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, id_of("t"))
+        await w.told()
+        assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
+
+
+@in_virtual_time
+async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_znode() -> None:
+    """Kafka's controller writes a znode without partitions, and another id, where it cannot read a topic."""
+    async with world() as w:
+        await w.topic("t", (1, 2), leaders=True)
+        await rewrite(w, "t", {}, OTHER_ID)
+        await w.take_office()
+        await rewrite(w, "t", {0: (1, 2)}, id_of("t"))
+        await w.told()
+        assert (w.assignment("t").topic_id, w.led()) == (id_of("t"), {("t", 0): (1, (1, 2))})
+        assert ids_told(w) == {id_of("t")}
 
 
 @in_virtual_time
