@@ -1,12 +1,13 @@
 # regent's daemon. Settings: mount /etc/regent/regent.toml or set REGENT_SECTION__KEY (docs/operations.md).
 # The build's steps are scripts/image/build.sh, which the tests run as well.
-ARG PYTHON_VERSION=3.11
-FROM python:${PYTHON_VERSION}-slim AS build
+# The digest says which image; its tag is for people. Renew both for security updates: docker buildx imagetools inspect.
+ARG PYTHON_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY . .
 RUN scripts/image/build.sh
 
-FROM python:${PYTHON_VERSION}-slim
+FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="regent" \
       org.opencontainers.image.description="Controller of a Kafka cluster in ZooKeeper mode" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -33,7 +33,7 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
     announced_for = settings.controller.id if admin.listed else None
     secret = shared_secret(settings.secret_file)
     view = ClusterView(admin.client_listener, secret, announced_for=announced_for, tls=tls is not None)
-    carrier = Carrier(view, secret, access_of(settings.security).transport)
+    carrier = Carrier(view, secret, access_of(settings.security, listens=False).transport)
     shared = admin.client_listener in (settings.brokers.inter_broker_listener, settings.brokers.control_plane_listener)
     listener = AdminListener(admin.host, admin.port, view, carrier, limits(settings), tls, shared=shared)
     await listener.start()

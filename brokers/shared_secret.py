@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 SECRET_BYTES: Final = 32
 _FILE_BYTES_MAX: Final = 1_024
 _OTHERS: Final = 0o077
+ROOT: Final = 0
+"""What root owns and we read was given to us: by systemd as a credential, whose ACL shows as the group's right."""
 
 
 class SecretUnusable(OSError):
@@ -47,9 +50,10 @@ def existing_secret(path: Path) -> bytes | None:
 def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
+        found = os.fstat(descriptor)
         text = file.read(_FILE_BYTES_MAX)
-    if mode & _OTHERS:
+    given = found.st_uid == ROOT and os.geteuid() != ROOT
+    if found.st_mode & (_OTHERS & ~stat.S_IRGRP if given else _OTHERS):
         raise SecretUnusable(f"the secret {path} may be read or changed by others: chmod 600 {path}")
     try:
         secret = bytes.fromhex(text.decode("ascii").strip())

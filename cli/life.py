@@ -18,6 +18,7 @@ async def live(settings: Settings, session: Session, *, shadow: bool, takeover: 
         tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
         if beside := settings.admin.beside_daemon and not shadow:
             tasks.start_soon(keep_endpoint, session.config)
-        code = await main.run(settings, shadow=shadow, takeover=takeover, endpoint_beside=beside)
+        awaits = beside or (settings.admin.awaited and not shadow)
+        code = await main.run(settings, shadow=shadow, takeover=takeover, endpoint_beside=awaits)
         tasks.cancel_scope.cancel()
     return code

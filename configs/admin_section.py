@@ -48,6 +48,11 @@ class AdminSettings(Section):
         "regent run starts it as a process beside the daemon, and starts it again when it ends. false: start regent "
         "admin-endpoint yourself, or have none.",
     )
+    awaited: bool = key(
+        False,
+        "Where something else starts the endpoint, as its systemd unit does: whether the daemon queues for the role once "
+        "the endpoint has announced itself, as it does for one that it starts. It waits for 10 seconds at most.",
+    )
     listed: bool = key(
         True,
         "While the daemon with these settings holds the role, brokers show it to their clients at this endpoint, so "

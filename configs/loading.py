@@ -28,6 +28,9 @@ CREDENTIALS: Final = (
 )  # fmt: skip
 """Sections and keys that hold ``user:password``; the systemd credential of one is both, with dashes."""
 
+GIVEN_SECRET: Final = "admin-secret"  # noqa: S105  # a name
+"""The systemd credential of an admin endpoint that holds what ``admin.secret_file`` does."""
+
 Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
 
@@ -51,11 +54,11 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, e
     sources = _Sources.read(file, environ)
     sections, problems = sources.sections()
     wrong = {problem.key for problem in problems}
-    for section, key in _credentials(sections, endpoint=endpoint):
+    for section, key in _credentials(sections, environ, endpoint=endpoint):
         sections[section], more = _with_credential(section, key, sections[section], sources.origins, environ)
         problems += more
     if endpoint:
-        sections |= _of_endpoint(sections)
+        sections |= _of_endpoint(sections, environ)
     problems += _relations(sections, wrong, sources.origins)
     if problems:
         raise ConfigError(problems, sources.file)
@@ -175,19 +178,38 @@ def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[st
     return problems
 
 
-def _credentials(sections: Mapping[str, Any], *, endpoint: bool) -> list[tuple[str, str]]:
-    """Those that this process reads. An endpoint with an identity of its own cannot read the daemon's."""
-    own = endpoint and any(value for name, value in sections["admin"] if name.startswith("zookeeper_"))
-    return [(section, key) for section, key in CREDENTIALS if section == "admin" or not own]
+def _credentials(sections: Mapping[str, Any], environ: Mapping[str, str], *, endpoint: bool) -> list[tuple[str, str]]:
+    """Those that this process reads. An endpoint needs no digest to lock brokers out, and it may be somebody else."""
+    if not endpoint:
+        return list(CREDENTIALS)
+    own = [(section, key) for section, key in CREDENTIALS if section == "admin"]
+    if any(_is_given(sections[section], section, key, environ) for section, key in own):
+        return own
+    return [one for one in CREDENTIALS if one != ("zookeeper", "digest") or sections["zookeeper"].set_acl]
 
 
-def _of_endpoint(sections: Mapping[str, Any]) -> dict[str, Section]:
-    """Sections as an admin endpoint has them: it is at ZooKeeper who ``admin`` says, and locks nobody out."""
+def _is_given(found: Section, section: str, key: str, environ: Mapping[str, str]) -> bool:
+    files = (
+        getattr(found, key),
+        getattr(found, f"{key}_file"),
+        _systemd_credential(_credential_name(section, key), environ),
+    )
+    return any(files)
+
+
+def _of_endpoint(sections: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Section]:
+    """Sections as an admin endpoint has them: it is at ZooKeeper who ``admin`` says, and locks nobody out.
+
+    The secret that it shares with daemons may come from systemd, which reads the daemon's file for it.
+    """
     admin, zookeeper = sections["admin"], sections["zookeeper"]
+    if admin.secret_file is None and (given := _systemd_credential(GIVEN_SECRET, environ)) is not None:
+        admin = admin.model_copy(update={"secret_file": given})
     if admin.zookeeper_digest or admin.zookeeper_sasl:
         own = {"digest": admin.zookeeper_digest, "sasl": admin.zookeeper_sasl, "digest_file": None, "sasl_file": None}
         zookeeper = zookeeper.model_copy(update=own)
-    return {"zookeeper": zookeeper, "controller": sections["controller"].model_copy(update={"on_absence": "brokers"})}
+    controller = sections["controller"].model_copy(update={"on_absence": "brokers"})
+    return {"admin": admin, "zookeeper": zookeeper, "controller": controller}
 
 
 def _with_credential(
@@ -201,7 +223,7 @@ def _with_credential(
         )
         return found, [both] if path else []
     if path is None:
-        path, name = _systemd_credential(f"{section}-{key}".replace("_", "-"), environ), f"{section}.{key}"
+        path, name = _systemd_credential(_credential_name(section, key), environ), f"{section}.{key}"
     if path is None:
         return found, []
     try:
@@ -212,6 +234,10 @@ def _with_credential(
         return found, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
     origins[f"{section}.{key}"] = f"file {path}"
     return found.model_copy(update={key: secret}), []
+
+
+def _credential_name(section: str, key: str) -> str:
+    return f"{section}-{key}".replace("_", "-")
 
 
 def _systemd_credential(name: str, environ: Mapping[str, str]) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from brokers.controller_listener import NotController
 from brokers.envelopes import CarriedCall
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
 from brokers.wire.errors import Error
+from brokers.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Api
@@ -30,6 +31,9 @@ from controller.reassignment_call import (
 )
 from controller.translations import TRANSLATIONS, Translation, Unacceptable
 from state_machines.acls import Operation
+
+TOPICS_MAX: Final = 10_000
+"""Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
 
 
 def event_kind(api: Api) -> str:
@@ -63,6 +67,16 @@ async def ask(queue: EventQueue, kind: str, call: object) -> Any:
     except QueueFull as full:
         raise NotController from full
     return await pending.reply
+
+
+def _topics(body: Struct) -> int:
+    """How many topics a request creates, grows or deletes."""
+    match body:
+        case CreateTopicsRequest() | CreatePartitionsRequest():
+            return len(body.topics)
+        case DeleteTopicsRequest():
+            return len(body.topics) + len(body.topic_names)
+    return 0
 
 
 class Calls:
@@ -122,6 +136,9 @@ class Calls:
     async def carried(self, call: CarriedCall) -> Struct:
         """What a client of an admin endpoint asks for; refused as far as it may not."""
         await self._authorizer.ready()
+        if (count := _topics(call.body)) > TOPICS_MAX:
+            why = f"the request names {count} topics, and at most {TOPICS_MAX} are taken at once: split it"
+            return refusal(call.body, Error.INVALID_REQUEST, why)
         found = permitted(self._authorizer, call, self._name_of)
         if found.body is None:
             return found.whole(None)

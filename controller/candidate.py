@@ -123,6 +123,7 @@ class Candidate:
         """
         if not self._awaits_endpoint:
             return
+        await office.make_endpoints()
         with self._d.until_stopped(), anyio.move_on_after(ENDPOINT_S_MAX):
             await self._announced(office.zk, endpoint_path(office.me.id))
             return

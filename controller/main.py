@@ -17,6 +17,7 @@ from brokers.security.users import SecurityUnusable
 from brokers.shared_secret import SecretUnusable, shared_secret
 from brokers.wire import cold
 from brokers.wire.messages import CARRIED, prepare
+from configs.advice import advice
 from configs.settings import Settings
 from controller.counters import Counters
 from controller.daemon import Daemon
@@ -60,6 +61,8 @@ async def run(
     manager = ServiceManager()
     with logging_to(settings.log) as lines:
         log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+        for sentence in advice(settings):
+            log.warning("%s", sentence)
         counters = Counters()
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)

@@ -110,7 +110,7 @@ class Office:
 
     async def enter_queue(self) -> str:
         """Ensures our roots, registers the id, clears our own dead process's place, takes a place of our own."""
-        await self._check_identity()
+        await self.make_endpoints()
         for path, data in (
             (own.ROOT, b""),
             (own.FORMAT, own.encode(own.Format(own.FORMAT_VERSION))),
@@ -121,7 +121,6 @@ class Office:
             await self._ensure(path, data)
         await self.check_format()
         if self.zk.set_acl:
-            await self._ensure(ENDPOINTS, b"", endpoints_acl(self._announcer))
             await close_own(self.zk, self._announcer)
         self.lock_path = await clear_own_places(self.zk, self.me)
         if self.lock_path is not None:
@@ -133,12 +132,16 @@ class Office:
         self.lock_path = created.path
         return created.path
 
-    async def _check_identity(self) -> None:
+    async def make_endpoints(self) -> None:
+        """Makes the place where admin endpoints announce themselves, which they may not where ACLs close znodes."""
+        if not self.zk.set_acl:
+            return
         try:
-            if self.zk.set_acl:
-                await check_identity(self.zk)
+            await check_identity(self.zk)
         except WrongIdentity as wrong:
             raise ClaimRefused(str(wrong)) from wrong
+        await self._ensure(own.ROOT, b"")
+        await self._ensure(ENDPOINTS, b"", endpoints_acl(self._announcer))
 
     async def seals(self) -> Seals | None:
         """To seal, and to believe, what daemon and admin endpoints write for each other; None without a secret."""

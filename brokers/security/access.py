@@ -78,10 +78,10 @@ class Access(Struct, frozen=True):
     callers: Callers | None = None
 
 
-def access_of(security: SecuritySettings, *, only_brokers: bool = False) -> Access:
+def access_of(security: SecuritySettings, *, only_brokers: bool = False, listens: bool = True) -> Access:
     """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`.
 
-    ``only_brokers``: ``listener.only_brokers``.
+    ``only_brokers``: ``listener.only_brokers``; ``listens``: False where brokers' passwords need not be known.
     """
     tls = login = gate = None
     met = Met()
@@ -97,7 +97,8 @@ def access_of(security: SecuritySettings, *, only_brokers: bool = False) -> Acce
         assert security.sasl_file is not None, "configs.rules"
         user, password = read_user(security.sasl_file)
         login = Login(security.sasl_mechanism, user, password)
-        brokers = read_users(security.sasl_brokers_file) if security.sasl_brokers_file is not None else {}
+        file = security.sasl_brokers_file
+        brokers = read_users(file) if file is not None and listens else {}
         gate = Gate(security.sasl_mechanism, {user: password, **brokers})  # admin endpoints come as the daemon's user
     plain = tls is None and login is None
     callers = Callers(

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.journal.reader import CHUNK_BYTES, Damage, Gap, joined, lines, parsed, read_each
+from controller.journal.reader import CHUNK_BYTES, Damage, Gap, begin_of, joined, lines, parsed, read_each
 from controller.journal.segments import segments_in
 from state_machines.events import PARTITION_KINDS, Kind, Row
 
@@ -96,6 +96,7 @@ def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             block, _, rest = (rest + chunk).rpartition(b"\n")
+            rest = begin_of(rest)
             for line in block.split(b"\n") if needle in block else ():
                 if needle in line and isinstance(row := parsed(line), Row):
                     yield row

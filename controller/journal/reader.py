@@ -62,17 +62,28 @@ def parsed(line: bytes) -> Row | Damage:
 
 
 def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
-    """Lines from ``offset`` (bytes) on: where the next one begins, the line, whether it is complete."""
+    """Lines from ``offset`` (bytes) on: where the next one begins, the line, whether it is complete.
+
+    Of a line that is longer than any of ours the begin is given: the file may be anything, and without an end of line.
+    """
     with path.open("rb") as file:
         file.seek(offset)
-        rest, at = b"", offset
+        rest, at, left_out = b"", offset, 0
         while chunk := file.read(CHUNK_BYTES):
             *whole, rest = (rest + chunk).split(b"\n")
             for line in whole:
-                at += len(line) + 1
+                at += len(line) + left_out + 1
+                left_out = 0
                 yield at, line, True
+            left_out += max(0, len(rest) - LINE_BYTES_MAX - 1)
+            rest = begin_of(rest)
         if rest:
-            yield at + len(rest), rest, False
+            yield at + len(rest) + left_out, rest, False
+
+
+def begin_of(line: bytes) -> bytes:
+    """As much of a line as shows that it is too long."""
+    return line[: LINE_BYTES_MAX + 1]
 
 
 def read_file(path: Path) -> Iterator[Row | Gap]:

@@ -13,6 +13,7 @@ from controller.preflight import (
     closed,
     cluster,
     ensemble,
+    exposure,
     listeners,
     permissions,
     unfinished,
@@ -59,6 +60,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     absence.daemons,
     absence.daemons_agree,
     absence.rollback_place,
+    exposure.exposure,
 )
 
 

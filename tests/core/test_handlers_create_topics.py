@@ -10,7 +10,7 @@ import pytest
 
 from brokers.controller_listener import NotController
 from controller.authorizer import Authorizer
-from controller.calls import Calls
+from controller.calls import TOPICS_MAX, Calls
 from controller.principals import principals
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
@@ -326,3 +326,15 @@ def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
     assert principals("").may("User:ANONYMOUS")
     assert not principals("").may("User:alice")
     assert not principals("alice").may("User:alice")
+
+
+@in_virtual_time
+async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once() -> None:
+    async with world() as w:
+        await w.take_office()
+        many = [topic(f"t{number}", 1, 1) for number in range(TOPICS_MAX + 1)]
+        found = await created(w, create(*many))
+        assert set(found.values()) == {42}
+        assert len(found) == TOPICS_MAX + 1
+        assert w.node(paths.topic("t0")) is None
+        assert await created(w, create(*many[:2])) == {"t0": 0, "t1": 0}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.journal.query import history
 from controller.journal.reader import (
     CUT_SHORT,
     HOLE,
@@ -17,6 +20,7 @@ from controller.journal.reader import (
     Damage,
     Gap,
     joined,
+    lines,
     parsed,
     read,
     read_file,
@@ -132,3 +136,22 @@ def test_only_the_journals_own_files_are_read(tmp_path: Path) -> None:
     (tmp_path / str(SegmentName(1, 9, 1))).write_bytes(text(row(10)))
     assert [(r.ctl_epoch, r.seq) for r in split(list(read(tmp_path)))[0]] == [(1, 9), (1, 10), (2, 1)]
     assert segments_in(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["ended", "endless"])
+def test_a_line_of_any_length_takes_no_more_memory_than_one_of_ours(tmp_path: Path, ended: bool) -> None:
+    """The file is sparse: 256 MiB of zeros without an end of line."""
+    path = tmp_path / str(SegmentName(1, 1, 0))
+    size = 256 << 20
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"\n{}\n" if ended else b"")
+    tracemalloc.start()
+    found = list(lines(path))
+    history(tmp_path, "t", 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+    begin = b"\0" * (LINE_BYTES_MAX + 1)
+    assert found == ([(size + 1, begin, True), (size + 4, b"{}", True)] if ended else [(size, begin, False)])

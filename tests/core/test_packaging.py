@@ -14,19 +14,25 @@ import pytest
 
 from configs.admin_section import AdminSettings
 from configs.http_section import HttpSettings
-from configs.loading import CREDENTIALS, DEFAULT_FILE
+from configs.loading import CREDENTIALS, DEFAULT_FILE, GIVEN_SECRET
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "configs" / "regent.service"
+ENDPOINT_UNIT = ROOT / "configs" / "regent-admin-endpoint.service"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LISTENER = ListenerSettings(advertised_host="regent1")
 INSTALLED = ("scripts/image/build.sh", f" {DEFAULT_FILE.parent} ", f" {DEFAULT_FILE} ")
 
 
-def unit() -> dict[str, str]:
+def unit(file: Path = UNIT) -> dict[str, str]:
     """Last value of each directive."""
-    return dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"^[A-Z]\w+=", line))
+    return dict(line.split("=", 1) for line in file.read_text().splitlines() if re.match(r"^[A-Z]\w+=", line))
+
+
+def credentials(file: Path) -> list[str]:
+    """Names of what systemd hands to the service, with the file where one is named."""
+    return re.findall(r"(?m)^LoadCredential=(\S+)$", file.read_text())
 
 
 def instructions(name: str) -> list[str]:
@@ -47,8 +53,35 @@ def test_the_units_folders_are_those_of_the_settings() -> None:
     assert HttpSettings().socket.parent == Path("/run", found["RuntimeDirectory"])
     assert StateSettings().directory == Path("/var/lib", found["StateDirectory"])
     assert Path("/etc", found["ConfigurationDirectory"]) == DEFAULT_FILE.parent
-    loaded = re.findall(r"^LoadCredential=zookeeper-(\w+)$", UNIT.read_text(), re.MULTILINE)
-    assert tuple(loaded) == CREDENTIALS
+    assert credentials(UNIT) == [f"{section}-{key}".replace("_", "-") for section, key in CREDENTIALS]
+
+
+def test_the_endpoint_has_a_user_of_its_own_that_reads_nothing_of_the_daemon_but_what_both_share() -> None:
+    found = unit(ENDPOINT_UNIT)
+    assert found["User"] not in ("root", unit()["User"])
+    assert found["Group"] != unit()["Group"], "that group reads the daemon's files"
+    assert "SupplementaryGroups" not in found
+    state = StateSettings().directory
+    assert credentials(ENDPOINT_UNIT) == [
+        f"{DEFAULT_FILE.name}:{DEFAULT_FILE}",
+        f"{GIVEN_SECRET}:{state / 'admin-secret'}",
+        *(f"{section}-{key}".replace("_", "-") for section, key in CREDENTIALS if section == "admin"),
+    ]
+    assert found["InaccessiblePaths"].split() == ["-/run/regent", f"-{state}"]
+    assert found["ExecStart"].endswith(f"--config ${{CREDENTIALS_DIRECTORY}}/{DEFAULT_FILE.name}")
+
+
+def test_the_endpoints_memory_is_bounded_above_what_its_limits_allow() -> None:
+    admin, most = AdminSettings(), unit(ENDPOINT_UNIT)["MemoryMax"]
+    assert most == "1G"
+    assert admin.buffered_bytes_max + admin.connections_max * 300_000 + 200_000_000 < 2**30
+
+
+def test_the_daemons_unit_leaves_the_endpoint_to_its_own() -> None:
+    assert unit()["Environment"] == "REGENT_ADMIN__BESIDE_DAEMON=false REGENT_ADMIN__AWAITED=true"
+    assert ENDPOINT_UNIT.name in unit()["Wants"]
+    assert unit(ENDPOINT_UNIT)["PartOf"] == UNIT.name
+    assert AdminSettings().beside_daemon, "by hand one command starts both"
 
 
 def test_the_unit_notifies_reloads_and_restarts() -> None:
@@ -58,10 +91,14 @@ def test_the_unit_notifies_reloads_and_restarts() -> None:
     assert found["RestartPreventExitStatus"] == "2 3"
 
 
+@pytest.mark.parametrize("file", [UNIT, ENDPOINT_UNIT], ids=lambda file: file.stem)
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
-def test_systemd_accepts_the_unit_and_finds_it_hardened(tmp_path: Path) -> None:
-    copy = tmp_path / "regent.service"
-    copy.write_text(UNIT.read_text().replace("ExecStart=/opt/regent/bin/regent", f"ExecStart={sys.executable}"))
+def test_systemd_accepts_the_unit_and_finds_it_hardened(tmp_path: Path, file: Path) -> None:
+    for each in (UNIT, ENDPOINT_UNIT):
+        text = each.read_text().replace("ExecStart=/opt/regent/bin/regent", f"ExecStart={sys.executable}")
+        (tmp_path / each.name).write_text(text)
+    copy = tmp_path / file.name
+    copy.write_text(file.read_text().replace("ExecStart=/opt/regent/bin/regent", f"ExecStart={sys.executable}"))
     verified = analyze("verify", "--man=no", str(copy))
     assert verified.returncode == 0, verified.stderr
     assert str(copy) not in verified.stderr
@@ -94,6 +131,13 @@ def test_the_documented_installation_lets_the_service_read_its_settings() -> Non
     assert f"-m 0640 -g {group} " in lines[file]
 
 
+def test_the_base_image_is_pinned_by_its_digest() -> None:
+    """Two stages, one image: what was tried is what is built, whatever the tag names by then."""
+    [base] = re.findall(r"(?m)^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE)
+    assert re.fullmatch(r"python:3\.11-slim@sha256:[0-9a-f]{64}", base)
+    assert [line.split()[0] for line in re.findall(r"(?m)^FROM (.*)$", DOCKERFILE)] == ["${PYTHON_IMAGE}"] * 2
+
+
 def test_the_image_is_built_by_the_script_alone() -> None:
     assert re.findall(r"(?m)^RUN +(.*)$", DOCKERFILE) == ["scripts/image/build.sh"]
     script = (ROOT / "scripts/image/build.sh").read_text()
@@ -117,7 +161,13 @@ def test_what_people_install_is_in_the_package() -> None:
     """Files beside modules: the wheel takes whole folders, so they need no list of their own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "configs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert {"example.toml", "regent.service"} <= {path.name for path in (ROOT / "configs").iterdir()}
+    assert {"example.toml", UNIT.name, ENDPOINT_UNIT.name} <= {path.name for path in (ROOT / "configs").iterdir()}
+
+
+def test_the_documented_ways_to_install_go_by_the_lock() -> None:
+    for text in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+        assert not re.findall(r"(?m)^.*pip install(?!.*--require-hashes).*$", text.read_text()), text
+    assert "make venv-pipeline" in (ROOT / "README.md").read_text()
 
 
 def test_extras_that_people_are_told_of_exist() -> None:

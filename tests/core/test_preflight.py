@@ -42,7 +42,8 @@ async def test_with_two_daemons_nothing_is_left_to_say(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         for number in (DAEMON, DAEMON + 1):
             await queue_daemon(cluster, number)
-        assert [f for f in (await cluster.preflight()).findings if f.level is not Level.OK] == []
+        left = [f for f in (await cluster.preflight()).findings if f.level is not Level.OK]
+        assert [f.name for f in left] == ["secrets"], "the digest goes over the network as it is"
 
 
 async def queue_daemon(cluster: Kafka, number: int) -> None:

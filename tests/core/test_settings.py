@@ -348,3 +348,26 @@ def test_an_endpoint_with_an_identity_of_its_own_reads_no_credential_of_the_daem
     assert found.zookeeper.digest is not None
     assert found.zookeeper.digest.get_secret_value() == "announcer:s3cret"
     assert (found.zookeeper.sasl, found.controller.on_absence) == (None, "brokers")
+
+
+def test_an_endpoint_takes_what_systemd_hands_to_it(tmp_path: Path) -> None:
+    (tmp_path / "admin-zookeeper-digest").write_text("announcer:s3cret")
+    (tmp_path / "admin-secret").write_text("00")
+    environ = {
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+        "REGENT_ZOOKEEPER__DIGEST_FILE": str(tmp_path / "not-for-the-endpoint"),
+    }
+    found = load(written(tmp_path, MINIMAL), environ, endpoint=True).settings
+    assert found.secret_file == tmp_path / "admin-secret"
+    assert found.zookeeper.digest is not None
+    assert found.zookeeper.digest.get_secret_value() == "announcer:s3cret"
+    environ.pop("REGENT_ZOOKEEPER__DIGEST_FILE")
+    assert load(written(tmp_path, MINIMAL), environ).settings.secret_file == Path("/var/lib/regent/admin-secret")
+
+
+def test_an_endpoint_does_not_read_the_digest_that_locks_brokers_out(tmp_path: Path) -> None:
+    environ = {
+        "REGENT_CONTROLLER__ON_ABSENCE": "hold",
+        "REGENT_ZOOKEEPER__DIGEST_FILE": str(tmp_path / "not-for-the-endpoint"),
+    }
+    assert load(written(tmp_path, MINIMAL), environ, endpoint=True).settings.zookeeper.digest is None

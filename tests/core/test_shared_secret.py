@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -48,3 +50,17 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SecretUnusable, match=r"admin\.secret_file"):
         shared_secret(tmp_path / "file" / "admin-secret")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_systemd_hands_over_is_roots_and_shows_the_right_of_a_group(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("ab" * SECRET_BYTES)
+    file.chmod(0o440)
+    with pytest.raises(SecretUnusable):
+        shared_secret(file)
+    with mock.patch("os.geteuid", return_value=12_345):
+        assert shared_secret(file) == b"\xab" * SECRET_BYTES
+        file.chmod(0o444)
+        with pytest.raises(SecretUnusable):
+            shared_secret(file)

@@ -1,0 +1,65 @@
+"""What settings allow and security advises against: sentences for the log of a start, and for the preflight."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from configs.settings import Settings, value_of
+
+SECRETS: Final = (
+    "zookeeper.digest_file", "zookeeper.sasl_file", "zookeeper.key_file", "admin.zookeeper_digest_file",
+    "admin.zookeeper_sasl_file", "admin.key_file", "security.sasl_file", "security.sasl_brokers_file",
+    "security.key_file", "http.key_file", "http.token_file",
+)  # fmt: skip
+"""Files that hold passwords, tokens or keys. ``admin.secret_file`` is refused where it is exposed."""
+HOLDERS: Final = {
+    "zookeeper.certificate_file": "zookeeper.key_file",
+    "security.certificate_file": "security.key_file",
+    "admin.certificate_file": "admin.key_file",
+    "http.certificate_file": "http.key_file",
+}
+"""A certificate's file holds the key where none is named."""
+ROOT: Final = 0
+
+
+def advice(settings: Settings) -> list[str]:
+    """Sentences with cause and remedy; none where all is well."""
+    return [*_exposed_files(settings), *_open_digest(settings)]
+
+
+def _exposed_files(settings: Settings) -> Iterator[str]:
+    holders = [holder for holder, key in HOLDERS.items() if value_of(settings, key) is None]
+    for name in (*SECRETS, *holders):
+        path = value_of(settings, name)
+        if path is not None and (why := exposed(path)) is not None:
+            yield f"{name} = {path} {why}"
+
+
+def exposed(path: Path, user: int | None = None) -> str | None:
+    """Why others than ``user`` (ours) and root could know or change a secret, and what mends it.
+
+    Its group may read it: that is how a file of root's is given to the daemon's user.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    owners = (ROOT, os.geteuid() if user is None else user)
+    if found.st_uid not in owners:
+        return f"belongs to user {found.st_uid}, who can read and change it: chown root {path}"
+    if found.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
+        return f"may be read or changed by others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 0640 {path}"
+    return None
+
+
+def _open_digest(settings: Settings) -> Iterator[str]:
+    zookeeper = settings.zookeeper
+    if not zookeeper.tls and (zookeeper.digest or settings.admin.zookeeper_digest):
+        yield (
+            "zookeeper.digest goes to ZooKeeper as it is, and zookeeper.tls is false: whoever reads the network learns "
+            "the password. Set zookeeper.tls = true, or take zookeeper.sasl_file"
+        )

@@ -1,0 +1,15 @@
+"""What the settings allow and security advises against (:mod:`configs.advice`)."""
+
+from __future__ import annotations
+
+from configs.advice import advice
+from controller.preflight.context import Context
+from controller.preflight.finding import Finding, ok, warn
+
+
+async def exposure(ctx: Context) -> Finding:
+    """Files with secrets, and passwords on the wire."""
+    found = advice(ctx.settings)
+    if not found:
+        return ok("secrets", "no file of a secret is open to others, no password goes over the network as it is")
+    return warn("secrets", "; ".join(found), "mend what it names")

@@ -1,0 +1,75 @@
+"""What settings allow and security advises against: files of secrets, and passwords on the wire."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from configs.advice import advice, exposed
+from configs.loading import load
+
+MINIMAL = '[zookeeper]\nconnect = "zk:1"\n[listener]\nadvertised_host = "h"\n'
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
+def test_a_secret_that_its_user_and_group_read_is_fine(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    file.touch()
+    file.chmod(mode)
+    assert exposed(file) is None
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o602, 0o601])
+def test_a_secret_that_others_read_or_change_is_told(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    file.touch()
+    file.chmod(mode)
+    assert f"mode {mode:04o}): chmod 0640 {file}" in (exposed(file) or "")
+
+
+def test_a_secret_of_somebody_else_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.touch(mode=0o600)
+    found = exposed(file, user=os.geteuid() + 1)
+    assert (found is None) == (os.geteuid() == 0), "root may own it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_secret_that_was_given_away_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.touch(mode=0o600)
+    os.chown(file, 12_345, -1)
+    assert "belongs to user 12345" in (exposed(file) or "")
+
+
+def test_a_secret_that_is_not_there_is_anothers_complaint(tmp_path: Path) -> None:
+    assert exposed(tmp_path / "none") is None
+
+
+def test_files_are_named_by_their_keys_and_a_certificate_that_holds_its_key_counts(tmp_path: Path) -> None:
+    for name in ("sasl", "key", "certificate"):
+        (tmp_path / name).write_text("user:password")
+        (tmp_path / name).chmod(0o644)
+    environ = {
+        "REGENT_SECURITY__SASL_FILE": str(tmp_path / "sasl"),
+        "REGENT_SECURITY__CERTIFICATE_FILE": str(tmp_path / "certificate"),
+        "REGENT_ADMIN__CERTIFICATE_FILE": str(tmp_path / "certificate"),
+        "REGENT_ADMIN__KEY_FILE": str(tmp_path / "key"),
+    }
+    file = tmp_path / "regent.toml"
+    file.write_text(MINIMAL)
+    found = [sentence.partition(" = ")[0] for sentence in advice(load(file, environ).settings)]
+    assert set(found) == {"admin.key_file", "security.sasl_file", "security.certificate_file"}
+    assert advice(load(file, {}).settings) == []
+
+
+def test_a_digest_without_tls_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "regent.toml"
+    file.write_text(MINIMAL)
+    environ = {"REGENT_ZOOKEEPER__DIGEST": "regent:secret"}
+    [found] = advice(load(file, environ).settings)
+    assert "zookeeper.tls is false" in found
+    assert "secret" not in found.replace("secrets", "")
+    assert advice(load(file, environ | {"REGENT_ZOOKEEPER__TLS": "true"}).settings) == []
