@@ -50,8 +50,8 @@ class AdminSettings(Section):
     )
     awaited: bool = key(
         False,
-        "Where something else starts the endpoint, as its systemd unit does: whether the daemon queues for the role once "
-        "the endpoint has announced itself, as it does for one that it starts. It waits for 10 seconds at most.",
+        "Where something else starts the endpoint, as its systemd unit does: whether the daemon queues for the role "
+        "once the endpoint has announced itself, as it does for one that it starts. It waits for 5 seconds at most.",
     )
     listed: bool = key(
         True,
