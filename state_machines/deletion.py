@@ -42,14 +42,16 @@ class Markers(Struct, frozen=True):
 def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | None) -> Markers:
     """Children of ``/admin/delete_topics``: of unknown topics they go, of all where deletion is switched off.
 
-    While it is not known whether it is (``None``), those of known topics stay and nothing is deleted.
+    While it is not known whether it is (``None``), those of known topics stay and nothing is deleted. What brokers have
+    been told to delete goes on in any case.
     """
     removed: list[str] = []
     queued: list[str] = []
     for name in sorted(markers):
-        if name not in cluster.topic_index or enabled is False:
+        index = cluster.topic_index.get(name)
+        if index is None or (enabled is False and index not in cluster.deletions):
             removed.append(name)
-        elif enabled:
+        elif enabled or index in cluster.deletions:
             queued.append(name)
     return Markers(tuple(removed), tuple(queued))
 

@@ -225,6 +225,29 @@ async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_i
 
 
 @in_virtual_time
+async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbids_it() -> None:
+    async with world() as w:
+        asking(w, broker_4=GUARDED)
+        await w.topic("t", (1, 2), leaders=True)
+        await w.topic("u", (1, 2), leaders=True)
+        await w.take_office()
+        await settled(w)
+        w.die(2)
+        await w.mark("t")
+        await w.told()
+        await w.boot(4)
+        await eventually(lambda: held(w, DELETE) is False, 60.0)
+        await w.mark("u")
+        await w.told()
+        assert w.node(paths.deletion("t")) is not None, "broker 1 has deleted its log already"
+        assert w.node(paths.deletion("u")) is None
+        await w.boot(2)
+        await w.told()
+        await eventually(lambda: w.znodes_of("t") == [], 60.0)
+        assert ("u", 0) in w.led()
+
+
+@in_virtual_time
 async def test_a_value_of_ours_comes_before_the_brokers() -> None:
     async with world(num_partitions=2, delete_topic_enable=True) as w:
         asking(w, every=GUARDED)

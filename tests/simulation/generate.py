@@ -93,6 +93,8 @@ SKEWS: Final = (0.0, 0.3, 1.0, 1.0, 3.0, 8.0)
 PACES_S: Final = (0.05, 0.3, 1.0, 2.0)
 OUSTED: Final = 0.5
 """Share of seeds in which the role is taken from a daemon in the midst of its writes."""
+KEPT: Final = 0.15
+"""Share of seeds in which brokers forbid the deletion of topics."""
 PURGED: Final = 0.15
 """Share of seeds in which most topics are removed at one time."""
 _KINDS: Final = ("preferred", "preferred", "unclean")
@@ -154,6 +156,7 @@ class Generator:
             odd_daemons(self.seed, self.daemons),
             dead,
             limits.draw(Random(f"{self.seed} limits")),
+            keeps=Random(f"{self.seed} guards").random() < KEPT,
             actions=actions,
         )
 

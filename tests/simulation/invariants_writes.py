@@ -150,10 +150,13 @@ class WriteInvariants(Checking):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
 
     def _marked(self, session: Session, topic: str) -> None:
-        """I8: a daemon marks what a client asked it to delete."""
+        """I8: a daemon marks what a client asked it to delete. A marker counts where brokers allow a deletion."""
         if session.client.by_daemon and topic not in self.history.to_be_deleted:
             self._fail("I8", f"{session.client.name} marks {topic}, which nobody asked for")
-        self.history.markers.add(topic)
+        if session.client.by_daemon and self.world.plan.keeps:
+            self._fail("I8", f"{session.client.name} marks {topic}, although no broker allows its deletion")
+        if not self.world.plan.keeps:
+            self.history.markers.add(topic)
 
     def _look_for_target(self, key: Key) -> None:
         self.history.look_for_target(key, self.world.loop.now_s, self.world.registrations_known_in_office)
@@ -249,7 +252,12 @@ class WriteInvariants(Checking):
         elif path == paths.REASSIGN_PARTITIONS:
             self.history.request = {}
         elif path.startswith(paths.DELETE_TOPICS + "/"):
-            self.history.markers.discard(path.rpartition("/")[2])
+            self._unmarked(session, path.rpartition("/")[2])
+
+    def _unmarked(self, session: Session, topic: str) -> None:
+        self.history.markers.discard(topic)
+        if self.world.plan.keeps and session.client.by_daemon and topic in self.history.topics:
+            self.world.happened(faults.OPERATOR_REFUSED)
 
     def _deletion_ends(self, session: Session, key: Key) -> list[int]:
         """I12: a topic is deleted that is marked, once every replica has deleted its log.

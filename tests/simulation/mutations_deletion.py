@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
-from controller import deleting
+from controller import adoption, deleting
 from controller.handlers import broker_change
+from state_machines.broker_settings import InForce, Told, Value, in_force
 from state_machines.cluster import Cluster
 from tests.simulation.planting import mutation, put
 
@@ -23,6 +24,30 @@ def delete_znodes_before_the_answers(stack: ExitStack) -> None:
 
     put(stack, deleting, "under_way", nobody_waits)
     put(stack, deleting, "finished", all_ended)
+
+
+@mutation
+def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
+    """What brokers say of their settings is not looked at: Kafka's defaults hold."""
+
+    def defaults(
+        chosen: Mapping[str, Value], _told: Mapping[int, Told], _live: Iterable[int] | None = None
+    ) -> dict[str, InForce]:
+        return in_force(chosen, {0: {}})
+
+    put(stack, adoption, "in_force", defaults)
+
+
+@mutation
+def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
+    """A term that begins before brokers have said anything takes everything for allowed."""
+
+    def guessed(
+        chosen: Mapping[str, Value], told: Mapping[int, Told], live: Iterable[int] | None = None
+    ) -> dict[str, InForce]:
+        return in_force(chosen, told or {0: {}}, live)
+
+    put(stack, adoption, "in_force", guessed)
 
 
 @mutation

@@ -45,7 +45,7 @@ class Plan:
 
     ``odd``: what each daemon is like, ``-`` for one that is as ``absence`` says (:func:`daemons.settings_of`).
     ``dead``: brokers that are not started again when everything else is healed. ``limits``: None are the product's
-    own. ``catches``: the planted bug that a story is known to catch.
+    own. ``catches``: the planted bug that a story is known to catch. ``keeps``: no broker allows topics to be deleted.
     """
 
     seed: int
@@ -59,6 +59,7 @@ class Plan:
     dead: tuple[int, ...] = ()
     limits: Limits | None = None
     catches: str | None = None
+    keeps: bool = False
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> Plan:
@@ -75,6 +76,7 @@ class Plan:
             f"absence {self.absence}",
             f"servers {self.servers}",
             f"odd {_row(self.odd)}" if self.odd else "",
+            "keeps topics" if self.keeps else "",
             f"dead {_row(self.dead)}" if self.dead else "",
             f"limits {self.limits}" if self.limits else "",
             f"catches {self.catches}" if self.catches else "",
@@ -106,6 +108,7 @@ def parse(text: str) -> Plan:
         absence=settings["absence"][0],
         servers=int(settings["servers"][0]),
         odd=tuple(settings.get("odd", ())),
+        keeps="keeps" in settings,
         dead=tuple(map(int, settings.get("dead", ()))),
         limits=parsed(settings["limits"]) if "limits" in settings else None,
         catches=settings["catches"][0] if "catches" in settings else None,

@@ -65,8 +65,8 @@ class AskedBroker:
         return {}
 
     async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """Nothing."""
-        return {}
+        """What the plan says of it."""
+        return {"delete.topic.enable": "false"} if self._node.world.plan.keeps else {}
 
     async def log_dirs(self) -> dict[str, int]:
         """Nothing."""
