@@ -1,0 +1,219 @@
+"""Peers that do what no broker and no client does, as a process of its own: ``python -m tests.verify.hostile_peers``.
+
+Everything goes to one port of this machine, from addresses of its loopback network, and ends by itself after a number
+of connections and a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle
+from typing import Final, NamedTuple
+
+from brokers.wire.envelope import Envelope, encode_envelope
+from brokers.wire.primitives import varint
+from brokers.wire.sasl import encode_authenticate, encode_handshake
+from brokers.wire.versions import Api
+
+HOST: Final = "127.0.0.1"
+ADDRESSES: Final = [f"127.0.{third}.{fourth}" for third in range(1, 5) for fourth in range(1, 11)]
+AT_ONCE_MAX: Final = 2_500
+OPENED_MAX: Final = 20_000
+SECONDS_MAX: Final = 60.0
+LARGE: Final = 16_000_000
+"""Just below the largest request that is taken."""
+PIECE: Final = 262_144
+NICENESS: Final = 10
+
+
+class Attack(NamedTuple):
+    """``said`` is sent, whole or drop by drop, on each of ``at_once`` connections, which begin anew when they end.
+
+    ``again``: it is sent again and again; ``deaf``: no answer is read; ``near``: from the address where brokers are.
+    ``handshake``: with TLS, its handshake is made.
+    """
+
+    said: Callable[[], bytes]
+    at_once: int
+    again: bool = False
+    deaf: bool = False
+    near: bool = False
+    drops: bool = False
+    handshake: bool = True
+
+
+def _framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def _head(api: int, version: int, *, tags: bytes = b"\0") -> bytes:
+    return api.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x07" + b"\xff\xff" + tags
+
+
+def _tags(size: int) -> bytes:
+    return varint(size // 2) + b"\x63\0" * (size // 2)
+
+
+def versions() -> bytes:
+    return _framed(_head(Api.API_VERSIONS, 0, tags=b""))
+
+
+def tagged(api: int, version: int, size: int = LARGE) -> Callable[[], bytes]:
+    return lambda: _framed(_head(api, version, tags=_tags(size)))
+
+
+def isr_changes() -> bytes:
+    """Of a broker that is not registered, about every partition there could be."""
+    item = bytes(8) + b"\1\0" + bytes(4) + b"\0"
+    count = 490_000
+    return _framed(_head(Api.ALTER_PARTITION, 3) + bytes(12) + b"\2" + bytes(16) + varint(count + 1) + item * count)
+
+
+def topics(count: int = 90_000) -> bytes:
+    """CreateTopics of so many topics without a name."""
+    item = b"\1" + bytes(6) + b"\1\1\0"
+    body = _head(Api.CREATE_TOPICS, 7) + varint(count + 1) + item * count + (1_000).to_bytes(4, "big") + b"\0\0"
+    return _framed(body)
+
+
+def wrong_seal() -> bytes:
+    """A challenge is asked for, then comes a large envelope under another secret."""
+    sealed = Envelope(bytes(LARGE), "User:admin", HOST).sealed(b"x" * 32, bytes(16), bytes(16), 0, 1)
+    return encode_envelope(1, Envelope(b"")) + encode_envelope(2, sealed)
+
+
+def sasl_wrong() -> bytes:
+    return encode_handshake(1, "PLAIN") + encode_authenticate(2, b"\0kafka\0wrong")
+
+
+def hello() -> bytes:
+    """The beginning of a TLS handshake."""
+    return bytes.fromhex("16030100c8010000c40303") + bytes(40)
+
+
+METADATA: Final = _framed(_head(Api.METADATA, 12) + b"\0" + b"\0\0\0")
+"""Of all topics."""
+
+BOTH: Final = {
+    "silent": Attack(bytes, 2_200),
+    "versions, then nothing": Attack(versions, 2_200),
+    "many at the brokers' address": Attack(versions, 700, near=True),
+    "connect and hang up": Attack(bytes, 60, again=True),
+    "16 MiB announced": Attack(lambda: (LARGE).to_bytes(4, "big") + b"x", 200),
+    "half of 16 MiB": Attack(lambda: (LARGE).to_bytes(4, "big") + bytes(LARGE // 2), 24),
+    "drop by drop": Attack(lambda: (200).to_bytes(4, "big") + bytes(200), 300, drops=True),
+    "versions, answers not read": Attack(versions, 100, again=True, deaf=True),
+    "countless empty frames": Attack(lambda: bytes(400_000), 20, again=True),
+    "noise": Attack(lambda: os.urandom(2_000), 50, again=True),
+    "tags in a header, 16 MiB": Attack(tagged(Api.API_VERSIONS, 3), 8, again=True),
+    "tags in an envelope, 16 MiB": Attack(tagged(Api.ENVELOPE, 0), 8, again=True),
+}
+CONTROLLER: Final = BOTH | {
+    "tags in an ISR change, 16 MiB": Attack(tagged(Api.ALTER_PARTITION, 3), 8, again=True),
+    "490,000 ISR changes": Attack(isr_changes, 8, again=True),
+    "wrong seals, 16 MiB": Attack(wrong_seal, 8, again=True),
+}
+ENDPOINT: Final = BOTH | {
+    "tags in CreateTopics, 16 MiB": Attack(tagged(Api.CREATE_TOPICS, 7), 8, again=True),
+    "tags in CreateTopics, 4 MiB": Attack(tagged(Api.CREATE_TOPICS, 7, 4_000_000), 8, again=True),
+    "90,000 topics without a name": Attack(topics, 4, again=True),
+    "metadata, answers not read": Attack(lambda: METADATA * 20, 100, again=True, deaf=True),
+}
+SECURED: Final = {
+    "TLS without a handshake": Attack(bytes, 2_200, handshake=False),
+    "half of a TLS handshake": Attack(hello, 1_000, again=True, handshake=False),
+    "no TLS": Attack(versions, 50, again=True, handshake=False),
+    "TLS handshakes without end": Attack(bytes, 40, again=True),
+    "through TLS, then nothing": Attack(bytes, 300),
+    "versions before authentication": Attack(versions, 300),
+    "wrong passwords": Attack(sasl_wrong, 40, again=True),
+    "16 MiB before authentication": Attack(tagged(Api.SASL_HANDSHAKE, 1), 20, again=True),
+}
+ATTACKS: Final = CONTROLLER | ENDPOINT | SECURED
+
+
+class Peers:
+    """All connections of one attack; counts what happens to them."""
+
+    def __init__(self, attack: Attack, port: int, tls: ssl.SSLContext | None) -> None:
+        self._attack = attack
+        self._port = port
+        self._tls = tls if attack.handshake else None
+        self._said = attack.said()
+        self._sources = cycle([HOST] if attack.near else ADDRESSES)
+        self.counts: Counter[str] = Counter()
+
+    async def run(self, seconds: float) -> None:
+        """As many at once as the attack says, until the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(self._peer() for _ in range(min(self._attack.at_once, AT_ONCE_MAX))))
+
+    async def _peer(self) -> None:
+        while self.counts["opened"] < OPENED_MAX:
+            try:
+                await self._one()
+            except (OSError, EOFError):
+                self.counts["ended by the other side"] += 1
+            await asyncio.sleep(0.05)
+
+    async def _one(self) -> None:
+        self.counts["opened"] += 1
+        reader, writer = await asyncio.open_connection(
+            HOST, self._port, ssl=self._tls, local_addr=(next(self._sources), 0), limit=PIECE
+        )
+        try:
+            await self._say(writer)
+            while self._attack.again and self._said:
+                if not self._attack.deaf:
+                    await self._heard(reader)
+                await self._say(writer)
+            if not self._attack.again:
+                while await self._heard(reader):
+                    pass
+        finally:
+            writer.transport.abort()
+
+    async def _heard(self, reader: asyncio.StreamReader) -> bytes:
+        if not (data := await reader.read(PIECE)):
+            raise EOFError
+        self.counts["answers"] += 1
+        return data
+
+    async def _say(self, writer: asyncio.StreamWriter) -> None:
+        step = 1 if self._attack.drops else PIECE
+        for start in range(0, len(self._said), step):
+            writer.write(self._said[start : start + step])
+            await writer.drain()
+            self.counts["bytes"] += min(step, len(self._said) - start)
+            if self._attack.drops:
+                await asyncio.sleep(0.1)
+
+
+def main() -> None:
+    """Prints the counts as JSON."""
+    wanted = argparse.ArgumentParser()
+    wanted.add_argument("attack", choices=ATTACKS)
+    wanted.add_argument("port", type=int)
+    wanted.add_argument("seconds", type=float)
+    wanted.add_argument("--tls", action="store_true")
+    chosen = wanted.parse_args()
+    os.nice(NICENESS)
+    tls = None
+    if chosen.tls:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    peers = Peers(ATTACKS[chosen.attack], chosen.port, tls)
+    asyncio.run(peers.run(min(chosen.seconds, SECONDS_MAX)))
+    print(json.dumps(peers.counts))
+
+
+if __name__ == "__main__":
+    main()
