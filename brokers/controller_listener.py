@@ -183,6 +183,15 @@ class ControllerListener:
             "listener.connections_per_address_max, or find out who holds them",
         )
 
+    def expects(self, head: bytes, connection: InboundConnection) -> bool:
+        """See :class:`brokers.inbound.Host`: ISR changes of a registered broker, and what may be sealed."""
+        reader = Reader(head)
+        header = read_header(reader)
+        if header.api == Api.ENVELOPE:
+            return self._envelopes is not None and self._envelopes.challenged(connection)
+        handlers = self._handlers
+        return header.api == Api.ALTER_PARTITION and handlers is not None and handlers.registered(*read_caller(reader))
+
     def came(self, connection: InboundConnection) -> None:
         """See :class:`brokers.inbound.Host`."""
         self._connections.add(connection)

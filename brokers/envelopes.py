@@ -110,6 +110,10 @@ class Envelopes:
         assert envelope.seal is not None
         return encode_answer(correlation, answer.sealed(key, known.challenge, envelope.seal))
 
+    def challenged(self, connection: InboundConnection) -> bool:
+        """Whether a sealed envelope may come."""
+        return connection in self._told
+
     def _genuine(self, envelope: Envelope, connection: InboundConnection, key: bytes) -> _Told | None:
         told = self._told.get(connection)
         if told is None or envelope.seal is None or envelope.seal.number < told.number:

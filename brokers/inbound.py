@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 from msgspec import Struct
 
 from brokers.places import Place
+from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import Header
 from brokers.wire.frames import FrameBuffer
 from brokers.wire.primitives import Malformed, Reader
@@ -22,6 +23,8 @@ log = logging.getLogger("regent.listener")
 
 LOG_KEYS_MAX: Final = 1_000
 LOG_INTERVAL_S: Final = 60.0
+HEAD_BYTES: Final = 1_024
+"""What tells whether the rest of a large request is taken."""
 
 
 class ListenerLimits(Struct, frozen=True):
@@ -73,6 +76,9 @@ class Host(Protocol):
     async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """The framed response to one request; raises Malformed where there can be none."""
 
+    def expects(self, head: bytes, connection: InboundConnection) -> bool:
+        """Whether the rest of a large request is taken from a connection that has not proven itself."""
+
     def came(self, connection: InboundConnection) -> None:
         """The connection is there."""
 
@@ -109,6 +115,7 @@ class InboundConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._served_bytes = 0
+        self._expected = 0
         self.peer = "unknown peer"
         self._due: asyncio.TimerHandle | None = None
         self.admission: Admission | None = None
@@ -145,6 +152,7 @@ class InboundConnection(asyncio.Protocol):
         try:
             self._waiting.extend(self._frames.feed(data))
             self._hold()
+            self._judge_large()
         except Malformed as error:
             self.refuse("frame", str(error))
             return
@@ -248,6 +256,16 @@ class InboundConnection(asyncio.Protocol):
         """Counts what came, not what was announced: else a few who send nothing could keep all others out."""
         if not self.place.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
             raise Malformed("too many bytes are being sent by all peers together")
+
+    def _judge_large(self) -> None:
+        """By its beginning, before its rest comes: from strangers nothing large is taken."""
+        announced = self._frames.announced
+        if announced <= LARGE_BYTES or self.place.proven or self._expected == announced:
+            return
+        head = self._frames.head(HEAD_BYTES)
+        if head is not None and not self._host.expects(head, self):
+            raise Malformed(f"a request of {announced} bytes from a connection that has shown no right to it")
+        self._expected = announced if head is not None else 0
 
     # -- ending
 

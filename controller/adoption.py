@@ -16,6 +16,7 @@ import msgspec
 
 from configs.sections import ControllerSettings
 from controller.ibp_check import IBP
+from metadata_store.content import decoded
 from state_machines.broker_settings import NAMES, POLICY, SETTINGS, InForce, Told, Value, in_force
 from state_machines.types import Broker
 
@@ -48,7 +49,7 @@ def recalled(data: bytes) -> dict[int, Answer]:
 
     What was kept of fewer settings than are asked for today counts as said by a former registration.
     """
-    kept = msgspec.json.decode(data, type=Kept)
+    kept = decoded(data, Kept)
     said = [dict(zip(kept.names, values, strict=False)) for values in kept.values]
     whole = set(ASKED) <= set(kept.names)
     return {broker: Answer(epoch if whole else -1, said[number]) for broker, (epoch, number) in kept.brokers.items()}

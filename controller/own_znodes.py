@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from metadata_store.content import decoded
+
 ROOT: Final = "/regent"
 FORMAT: Final = f"{ROOT}/format"
 ROLE: Final = f"{ROOT}/role"
@@ -106,17 +108,17 @@ def encode(value: msgspec.Struct) -> bytes:
 
 def decode_role(data: bytes | None) -> RoleFlag:
     """The role flag; absent means ``brokers``. Raises ``msgspec.DecodeError`` where it is malformed."""
-    return msgspec.json.decode(data, type=RoleFlag) if data else RoleFlag("brokers")
+    return decoded(data, RoleFlag) if data else RoleFlag("brokers")
 
 
 def decode_process(data: bytes | None) -> Process | None:
     """A lock node's content, or None where it is not ours to understand."""
     try:
-        return msgspec.json.decode(data or b"", type=Process)
+        return decoded(data or b"", Process)
     except msgspec.DecodeError:
         return None
 
 
 def decode_format(data: bytes | None) -> int:
     """Version of the stored formats; 0 where nothing is stored."""
-    return msgspec.json.decode(data, type=Format).version if data else 0
+    return decoded(data, Format).version if data else 0

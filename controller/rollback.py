@@ -20,6 +20,7 @@ from controller.office import ControllerRecord, Office
 from controller.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl, default_acls
+from metadata_store.content import decoded
 from metadata_store.errors import Code, ZkError
 
 _PERMS: Final = {READ: "r", WRITE: "w", CREATE: "c", DELETE: "d", ADMIN: "a"}
@@ -59,7 +60,7 @@ async def saved_acls(office: Office) -> list[Acl]:
     """The ACLs of ``/controller_epoch`` from before the last take-over; the default where none were saved."""
     node = await office.zk.get(own.ROLLBACK)
     try:
-        saved = msgspec.json.decode(node.data or b"", type=Rollback).acls if node is not None else []
+        saved = decoded(node.data or b"", Rollback).acls if node is not None else []
     except msgspec.DecodeError:
         saved = []
     return saved or _unsaved(office)

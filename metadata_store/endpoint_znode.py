@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from metadata_store.content import decoded
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import ZooKeeper
 
@@ -41,7 +42,7 @@ def endpoint_path(daemon: int) -> str:
 def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
     """What the znode says; None where it cannot be understood."""
     try:
-        return msgspec.json.decode(data or b"", type=AdminEndpoint)
+        return decoded(data or b"", AdminEndpoint)
     except msgspec.DecodeError:
         return None
 

@@ -37,7 +37,8 @@ class FrameBuffer:
                 break
             if len(frames) == FRAMES_MAX:
                 raise Malformed(f"more than {FRAMES_MAX} frames at once")
-            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            with memoryview(buffer) as view:
+                frames.append(bytes(view[start + _LENGTH.size : end]))
             start = end
         if start:
             del buffer[:start]
@@ -53,6 +54,16 @@ class FrameBuffer:
     def partial(self) -> bool:
         """Whether a frame has begun and is not complete."""
         return bool(self._buffer)
+
+    @property
+    def announced(self) -> int:
+        """Bytes that the incomplete frame will have; 0 while its length is unknown."""
+        return _LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= _LENGTH.size else 0
+
+    def head(self, size: int) -> bytes | None:
+        """The first bytes of the incomplete frame, None while fewer are there."""
+        end = _LENGTH.size + size
+        return bytes(self._buffer[_LENGTH.size : end]) if len(self._buffer) >= end else None
 
     @property
     def held(self) -> int:

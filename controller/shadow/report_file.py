@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from controller.shadow.tally import Report
+from metadata_store.content import decoded
 
 log = logging.getLogger("regent.shadow")
 
@@ -24,7 +25,7 @@ def report_path(folder: Path) -> Path:
 def load(path: Path) -> Report | None:
     """Reads the report of an earlier process; None where there is none, or none that can be understood."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
+        return decoded(path.read_bytes(), Report)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:

@@ -228,8 +228,8 @@ async def place(brokers: int = 1, *, shared: bool = False, **limits: int) -> Asy
         for broker in scripted:
             broker.gate.set()
             await broker.stop()
+    await eventually(lambda: listener.connections == 0)
     assert listener.buffered_bytes == 0
-    assert listener.connections == 0
 
 
 def metadata_answer(

@@ -465,15 +465,16 @@ async def test_bytes_of_all_peers_together_are_bounded_as_they_come_not_as_they_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     size = 1_000_000
+    head = write_request(ALTER, 3, 0, **large())[:2_000]
     async with desk(buffered_bytes_max=2 * size) as d:
         peers = [await d.connect() for _ in range(3)]
         for peer in peers:
-            peer.writer.write((size).to_bytes(4, "big") + b"x")
+            peer.writer.write(size.to_bytes(4, "big") + head[:1])
         await eventually(lambda: d.listener.places.held == 15)
         for peer in peers[:2]:
-            peer.writer.write(bytes(size - 10))
+            peer.writer.write(head[1:] + bytes(size - len(head) - 10))
         await eventually(lambda: d.listener.places.held >= 2 * size - 20)
-        peers[2].writer.write(bytes(size - 10))
+        peers[2].writer.write(head[1:] + bytes(size - len(head) - 10))
         assert await peers[2].closed()
         broker = await d.connect()
         assert (await broker.ask(ALLOCATE, 0, broker_id=2, broker_epoch=1)).error_code == 0
@@ -516,17 +517,47 @@ async def test_a_large_call_of_a_registered_broker_is_read_while_others_are_answ
         assert versions.error_code == 0
 
 
-@pytest.mark.parametrize("serving", [True, False])
-async def test_a_large_call_is_not_read_unless_it_is_of_a_registered_broker(serving: bool) -> None:
-    async with desk(serving=serving) as d:
+async def test_a_large_call_is_not_read_unless_it_is_of_a_registered_broker() -> None:
+    async with desk() as d:
         d.office.known = {(1, 56), (2, 57)}
         frame = write_request(ALTER, 3, 1, **large())
         peer = await d.connect()
-        for _ in range(2):
+        await peer.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)
+        for serving, error in ((True, 77), (False, 41)):
+            if not serving:
+                d.listener._handlers = None
             peer.send(frame[:60] + b"\xff" * (len(frame) - 60))
-            peer._correlation = 1
-            assert (await peer.answer(ALTER, 3)).error_code == (77 if serving else 41)
+            assert (await peer.answer(ALTER, 3)).error_code == error
+        assert len(d.office.calls) == 1
+
+
+@pytest.mark.parametrize("serving", [True, False])
+@pytest.mark.parametrize("kind", ["ISR changes", "another broker's epoch", "versions", "an envelope", "zeros"])
+async def test_of_a_stranger_s_large_request_nothing_but_the_beginning_is_taken(kind: str, serving: bool) -> None:
+    heads = {
+        "ISR changes": write_request(ALTER, 3, 1, **large()),
+        "another broker's epoch": write_request(ALTER, 3, 1, **(large() | {"broker_id": 2})),
+        "versions": write_request(VERSIONS, 0, 1),
+        "an envelope": bytes.fromhex("003a 0000 00000001 ffff 00"),
+    }
+    async with desk(serving=serving) as d:
+        d.office.known = {(1, 56), (2, 56)}
+        peer = await d.connect()
+        peer.writer.write((10_000_000).to_bytes(4, "big") + heads.get(kind, b"").ljust(2_000, b"\0")[:2_000])
+        assert await peer.closed()
         assert d.office.calls == []
+
+
+async def test_a_large_first_call_of_a_registered_broker_is_taken_however_it_comes() -> None:
+    async with desk() as d:
+        d.office.known = {(1, 57)}
+        peer = await d.connect()
+        frame = write_request(ALTER, 3, 0, **large())
+        framed = len(frame).to_bytes(4, "big") + frame
+        for start in range(0, len(framed), 700):
+            peer.writer.write(framed[start : start + 700])
+            await asyncio.sleep(0)
+        assert (await peer.answer(ALTER, 3)).error_code == 0
 
 
 async def test_a_call_that_is_small_in_every_broker_is_not_taken_when_it_is_large() -> None:

@@ -23,6 +23,7 @@ from brokers.wire.primitives import NO_TAGS
 from brokers.wire.versions import Api
 from tests.cluster.endpoint import EndpointProcess
 from tests.cluster.scene import Scene
+from tests.polling import eventually
 from tests.verify.system import Times
 
 ATTACK_S: Final = 6.0
@@ -46,7 +47,7 @@ class Waits:
         while True:
             began_s = time.monotonic()
             try:
-                while not await self._tried():
+                while not await self.tried():
                     self.tried_again += 1
                     await asyncio.sleep(0.05)  # as long as a broker waits before it looks for its controller again
                 self.served += 1
@@ -54,7 +55,8 @@ class Waits:
                 self.longest_s = max(self.longest_s, time.monotonic() - began_s)
             await asyncio.sleep(SAMPLE_S)
 
-    async def _tried(self) -> bool:
+    async def tried(self) -> bool:
+        """Whether one connection was served."""
         try:
             async with asyncio.timeout(CALL_S_MAX):
                 await self.call()
@@ -74,6 +76,8 @@ class Siege:
     client: Transport
     broker_epoch: int
     lag_s_max: float = 0.0
+    own_lag_s_max: float = 0.0
+    """Without the time in which the daemon's loop waited for a CPU."""
     broker_wait_s_max: float = 0.0
     lease_part_min: float = 1.0
     memory_mb_max: int = 0
@@ -82,15 +86,19 @@ class Siege:
         """One attack from its beginning to its end; prints what it did and what it cost."""
         brokers, clients = Waits(self._broker_asks), Waits(self._client_asks)
         self.stage.load.take_stall()
-        before = await self._lags()
+        before, starved_s = await self._lags(), _waited_for_cpu_s(self.stage.daemon)
         for process in (self.stage.daemon, self.at):
             _forget_peak(process)
+        for probe in (brokers, clients):
+            await eventually(probe.tried, 60.0)
         async with _going_on(brokers.go_on(), clients.go_on(), self._watch_lease()):
             counts = await self._attack(attack, port, tls=tls)
         lag_s = highest(before, await self._lags())
+        starved_s = _waited_for_cpu_s(self.stage.daemon) - starved_s
         memory = [_peak_mb(process) for process in (self.stage.daemon, self.at)]
         stall_s = self.stage.load.take_stall().seconds
         self.lag_s_max = max(self.lag_s_max, lag_s)
+        self.own_lag_s_max = max(self.own_lag_s_max, lag_s - starved_s)
         self.broker_wait_s_max = max(self.broker_wait_s_max, brokers.longest_s)
         self.memory_mb_max = max(self.memory_mb_max, *memory)
         where = "endpoint" if port == self.at.port else "controller listener"
@@ -98,7 +106,8 @@ class Siege:
             f"{where}: {attack}",
             f"{json.dumps(counts)}; a broker's call waited {brokers.longest_s:.2f} s at most ({brokers.served} served, "
             f"{brokers.tried_again} tried again), a client's {clients.longest_s:.2f} s ({clients.served} served), a "
-            f"record {stall_s:.2f} s; the loop was late by at most {lag_s:g} s; {memory[0]} MB and {memory[1]} MB",
+            f"record {stall_s:.2f} s; the loop was late by at most {lag_s:g} s (it waited {starved_s:.2f} s "
+            f"for a CPU in all); {memory[0]} MB and {memory[1]} MB",
         )
         assert brokers.served, f"no broker's call was served during: {attack}"
 
@@ -177,6 +186,11 @@ async def _going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
 def _forget_peak(process: ChildProcess) -> None:
     """The highest memory is counted from now on."""
     Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def _waited_for_cpu_s(process: ChildProcess) -> float:
+    """How long its main thread, the loop, was ready and did not run."""
+    return int(Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
 def _peak_mb(process: ChildProcess) -> int:

@@ -20,10 +20,10 @@ from tests.cluster.scene import Scene, scene
 from tests.cluster.secured import Secured
 from tests.verify.hostile_peers import BOTH, CONTROLLER, ENDPOINT, SECURED
 from tests.verify.siege import Siege, plain
-from tests.verify.system import Times
+from tests.verify.system import PATIENT, Times
 
 LAG_S_MAX = 1.0
-"""A quarter of the stall guard's limit is 0.6 s; the machine has other work."""
+"""Of the loop's own doing: a quarter of the stall guard's limit."""
 BROKER_WAIT_S_MAX = 10.0
 """A third of what a broker waits."""
 LEASE_PART_MIN = 0.2
@@ -46,7 +46,7 @@ async def siege(test: str, **options: Any) -> AsyncIterator[Siege]:
         made.times.note("highest memory of daemon and endpoint", f"{made.memory_mb_max} MB")
         assert await stage.active() == epoch, "the role was lost"
         assert not stage.daemon.log_has("stood still")
-        assert made.lag_s_max <= LAG_S_MAX
+        assert made.own_lag_s_max <= LAG_S_MAX
         assert made.broker_wait_s_max <= BROKER_WAIT_S_MAX
         assert made.lease_part_min >= LEASE_PART_MIN
         assert made.memory_mb_max <= MEMORY_MB_MAX
@@ -62,7 +62,7 @@ async def stops_and_comes_back(stage: Scene, broker: int) -> None:
 
 
 async def test_strangers_at_listeners_without_authentication(request: pytest.FixtureRequest) -> None:
-    async with siege(request.node.name) as s:
+    async with siege(request.node.name, settings=PATIENT) as s:
         for attack in CONTROLLER:
             await s.endure(attack, s.stage.daemon.port)
         for attack in ENDPOINT:
@@ -75,7 +75,9 @@ async def test_strangers_at_listeners_without_authentication(request: pytest.Fix
 async def test_strangers_at_listeners_with_tls_and_sasl(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     secured = Secured(tmp_path, "SASL_SSL", "PLAIN")
     properties = secured.properties() | {"ssl.client.auth": "requested"}
-    settings = secured.settings() | {"admin.client_listener": "INTERNAL", "admin.tls": True, "admin.listed": False}
+    settings = (
+        PATIENT | secured.settings() | {"admin.client_listener": "INTERNAL", "admin.tls": True, "admin.listed": False}
+    )
     async with siege(request.node.name, properties=properties, settings=settings) as s:
         transport = access_of(load(s.stage.daemon.config, {}).settings.security).transport
         assert transport is not None
