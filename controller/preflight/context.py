@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -29,12 +30,13 @@ AUTHORIZER: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 MIGRATION: Final = "zookeeper.metadata.migration.enable"
 SET_ACL: Final = "zookeeper.set.acl"
+PRINCIPAL_BUILDER: Final = "principal.builder.class"
 CONTROLLER_TIMEOUT: Final = "controller.socket.timeout.ms"
 RESERVED_MAX_ID: Final = "reserved.broker.max.id"
 
 CONFIGS: Final = (
     IBP, INTER_BROKER_LISTENER, INTER_BROKER_PROTOCOL, CONTROL_PLANE_LISTENER, AUTHORIZER, SUPER_USERS, MIGRATION,
-    SET_ACL, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
+    SET_ACL, PRINCIPAL_BUILDER, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
 )  # fmt: skip
 """Settings that every live broker is asked for."""
 
@@ -97,7 +99,8 @@ async def gather(settings: Settings, office: Office, ask: Ask, release_of: Relea
             malformed.append(found)
         elif found is not None:
             topics.append(found)
-    answers = await ask_each(ask, registered.brokers, _interview)
+    names = (*CONFIGS, listener_builder(settings))
+    answers = await ask_each(ask, registered.brokers, partial(_interview, names))
     return Context(
         settings=settings,
         office=office,
@@ -121,10 +124,15 @@ def _ibp(settings: Settings, answers: Iterable[Answers | BrokerCallFailed]) -> I
     return adopted or Ibp.parse(settings.controller.ibp)
 
 
-async def _interview(asked: Asked, broker: Broker) -> Answers:
+def listener_builder(settings: Settings) -> str:
+    """The setting by which brokers have a class of its own on the listener of clients; its value they do not tell."""
+    return f"listener.name.{settings.admin.client_listener.lower()}.{PRINCIPAL_BUILDER}"
+
+
+async def _interview(names: Sequence[str], asked: Asked, broker: Broker) -> Answers:
     return Answers(
         dict(asked.api_versions),
-        await _or_failure(asked.static_configs(broker.id, CONFIGS)),
+        await _or_failure(asked.static_configs(broker.id, names)),
         await _or_failure(asked.metadata(())),
         await _or_failure(asked.log_dirs()),
     )

@@ -16,6 +16,7 @@ from controller.preflight import (
     exposure,
     listeners,
     permissions,
+    principal_builder,
     unfinished,
 )
 from controller.preflight.context import Context
@@ -43,6 +44,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     brokers.ibp,
     brokers.authorizer,
     brokers.access_lists,
+    principal_builder.principal_builder,
     *broker_settings.checks(),
     brokers.isr_wait,
     listeners.listener_names,

@@ -69,6 +69,7 @@ async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
         await stranger.close()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("hold", [False, True], ids=["brokers", "hold"])
 async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path: Path, hold: bool) -> None:
     properties = {"zookeeper.set.acl": "true"}

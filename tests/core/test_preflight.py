@@ -553,6 +553,31 @@ async def test_znodes_are_closed_on_both_sides_or_on_none(
         assert (told or "") in found.what
 
 
+KAFKAS_OWN = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "level"),
+    [
+        ("principal.builder.class", KAFKAS_OWN, Level.OK),
+        ("principal.builder.class", "com.example.Builder", Level.REFUSED),
+        ("listener.name.client.principal.builder.class", None, Level.REFUSED),
+        ("listener.name.internal.principal.builder.class", None, Level.OK),
+    ],
+)
+async def test_brokers_name_clients_as_the_endpoint_does(
+    tmp_path: Path, key: str, value: str | None, level: Level
+) -> None:
+    async with kafka(tmp_path) as cluster:
+        cluster.brokers[2].configs[key] = value
+        [found] = [f for f in (await cluster.preflight()).findings if f.name == "principal.builder.class"]
+        assert found.level is level
+        assert ("broker 2" in found.what) == (level is Level.REFUSED)
+        ours(cluster, acls="none", super_users="")
+        [found] = [f for f in (await cluster.preflight()).findings if f.name == "principal.builder.class"]
+        assert found.level is (Level.OK if level is Level.OK else Level.WARNING)
+
+
 async def test_hold_refuses_where_somebody_else_holds_the_lock(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         assert (await cluster.finding("lock-out")).level is Level.OK
