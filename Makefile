@@ -8,7 +8,7 @@ LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/ver
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs package clean
+.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs dashboards screenshots prometheus package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -43,7 +43,7 @@ verify-simulation: venv ## planted bugs, and 10,000 seeds
 	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
 
-verify-tests: venv jars ## the long tests on real parts
+verify-tests: venv jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200
 
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
@@ -77,6 +77,18 @@ venv-pipeline: ## PySpark besides, which is large, where a Java 17 or newer is
 
 jars: venv ## Kafka and ZooKeeper in the cache folder, verified
 	@$(BIN)/python -m brokers.embedded.jars
+
+prometheus:
+	@$(BIN)/python -m tests.verify.watched.prometheus
+
+dashboards: venv ## Grafana's dashboards from their tables, checked against Grafana's own types (needs npm)
+	$(BIN)/python -m scripts.dashboards
+	$(BIN)/python -m scripts.grafana_types
+
+screenshots: venv jars prometheus ## the docs' pictures and the alerts' recordings, from faults on a real cluster, in half an hour (root; needs chromium)
+	$(BIN)/python -m tests.verify.watched.record
+	$(BIN)/python -m tests.verify.watched.replay
+	$(BIN)/python -m scripts.screenshots
 
 clean: ## remove what was made here (the cache folder of the jars stays)
 	rm -rf .venv build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -50,6 +50,12 @@ def _towards_zookeeper(settings: Settings) -> str | None:
     return None if tls is None else _refused("zookeeper", tls.context)
 
 
+def _over_tcp(settings: Settings) -> str | None:
+    from controller.http.tcp import credentials_of
+
+    return _refused("http", lambda: credentials_of(settings.http)) if settings.http.address else None
+
+
 def _refused(section: str, use: Callable[[], object]) -> str | None:
     from brokers.security.users import SecurityUnusable
 
@@ -60,4 +66,4 @@ def _refused(section: str, use: Callable[[], object]) -> str | None:
     return None
 
 
-CHECKS: Final = (_between_brokers, _towards_clients, _towards_zookeeper)
+CHECKS: Final = (_between_brokers, _towards_clients, _towards_zookeeper, _over_tcp)

@@ -67,17 +67,23 @@ class Door:
 
     async def _let_in(self, connection: socket.socket, host: str) -> None:
         """The handshake. From its end on the protocol says when the connection is over."""
-        context = self._context()
+        context, held = self._context(), [host]
+
+        def leave() -> None:
+            """Once, whoever notices the end first."""
+            if held:
+                self._left(held.pop())
+
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._protocol(lambda: self._left(host)),
+                lambda: self._protocol(leave),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S_MAX if context is not None else None,
             )
         except (OSError, asyncio.CancelledError):
             connection.close()
-            self._left(host)
+            leave()
 
     def _left(self, host: str) -> None:
         self._inside[host] -= 1

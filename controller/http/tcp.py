@@ -43,13 +43,9 @@ async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterato
     if not settings.address:
         yield None
         return
-    remote = Remote(
-        app,
-        asyncio.get_running_loop(),
-        BearerToken(settings.token_file) if settings.token_file else None,
-        everybody=not (settings.token_file or settings.client_ca_file),
-    )
-    tls = _tls(settings)
+    tls, token = credentials_of(settings)
+    everybody = not (settings.token_file or settings.client_ca_file)
+    remote = Remote(app, asyncio.get_running_loop(), token, everybody=everybody)
     with _listener(parse_address(settings.address)) as listener:
         bound = Address(*listener.getsockname()[:2])
         surface = _Surface(remote, tls, listener)
@@ -130,11 +126,13 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     return config
 
 
-def _tls(settings: HttpSettings) -> Tls | None:
+def credentials_of(settings: HttpSettings) -> tuple[Tls | None, BearerToken | None]:
+    """Reads the files that the settings name; raises ``OSError`` with the reason where one cannot be used."""
+    token = BearerToken(settings.token_file) if settings.token_file else None
     if settings.certificate_file is None:
-        return None
+        return None, token
     asks = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE
-    return Tls(settings.certificate_file, settings.key_file, settings.client_ca_file, clients=asks)
+    return Tls(settings.certificate_file, settings.key_file, settings.client_ca_file, clients=asks), token
 
 
 def _listener(address: Address) -> socket.socket:

@@ -43,11 +43,14 @@ class World:
         self.brokers = brokers
         self.settings = chosen
         self.events: list[Answer | ChannelFailed] = []
+        self.lags: list[float] = []
         self.open = True
         self.channels = self.make()
 
     def make(self, transport: Transport | None = None) -> Channels:
-        return Channels(self.cluster, self.settings, lambda: self.open, self.events.append, transport)
+        return Channels(
+            self.cluster, self.settings, lambda: self.open, self.events.append, transport, on_told=self.lags.append
+        )
 
     def register(self, *ids: int) -> None:
         """Registers brokers: observed in the model, then a channel each."""

@@ -241,6 +241,27 @@ async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, vers
         assert answer == Answer(1, 101, Api.STOP_REPLICA, 0, (), {rows[0]: False, rows[1]: True})
 
 
+async def test_how_long_a_change_took_to_be_acknowledged_is_reported() -> None:
+    """From the change on, however long the broker was unreachable; a broker that goes first reports nothing."""
+    async with world(1, 2) as w:
+        rows = w.add_topic("t", [(1,)])
+        w.channels.snapshot()
+        await settled(w)
+        w.brokers[1].mute = w.brokers[2].mute = True
+        began_s = asyncio.get_running_loop().time()
+        w.lags.clear()
+        w.elect(*rows)
+        await eventually(lambda: w.channels.propagation()[1].oldest_s > 0.1)
+        assert w.lags == []
+        w.deregister(2)
+        w.brokers[1].mute = False
+        await w.brokers[1].stop_listening()
+        await w.brokers[1].listen()
+        await settled(w)
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert 0.1 < max(w.lags) <= took_s
+
+
 # -- retry
 
 

@@ -73,6 +73,18 @@ def test_config_check_reads_every_file_that_the_settings_name(file: Path, tmp_pa
     assert "[zookeeper]:" in regent("config", "check", code=Exit.USAGE).stderr
 
 
+def test_config_check_reads_the_token_of_the_http_address(file: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o644)
+    before = file.read_text()
+    file.write_text(f'{before}\n[http]\naddress = "127.0.0.1:0"\ntoken_file = "{token}"\n')
+    result = regent("config", "check", code=Exit.USAGE)
+    assert "may be read or changed by others" in " ".join(result.stderr.split())
+    token.chmod(0o600)
+    regent("config", "check")
+
+
 def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGENT_ZOOKEEPER__DIGEST", "regent:s3cret")
     result = regent("config", "show", "-o", "json")

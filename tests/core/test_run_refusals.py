@@ -86,3 +86,27 @@ def test_run_on_a_port_that_is_taken_says_so_once_with_the_remedy(tmp_path: Path
     assert ended.stderr.count(str(port)) == 1, "the address is named once"
     assert "Errno" not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_run_names_an_http_address_that_is_taken_and_a_token_that_others_read(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o644)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for http, remedy in (
+            ("", f"http.address {taken} cannot be listened on"),
+            (f'token_file = "{token}"', "chmod 640"),
+        ):
+            file = tmp_path / "regent.toml"
+            file.write_text(
+                f'[zookeeper]\nconnect = "127.0.0.1:1"\n[listener]\nhost = "127.0.0.1"\nport = 0\n'
+                f'advertised_host = "127.0.0.1"\n[http]\nsocket = "{tmp_path}/regent.sock"\n'
+                f'address = "{taken}"\n{http}\n'
+                f'[state]\ndirectory = "{tmp_path}/state"\n[log]\nformat = "console"\n[admin]\nbeside_daemon = false\n'
+            )
+            command = [sys.executable, "-m", "cli.main", "run", "--config", str(file)]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert ended.returncode == Exit.FAILED, ended
+            assert remedy in ended.stderr
+            assert "Traceback" not in ended.stderr

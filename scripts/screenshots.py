@@ -1,0 +1,79 @@
+"""Takes the docs' pictures of a run with faults: ``python -m scripts.screenshots``.
+
+``python -m tests.verify.watched.record`` has made the run before. A Prometheus serves what was recorded; the dashboards
+are drawn from it, and Chromium takes the pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from scripts.dashboards import DASHBOARDS, render
+from tests.verify.watched.page import COLUMN_PX, Span, empty_queries, height_of, page
+from tests.verify.watched.prometheus import SCRAPE_S, Prometheus
+from tests.verify.watched.record import FOLDER
+
+IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
+WIDTH_PX: Final = 24 * COLUMN_PX + 30
+HEAD_PX: Final = 75
+ALERTS: Final = 'sum by (alertname) (ALERTS{alertstate="firing"})'
+FLAGS: Final = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+)  # fmt: skip
+ALERTS_PX: Final = 960
+PATIENCE_MS: Final = 20_000
+
+
+async def main() -> None:
+    """All pictures."""
+    run = json.loads((FOLDER / "run.json").read_text(encoding="utf-8"))
+    IMAGES.mkdir(exist_ok=True)
+    prometheus = Prometheus(FOLDER, {}, None)
+    await prometheus.boot()
+    try:
+        scraped = await prometheus.over("up", run["begin"], run["end"], SCRAPE_S)
+        span = Span(min(each["values"][0][0] for each in scraped), run["end"])
+        for dashboard in DASHBOARDS:
+            drawn = render(dashboard)
+            if empty := await empty_queries(drawn, prometheus, span):
+                raise SystemExit(f"no data in the panels {empty} of {dashboard.title}")
+            file = FOLDER / f"{dashboard.uid}.html"
+            file.write_text(await page(drawn, prometheus, span), encoding="utf-8")
+            await asyncio.to_thread(picture, file.as_uri(), IMAGES / f"{dashboard.uid}.png", HEAD_PX + height_of(drawn))
+        await asyncio.to_thread(picture, _graph(prometheus, span), IMAGES / "prometheus-alerts.png", ALERTS_PX)
+    finally:
+        await prometheus.stop()
+
+
+def _graph(prometheus: Prometheus, span: Span) -> str:
+    """Prometheus' own page of the alerts that fired."""
+    minutes = int((span.end - span.begin) // 60) + 1
+    end = datetime.fromtimestamp(span.end, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    asked = {"g0.expr": ALERTS, "g0.tab": "0", "g0.stacked": "1", "g0.range_input": f"{minutes}m", "g0.end_input": end}
+    return f"{prometheus.url}/graph?{urlencode(asked)}"
+
+
+def picture(url: str, file: Path, height: int) -> None:
+    """A screenshot by a Chromium that knows nothing from before."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise SystemExit(
+            "Chromium is not installed. On Debian: sudo apt-get install -y --no-install-recommends chromium"
+        )
+    with tempfile.TemporaryDirectory() as profile:
+        size = f"--window-size={WIDTH_PX},{height}"
+        options = [f"--user-data-dir={profile}", size, f"--virtual-time-budget={PATIENCE_MS}", f"--screenshot={file}"]
+        subprocess.run([chromium, *FLAGS, *options, url], check=True, capture_output=True, timeout=120)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

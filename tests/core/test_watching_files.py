@@ -1,0 +1,106 @@
+"""Alert rules, runbook and dashboards agree with each other and with the metrics that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cli.main import app
+from controller.counters import Counters
+from controller.gauges import BrokerGauges, Gauges
+from controller.metrics import About, DaemonCollector, exposition, registry
+from scripts.dashboards import DASHBOARDS, FOLDER, Dashboard, render, text
+from tests.verify.watched.replay import EXPECTED, TESTS
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "configs" / "prometheus" / "regent-alerts.yml"
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+METRIC = re.compile(r"\b(?:regent|kafka_controller|process)_[a-z_]+[a-z]\b")
+
+
+class View:
+    def gauges(self) -> Gauges:
+        return Gauges(brokers={1: BrokerGauges()})
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    """By alert."""
+    [group] = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def known() -> set[str]:
+    """Names of samples that a scrape has, or has once something was counted."""
+    counters = Counters()
+    for counts in (counters.resignations, counters.refusals, counters.failures, counters.answers):
+        counts["reason"] += 1
+    counters.events["failover"].record(1.0)
+    counters.broker_requests[1].record(1.0)
+    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View())), "")
+    return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
+
+
+def test_every_rule_asks_for_metrics_that_there_are() -> None:
+    for alert, rule in rules().items():
+        assert set(METRIC.findall(rule["expr"])) <= known(), alert
+
+
+def test_every_alert_has_a_severity_and_an_entry_in_the_runbook() -> None:
+    entries = re.findall(r"(?m)^## (\w+)$", RUNBOOK)
+    assert list(rules()) == entries, "in the same order"
+    for alert, rule in rules().items():
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}, alert
+        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{alert.lower()}"
+        assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+
+
+def test_every_alert_fires_in_a_recorded_fault() -> None:
+    assert set().union(*EXPECTED.values()) == set(rules())
+    assert {path.stem for path in TESTS.glob("*.yml")} == set(EXPECTED)
+
+
+def test_the_runbook_says_which_fault_raises_which_alert() -> None:
+    told = re.findall(r"(?m)^\| [^|]+ \| ((?:Regent\w+(?:, )?)+|none) \|$", RUNBOOK)
+    listed = [frozenset() if alerts == "none" else frozenset(alerts.split(", ")) for alerts in told]
+    assert sorted(map(sorted, listed)) == sorted(map(sorted, EXPECTED.values()))
+
+
+def test_the_runbook_names_metrics_panels_and_commands_that_there_are() -> None:
+    assert set(re.findall(r"`(regent_[a-z_]+)`", RUNBOOK)) <= known()
+    panels = {panel["title"] for dashboard in DASHBOARDS for panel in render(dashboard)["panels"]}
+    named = set(re.findall(r"panels \*([^*]+)\* and \*([^*]+)\*", RUNBOOK)[0])
+    assert all(any(title.startswith(name) for title in panels) for name in named), named
+    shown = CliRunner().invoke(app, ["--help"], prog_name="regent").stdout
+    for command in set(re.findall(r"`regent ([a-z]+)", RUNBOOK)):
+        assert re.search(rf"(?m)^│ {command} ", shown), command
+
+
+def test_links_within_the_runbook_lead_somewhere() -> None:
+    headings = {name.lower() for name in re.findall(r"(?m)^#+ (\w+)$", RUNBOOK)}
+    assert set(re.findall(r"\]\(#(\w+)\)", RUNBOOK)) <= headings
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
+def test_a_dashboards_file_is_made_from_its_table(dashboard: Dashboard) -> None:
+    assert (FOLDER / f"{dashboard.uid}.json").read_text() == text(dashboard), "run python -m scripts.dashboards"
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
+def test_a_dashboards_panels_ask_for_metrics_that_there_are_and_do_not_overlap(dashboard: Dashboard) -> None:
+    places: set[tuple[int, int]] = set()
+    numbers = []
+    for panel in render(dashboard)["panels"]:
+        for target in panel.get("targets", ()):
+            assert set(METRIC.findall(target["expr"])) <= known(), panel["title"]
+        at = panel["gridPos"]
+        taken = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not places & taken, panel["title"]
+        assert max(x for x, _ in taken) < 24, panel["title"]
+        places |= taken
+        numbers.append(panel["id"])
+    assert len(numbers) == len(set(numbers))

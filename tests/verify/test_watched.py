@@ -1,0 +1,51 @@
+"""A real Prometheus scrapes a real run over TLS, with a token: no panel of the dashboards is empty."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+
+from scripts.dashboards import DASHBOARDS, render
+from tests.polling import eventually
+from tests.verify.watched.faults import broker_killed, daemon_killed, quiet
+from tests.verify.watched.page import Span, empty_queries, page
+from tests.verify.watched.prometheus import SCRAPE_S
+from tests.verify.watched.stage import Watched, watched
+
+
+async def test_every_panel_shows_something_of_a_run_with_faults(tmp_path: Path) -> None:
+    began_s = time.time()
+    async with watched(tmp_path) as s:
+        await eventually(lambda: scraped(s), 60)
+        assert (await unauthorised(s)) == 401
+        for fault in (quiet, broker_killed, daemon_killed):
+            async with fault(s):
+                pass
+        await eventually(lambda: whole(s, began_s), 60)
+        assert await s.prometheus.firing() <= {"RegentLoopStalls"}, "all is mended; the machine may be slow"
+        for dashboard in DASHBOARDS:
+            drawn = await page(render(dashboard), s.prometheus, Span(began_s, time.time()))
+            assert "no data" not in drawn
+
+
+async def scraped(s: Watched) -> bool:
+    """Both daemons answer Prometheus, and the rules are evaluated."""
+    up = await s.prometheus.query('up{job="regent"} == 1')
+    return len(up) == len(s.ports)
+
+
+async def whole(s: Watched, began_s: float) -> bool:
+    """Rates need some scrapes."""
+    span = Span(began_s, time.time() + SCRAPE_S)
+    empty = [text for dashboard in DASHBOARDS for text in await empty_queries(render(dashboard), s.prometheus, span)]
+    assert not empty, empty
+    return True
+
+
+async def unauthorised(s: Watched) -> int:
+    """What a scrape without the token gets."""
+    port = next(iter(s.ports.values()))
+    async with httpx.AsyncClient(verify=False) as client:  # it is about the token
+        return (await client.get(f"https://127.0.0.1:{port}/metrics")).status_code

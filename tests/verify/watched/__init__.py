@@ -1,0 +1,1 @@
+"""regent as Prometheus sees it: a real Prometheus, a real cluster and real faults."""

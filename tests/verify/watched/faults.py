@@ -1,0 +1,319 @@
+"""Real faults, one after the other on one stage. Inside its block a fault lasts; at the end it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from cli.demo.process import RegentProcess
+from metadata_store.cluster_nodes import create_topic
+from metadata_store.port import ANY_VERSION
+from tests.polling import eventually
+from tests.verify.watched.prometheus import SCRAPE_S
+from tests.verify.watched.stage import Watched
+
+JOURNAL_BYTES: Final = 16_777_216
+FULL_PARTITIONS: Final = 100
+"""Their rows do not fit into what is left of the last page of a full disk."""
+STALL_S: Final = 3.5
+"""Above the alert's bound of 2.5 s, below the daemon's own, which would end it."""
+CONTESTED_TIMES: Final = 5
+FROZEN_S: Final = 45.0
+BROKEN: Final = "/brokers/topics/broken"
+
+Fault = Callable[[Watched], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def quiet(s: Watched) -> AsyncIterator[None]:
+    """A broker restarts cleanly, a topic comes and goes: no alert is meant to fire."""
+    await s.w.cluster.brokers[2].restart()
+    await create_topic(s.w.zk, "passing", {0: (1, 2, 3)})
+    await s.w.healed()
+    await s.w.zk.create("/admin/delete_topics/passing", b"")
+    await gone(s, "passing")
+    yield
+
+
+@asynccontextmanager
+async def daemon_killed(s: Watched) -> AsyncIterator[None]:
+    """The active daemon is killed; the standby takes over."""
+    killed = await s.active()
+    await s.daemons[killed].kill()
+    await s.active()
+    yield
+    await s.daemons[killed].boot("standby")
+
+
+@asynccontextmanager
+async def broker_killed(s: Watched) -> AsyncIterator[None]:
+    """One of three brokers is killed."""
+    await s.w.cluster.brokers[2].kill()
+    await s.w.leads_nothing(2)
+    yield
+    await revived(s, 2)
+
+
+@asynccontextmanager
+async def last_replica_killed(s: Watched) -> AsyncIterator[None]:
+    """The only replica of a topic is on a broker that is killed."""
+    await create_topic(s.w.zk, "single", {0: (1,)})
+    await s.w.healed()
+    await s.w.cluster.brokers[1].kill()
+    await value(s, "kafka_controller_kafkacontroller_offlinepartitionscount", 1)
+    yield
+    await revived(s, 1)
+    await s.w.zk.create("/admin/delete_topics/single", b"")
+    await gone(s, "single")
+
+
+@asynccontextmanager
+async def two_brokers_killed(s: Watched) -> AsyncIterator[None]:
+    """One replica of three is left, where two must be in sync: producers with acks=all wait."""
+    await asyncio.gather(*(s.w.cluster.brokers[broker].kill() for broker in (1, 2)))
+    await value(s, "regent_under_min_isr_partitions", 1)
+    yield
+    await revived(s, 1, 2)
+
+
+@asynccontextmanager
+async def broker_frozen(s: Watched) -> AsyncIterator[None]:
+    """A broker with a long session stands still: it is registered, and takes nothing that it is sent."""
+    s.w.cluster.brokers[3].pause()
+    await create_topic(s.w.zk, "unheard", {0: (1, 2)})
+    await value(s, "max(regent_broker_propagation_age_seconds)", 40, 90)
+    yield
+    s.w.cluster.brokers[3].resume()
+    await s.w.healed(180)
+    await s.w.zk.create("/admin/delete_topics/unheard", b"")
+    await gone(s, "unheard")
+
+
+@asynccontextmanager
+async def zookeeper_frozen(s: Watched) -> AsyncIterator[None]:
+    """The only ZooKeeper server stands still."""
+    s.w.cluster.zookeeper.pause()
+    await asyncio.sleep(FROZEN_S)
+    yield
+    s.w.cluster.zookeeper.resume()
+    await s.w.looks_again()
+    await s.active()
+    await s.w.healed(180)
+
+
+@asynccontextmanager
+async def daemon_frozen(s: Watched) -> AsyncIterator[None]:
+    """The active daemon stands still for a moment, as on a machine that swaps."""
+    active = s.daemons[await s.active()]
+    active.pause()
+    await asyncio.sleep(STALL_S)
+    active.resume()
+    await s.active()
+    yield
+
+
+@asynccontextmanager
+async def replica_in_sync_lost(s: Watched) -> AsyncIterator[None]:
+    """The last replica in sync of a topic dies that permits unclean elections; the other one comes back."""
+    await create_topic(s.w.zk, "risky", {0: (1, 2)}, None, {"unclean.leader.election.enable": "true"})
+    await last_one_dies(s, "risky")
+    await value(s, "sum(kafka_controller_controllerstats_uncleanleaderelections_total)", 1)
+    await revived(s, 1)
+    yield
+    await s.w.zk.create("/admin/delete_topics/risky", b"")
+    await gone(s, "risky")
+
+
+@asynccontextmanager
+async def topic_scribbled_on(s: Watched) -> AsyncIterator[None]:
+    """Somebody writes a topic's znode that cannot be understood."""
+    await s.w.zk.create(BROKEN, b"{")
+    await value(s, "max(regent_malformed_znodes)", 1)
+    yield
+    await s.w.zk.delete(BROKEN, ANY_VERSION)
+
+
+@asynccontextmanager
+async def endpoint_frozen(s: Watched) -> AsyncIterator[None]:
+    """The admin endpoint of the active daemon stands still: its announcement goes with its session."""
+    active = await s.active()
+    s.endpoints[active].pause()
+    await value(s, f'1 - regent_admin_endpoint_shown{{instance="{active}"}}', 1)
+    yield
+    s.endpoints[active].resume()
+    await value(s, f'regent_admin_endpoint_shown{{instance="{active}"}}', 1)
+
+
+@asynccontextmanager
+async def older_broker(s: Watched) -> AsyncIterator[None]:
+    """A broker runs with an older inter.broker.protocol.version than the daemon was told."""
+    broker = s.w.cluster.brokers[2]
+    config = broker.folder / "server.properties"
+    before = await asyncio.to_thread(config.read_text)
+    await broker.stop()
+    await asyncio.to_thread(config.write_text, before + "\ninter.broker.protocol.version=3.8-IV0\n")
+    await revived(s, 2)
+    await value(s, "max(regent_ibp_mismatch_brokers)", 1)
+    yield
+    await broker.stop()
+    await asyncio.to_thread(config.write_text, before)
+    await revived(s, 2)
+
+
+@asynccontextmanager
+async def journal_disk_full(s: Watched) -> AsyncIterator[None]:
+    """The disk with the journal of the active daemon is full; the daemon decides something."""
+    filler = s.daemons[await s.active()].journal / "filler"
+    await asyncio.to_thread(_fill, filler)
+    await create_topic(s.w.zk, "unwritten", dict.fromkeys(range(FULL_PARTITIONS), (1, 2, 3)))
+    await value(s, "max(regent_journal_failing)", 1)
+    yield
+    await asyncio.to_thread(filler.unlink)
+    await value(s, "1 - max(regent_journal_failing)", 1)
+    await s.w.zk.create("/admin/delete_topics/unwritten", b"")
+    await gone(s, "unwritten")
+
+
+def _fill(file: Path) -> None:
+    subprocess.run(["dd", "if=/dev/zero", f"of={file}", "bs=64k"], check=False, capture_output=True)
+
+
+@asynccontextmanager
+async def role_contested(s: Watched) -> AsyncIterator[None]:
+    """Somebody deletes /controller again and again."""
+    for _ in range(CONTESTED_TIMES):
+        epoch = await s.w.epoch()
+        await s.w.zk.delete("/controller", ANY_VERSION)
+
+        async def again(before: int = epoch) -> bool:
+            return await s.w.epoch() > before and bool(await s.active())
+
+        await eventually(again, 60)
+        await asyncio.sleep(SCRAPE_S)
+    yield
+
+
+@asynccontextmanager
+async def twin_started(s: Watched) -> AsyncIterator[None]:
+    """The standby has got the id of the active daemon."""
+    active = await s.active()
+    place = other(s, active)
+    former = s.daemons[place]
+    await s.replace(place, s.daemon(place, controller_id=s.daemons[active].id), "blocked")
+    yield
+    await s.replace(place, former, "standby")
+    await s.at(place)
+
+
+@asynccontextmanager
+async def only_a_shadow_left(s: Watched) -> AsyncIterator[None]:
+    """The active daemon is killed while a shadow runs in place of the standby: a broker takes the role."""
+    active = await s.active()
+    place = other(s, active)
+    former = s.daemons[place]
+    await s.replace(place, _shadow(s, place), "shadow")
+    await s.daemons[active].kill()
+    await s.w.broker_controls()
+    yield
+    await s.replace(place, former, None)
+    await s.at(place)
+    await s.daemons[active].boot(None)
+    await s.active()
+
+
+@asynccontextmanager
+async def shadow_with_another_rule(s: Watched) -> AsyncIterator[None]:
+    """The same, and the shadow would elect replicas that are not in sync, which Kafka's controller does not."""
+    async with only_a_shadow_left(s):
+        await create_topic(s.w.zk, "disputed", {0: (1, 2)})
+        await last_one_dies(s, "disputed")
+        await value(s, "max(regent_shadow_differences_total)", 1, 120)
+        await revived(s, 1)
+        yield
+
+
+def _shadow(s: Watched, place: str) -> RegentProcess:
+    settings = {"controller.unclean_leader_election_enable": True}
+    return s.daemon(place, flags=("--shadow",), controller_id=1_000_100 + len(s.w.daemons), settings=settings)
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    quiet,
+    broker_frozen,
+    broker_killed,
+    last_replica_killed,
+    two_brokers_killed,
+    replica_in_sync_lost,
+    daemon_killed,
+    daemon_frozen,
+    zookeeper_frozen,
+    topic_scribbled_on,
+    endpoint_frozen,
+    older_broker,
+    role_contested,
+    twin_started,
+    journal_disk_full,
+    only_a_shadow_left,
+    shadow_with_another_rule,
+)
+
+
+async def restored(s: Watched) -> None:
+    """Brings back what a fault left that did not go as it should."""
+    for process in (s.w.cluster.zookeeper, *s.w.cluster.brokers.values(), *s.endpoints.values(), *s.daemons.values()):
+        process.resume()
+    await s.w.looks_again()
+    for daemon in s.daemons.values():
+        if not daemon.running:
+            await daemon.boot(None)
+    await s.active()
+    await revived(s, *(broker for broker, process in s.w.cluster.brokers.items() if not process.running))
+
+
+async def value(s: Watched, expression: str, least: float, within_s: float = 60.0) -> None:
+    """Waits until Prometheus has seen the value."""
+
+    async def seen() -> bool:
+        found = await s.prometheus.query(expression)
+        return any(float(sample["value"][1]) >= least for sample in found)
+
+    await eventually(seen, within_s)
+
+
+async def last_one_dies(s: Watched, topic: str) -> None:
+    """Of the replicas on brokers 1 and 2 the second one dies, then the one left in sync; the former returns."""
+    await s.w.healed()
+    await s.w.cluster.brokers[2].kill()
+
+    async def alone() -> bool:
+        _, state = (await s.w.states())[topic, 0]
+        return state is not None and state.isr == (1,)
+
+    await eventually(alone, 60)
+    await s.w.cluster.brokers[1].kill()
+    await s.w.cluster.revive(2)
+
+
+async def revived(s: Watched, *brokers: int) -> None:
+    """Waits until they are back, and every replica in sync."""
+    for broker in brokers:
+        await s.w.cluster.revive(broker)
+    await s.w.healed(180)
+
+
+async def gone(s: Watched, topic: str) -> None:
+    """Waits until the topic is deleted."""
+
+    async def deleted() -> bool:
+        return await s.w.zk.exists(f"/brokers/topics/{topic}") is None
+
+    await eventually(deleted, 60)
+
+
+def other(s: Watched, instance: str) -> str:
+    """The place of the other daemon."""
+    return next(place for place in s.daemons if place != instance)

@@ -1,0 +1,83 @@
+"""Plays every fault on one stage and keeps what Prometheus saw of each: ``python -m tests.verify.watched.record``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.verify.watched.faults import FAULTS, JOURNAL_BYTES, Fault, restored
+from tests.verify.watched.stage import Watched, watched
+
+FOLDER: Final = Path("build", "watched").absolute()
+BEFORE_S: Final = 20.0
+STEADY_S: Final = 20.0
+"""How long a recording goes on after the fault is there, or is over."""
+SEEN: Final = '{__name__=~"up|regent_.+|kafka_controller_.+",job="regent"}'
+
+
+async def main(names: list[str]) -> None:
+    """Records the named faults, or all."""
+    wanted = [fault for fault in FAULTS if not names or fault.__name__ in names]
+    began_s = time.time()
+    async with watched(FOLDER) as s:
+        with ExitStack() as disks:
+            await _small_disks(s, disks)
+            await asyncio.sleep(BEFORE_S)
+            for fault in wanted:
+                try:
+                    await _record(s, fault)
+                except Exception:
+                    traceback.print_exc()
+                    await restored(s)
+                _write("run.json", {"begin": began_s, "end": time.time()})
+
+
+async def _record(s: Watched, fault: Fault) -> None:
+    """One fault; what went wrong is told, and the next one is played."""
+    name = fault.__name__
+    begin_s = time.time()
+    await asyncio.sleep(BEFORE_S)
+    async with fault(s):
+        await asyncio.sleep(STEADY_S)
+        end_s = time.time()
+        series = await s.prometheus.query(f"{SEEN}[{end_s - begin_s:.0f}s]", time=end_s)
+        firing = await s.prometheus.firing()
+        _write(f"{name}.json", {"begin": begin_s, "end": end_s, "series": series})
+        print(f"{name}: {end_s - begin_s:.0f} s, {len(series)} series, firing: {sorted(firing)}", flush=True)
+    print(f"{name}: mended {time.time() - end_s:.0f} s later", flush=True)
+
+
+async def _small_disks(s: Watched, disks: ExitStack) -> None:
+    """Each journal gets a disk of its own that can be filled."""
+    for daemon in s.daemons.values():
+        await daemon.stop()
+        disks.enter_context(disk(daemon.journal))
+    for daemon, mode in zip(s.daemons.values(), ("active", "standby"), strict=True):
+        await daemon.boot(mode)
+
+
+@contextmanager
+def disk(at: Path) -> Iterator[None]:
+    """A small file system in memory, mounted at a folder; root may."""
+    at.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_BYTES}", "tmpfs", str(at)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def _write(name: str, content: dict[str, Any]) -> None:
+    (FOLDER / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
