@@ -29,14 +29,16 @@ class Verdict(Enum):
     UNKNOWN = "it may have an id that nobody knows"
 
 
-def judge_ids(lost: Iterable[str], told: Collection[TopicIds], with_id: Collection[str]) -> dict[str, bytes | Verdict]:
-    """The id of each topic in ``lost``, as far as that can be said.
+def judge_ids(
+    lost: Iterable[str], told: Collection[TopicIds], with_id: Collection[str], *, complete: bool
+) -> dict[str, bytes | Verdict]:
+    """The id of each topic in ``lost``, as far as that can be said. ``complete``: ``told`` has every live broker's.
 
-    ``with_id``: topics that have one in ZooKeeper. Where there are none, the cluster comes from before topic ids. A
-    controller from before them told its brokers none of any topic.
+    ``with_id``: topics that have one in ZooKeeper. Where there are none, and no broker has one, the cluster comes from
+    before topic ids. A controller from before them told its brokers none of any topic.
     """
     before_ids = [ids for ids in told if (known := [ids[name] for name in with_id if name in ids]) and not any(known)]
-    return {name: _judge(name, told, before_ids, upgraded=not with_id) for name in lost}
+    return {name: _judge(name, told, before_ids, upgraded=complete and not with_id) for name in lost}
 
 
 def _judge(

@@ -26,9 +26,9 @@ log = logging.getLogger("regent.controller")
 
 ASKED_AT_ONCE_MAX: Final = 5
 """Brokers that are asked together, those first that run longest."""
-ANSWER_S_MAX: Final = 2.0
+ANSWER_S_MAX: Final = 5.0
 """How long the answers of some brokers are waited for."""
-ASK_S_MAX: Final = 6.0
+ASK_S_MAX: Final = 10.0
 """How long answers are waited for altogether."""
 
 
@@ -41,8 +41,10 @@ async def find_lost_ids(c: Controller) -> list[str]:
         return []
     names, with_id = sorted(c.lost_ids), sample(c.cluster)
     c.lost_ids.clear()
-    verdicts = judge_ids(names, await _told(c, names, with_id), with_id)
+    brokers = len(c.cluster.brokers)
+    told = await _told(c, names, with_id)
     c.term.check()
+    verdicts = judge_ids(names, told, with_id, complete=len(told) == brokers)
     found = {name: of for name, of in verdicts.items() if isinstance(of, bytes) and c.cluster.topic_by_id(of) is None}
     new = {name: uuid.uuid4().bytes for name, of in verdicts.items() if of is Verdict.NEVER_HAD_ONE}
     ids = found | new
@@ -69,7 +71,11 @@ async def _told(c: Controller, names: Sequence[str], with_id: Sequence[str]) -> 
             return await _ids(broker, [*names, *with_id])
 
         answers = await ask_each(c.ask, asked, question, min(left_s, ANSWER_S_MAX))
-        told += [found for found in answers.values() if not isinstance(found, BrokerCallFailed)]
+        for broker_id, found in answers.items():
+            if isinstance(found, BrokerCallFailed):
+                log.warning("broker %d cannot be asked for lost topic ids: %s", broker_id, found)
+            else:
+                told.append(found)
     return told
 
 

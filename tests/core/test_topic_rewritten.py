@@ -308,20 +308,21 @@ async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_con
 
 
 ID = b"0123456789abcdef"
-JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict]] = {
-    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID),
-    "nobody answers": ([], ["x"], Verdict.UNKNOWN),
-    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN),
-    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN),
-    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN),
-    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE),
-    "no topic has an id": ([], [], Verdict.NEVER_HAD_ONE),
-    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID),
-    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN),
+JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict, bool]] = {
+    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID, True),
+    "nobody answers": ([], ["x"], Verdict.UNKNOWN, True),
+    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN, True),
+    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN, True),
+    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN, True),
+    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE, True),
+    "no topic has an id": ([], [], Verdict.NEVER_HAD_ONE, True),
+    "no topic has an id, a broker did not answer": ([{"t": None}], [], Verdict.UNKNOWN, False),
+    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID, True),
+    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN, True),
 }
 
 
 @pytest.mark.parametrize("case", JUDGED)
 def test_what_is_known_of_an_id(case: str) -> None:
-    told_ids, with_id, expected = JUDGED[case]
-    assert judge_ids(["t"], told_ids, with_id) == {"t": expected}
+    told_ids, with_id, expected, complete = JUDGED[case]
+    assert judge_ids(["t"], told_ids, with_id, complete=complete) == {"t": expected}

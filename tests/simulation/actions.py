@@ -10,6 +10,7 @@ from tests.simulation.actions_cluster import ClusterActions
 from tests.simulation.actions_daemons import DaemonActions
 from tests.simulation.actions_elections import ElectionActions
 from tests.simulation.actions_ensemble import EnsembleActions
+from tests.simulation.actions_foreign import ForeignActions
 from tests.simulation.actions_reassignment import ReassignmentActions
 from tests.simulation.actions_topics import TopicActions
 
@@ -17,6 +18,7 @@ from tests.simulation.actions_topics import TopicActions
 class Actions(
     ClusterActions,
     TopicActions,
+    ForeignActions,
     CallActions,
     ReassignmentActions,
     ElectionActions,

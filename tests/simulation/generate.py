@@ -10,6 +10,7 @@ from state_machines.placement import place
 from tests.simulation import limits
 from tests.simulation.acting import ACTIVE
 from tests.simulation.generate_calls import calls
+from tests.simulation.generate_foreign import foreign, ibp_of
 from tests.simulation.generate_zookeeper import odd_daemons, troubles
 from tests.simulation.plan import Action, Plan, Word
 
@@ -138,12 +139,14 @@ class Generator:
             self._draw("crash-broker")
         dead = (r.choice(self.brokers),) if len(self.brokers) > 3 and r.random() < 0.3 else ()
         ibp, absence = r.choice(("3.9-IV0", "2.7-IV1")), r.choice(("brokers", "hold"))
+        ibp = ibp_of(self.seed, ibp)
         if r.random() < OUSTED:
             self._oust(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         if r.random() < PURGED:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
+        self.actions += foreign(self.seed, self.topics, self.daemons, BEGIN_S, self.at_s)
         actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
         return Plan(
             self.seed,

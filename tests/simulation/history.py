@@ -57,7 +57,9 @@ class History:
     deletion.
     ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
     ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
-    asked for, or was allowed, at some time. ``to_be_created`` and ``to_be_deleted``: topics that admin clients named.
+    asked for, or was allowed, at some time. ``topic_ids``: the first id of an incarnation.
+    ``scribbled``: partitions whose state znode was written last by somebody who is neither controller nor leader, and
+    the controller epoch then. ``to_be_created`` and ``to_be_deleted``: topics that admin clients named.
     """
 
     def __init__(self) -> None:
@@ -76,6 +78,8 @@ class History:
         self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
+        self.topic_ids: dict[tuple[str, int], bytes] = {}
+        self.scribbled: dict[Key, int] = {}
         self.to_be_created: set[str] = set()
         self.to_be_deleted: set[str] = set()
         self.registered: dict[int, int] = {}
@@ -121,6 +125,7 @@ class History:
     def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
         """The state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
+        self.scribbled.pop(key, None)
         if states:
             self.former.setdefault(key, []).append(states)
             if by_hand:
@@ -163,6 +168,8 @@ class History:
         """A topic znode was written. ``known``: broker epochs in the model of the daemon that did it."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
+        if found.topic_id is not None:
+            self.topic_ids.setdefault((name, czxid), found.topic_id)
         self._dropped(self.incarnations.get((name, czxid)), found, known)
         self.topics[name] = self.incarnations[name, czxid] = found
         return found
@@ -193,6 +200,11 @@ class History:
             for key, gone in self.dropped.items()
             if (found := gone.get(broker)) is not None and found.broker_epoch != epoch
         }
+
+    def lost_ids(self) -> dict[str, bytes]:
+        """Ids of the topics whose znodes do not have them any more."""
+        lost = [topic for topic in self.topics.values() if topic.topic_id is None]
+        return {t.name: self.topic_ids[t.name, t.czxid] for t in lost if (t.name, t.czxid) in self.topic_ids}
 
     def moving(self) -> dict[Key, Assignment]:
         """What is being reassigned."""

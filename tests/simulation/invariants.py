@@ -20,6 +20,7 @@ not from the daemon's own lease.
 | I12 | logs and znodes are deleted that are to be, and znodes only once the logs are |
 | I14 | nothing is written or sent without a connection, or after the lease |
 | I15 | queues, windows and retries keep their bounds |
+| I17 | a topic keeps its first id, and what a term has not begun it does not tell as new |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
 | I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |

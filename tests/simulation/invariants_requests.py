@@ -99,6 +99,8 @@ class RequestInvariants(WriteInvariants):
             sent[key] = life, *epochs
             if isinstance(entry, LeaderAndIsrEntry):
                 self._new(broker, head, key, lives, is_new=entry.is_new)
+                if entry.is_new:
+                    self._begun_here(head, key, entry.partition_epoch)
             if len(set(entry.replicas)) != len(entry.replicas):
                 self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
 
@@ -140,6 +142,14 @@ class RequestInvariants(WriteInvariants):
         known = self._created[key, life].get(broker) == head.broker_epoch
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
             self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
+
+    def _begun_here(self, head: Head, key: Key, partition_epoch: int) -> None:
+        """I17: what is told as new this term created, or wrote when it gave the partition another replica."""
+        first, held = self.history.at(key, 0), self.history.at(key, partition_epoch)
+        if first is None or held is None or key in self.history.spoilt:
+            return
+        if head.controller_epoch not in (first.controller_epoch, held.controller_epoch):
+            self._fail("I17", f"{key} is told as new under epoch {head.controller_epoch}, it holds {held}")
 
     def stopped(self, node: LeadingBroker, heard: Heard) -> None:
         """A broker answered StopReplica: of logs that it says are deleted some may be where it cannot look."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from controller.handlers.reassignment import STOPPED_S_MAX
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.link import SimLink
     from tests.simulation.world import World
 
+OPERATOR: Final = "operator"
 OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
 SPOILT: Final = "partition begun as that of a former topic"
 
@@ -98,7 +101,9 @@ class WriteInvariants(Checking):
 
     def _written(self, session: Session, path: str, data: bytes | None, stat: Stat, expected: int | None) -> None:
         key = key_of(path)
-        if key is not None:
+        if key is not None and expected is not None and session.client.name == OPERATOR:
+            self._scribbled(key, stat.version)
+        elif key is not None:
             self._state_written(session, key, self.history.leadership(data, stat.version), expected)
             if expected is None:
                 created = key, self.history.life(key)
@@ -129,13 +134,16 @@ class WriteInvariants(Checking):
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
         """I10: no replica twice in an assignment, nor added or removed without being there.
 
-        I8: a daemon creates what was asked for.
+        I8: a daemon creates what was asked for. I17: it never gives a topic another id than the first.
         """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
         known = self.world.registrations_known_to(session.client.process)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
+        first = self.history.topic_ids.get((topic, stat.czxid))
+        if session.client.by_daemon and found.topic_id not in (None, first) and self.world.sends_ids:
+            self._fail("I17", f"{session.client.name} gives {topic} the id {found.topic_id!r}, it has {first!r}")
         for partition, assignment in found.partitions.items():
             added, removed = set(assignment.adding), set(assignment.removing)
             twice = len(added) + len(removed) < len(assignment.adding) + len(assignment.removing)
@@ -182,8 +190,15 @@ class WriteInvariants(Checking):
             if there and epoch is not None and epoch == joined.known.get(broker):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
+    def _scribbled(self, key: Key, version: int) -> None:
+        """Somebody wrote garbage, or again what was there before."""
+        self.history.scribbled[key] = self.history.epoch
+        states = self.history.states[key]
+        states.append(replace(states[-1], version=version))
+
     def _state_written(self, session: Session, key: Key, new: Leadership, expected: int | None) -> None:
         states = self.history.states.setdefault(key, [])
+        self.history.scribbled.pop(key, None)
         if expected is None:
             self._begun(session, key)
         elif expected == ANY_VERSION:

@@ -10,13 +10,14 @@ from brokers.simulated.digest import Truth, View, differences, expected_view, vi
 from controller import own_znodes as own
 from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
-from state_machines.types import NO_LEADER, Assignment
+from state_machines.types import NO_LEADER, NO_VERSION, Assignment
 from tests.simulation.checking import Violation
 from tests.simulation.ensemble import SESSION_MS_MAX
 from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
 
 if TYPE_CHECKING:
+    from controller.reign import Reign
     from tests.simulation.brokers import BrokerNode
     from tests.simulation.world import World
 
@@ -95,9 +96,18 @@ class Quiescence:
         waiting = any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons)
         if waiting and self.w.handed_over:
             self.w.operate(self.w.actions.give_role("regent"))
+        if self.w.ibp.topic_ids and (reign := self._reign()) is not None:
+            for name, topic_id in self.w.invariants.history.lost_ids().items():
+                known = reign.cluster.topic(name)
+                if known is not None and known.topic_id is None:
+                    self.w.operate(self.w.actions.give_back(name, topic_id))
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
         if blocked and self.w.made_up_epochs:
             self.w.operate(self.w.actions.raise_epoch())
+
+    def _reign(self) -> Reign | None:
+        """The term that is in office."""
+        return next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
 
     def _poll(self) -> None:
         self._operate()
@@ -138,6 +148,10 @@ class Quiescence:
     def _role(self) -> list[str]:
         if self.w.removing:
             return ["a topic is being removed"]
+        if self.w.scribbling:
+            return ["a state znode is garbage"]
+        if self.w.ibp.topic_ids and (lost := self.w.invariants.history.lost_ids().keys()):
+            return [f"{sorted(lost)} have lost their ids"]
         if self.w.calling:
             return [f"{self.w.calling} admin clients wait for an answer"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
@@ -236,8 +250,12 @@ class Quiescence:
         """
         history = self.w.invariants.history
         hosts, spoilt, untold = history.hosts, history.spoilt, history.untold(broker)
+        unnoticed = self._unnoticed()
         metadata = {k: known for k, known in found.metadata.items() if k in truth or k not in untold}
-        unheeded = spoilt | {key for key, brokers in hosts.items() if broker in brokers} | history.strays(broker)
+        metadata = {k: known for k, known in metadata.items() if k not in unnoticed}
+        unheeded = (
+            spoilt | unnoticed | {key for key, brokers in hosts.items() if broker in brokers} | history.strays(broker)
+        )
         led = {
             key: (epoch, isr, partition_epoch, _sorted(replicas))
             for key, (epoch, isr, partition_epoch, replicas) in found.led.items()
@@ -250,6 +268,15 @@ class Quiescence:
             if key not in unheeded
         }
         return View(found.live, metadata, led, followed)
+
+    def _unnoticed(self) -> set[Key]:
+        """Scribbled state znodes that are what they were, and that this term has not met late: nobody knows."""
+        history, reign = self.w.invariants.history, self._reign()
+        return {
+            key
+            for key, epoch in history.scribbled.items()
+            if reign is None or epoch < history.epoch or _version(reign, key) < history.states[key][-1].version
+        }
 
     def _reaches(self, node: BrokerNode, other: int) -> bool:
         """Whether a broker knows the present address of another."""
@@ -276,3 +303,8 @@ class Quiescence:
 
 def _sorted(ids: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(ids))
+
+
+def _version(reign: Reign, key: Key) -> int:
+    i = reign.cluster.find(*key)
+    return NO_VERSION if i is None else reign.cluster.rows[i].version

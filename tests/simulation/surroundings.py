@@ -42,6 +42,7 @@ _UNREACHED: Final = (
 _UNWRITTEN: Final = (
     faults.OPERATOR_DELETED,
     faults.OPERATOR_RECREATED,
+    faults.OPERATOR_REWROTE,
     faults.ZK_EXPIRED,
     faults.ZK_KEPT,
     faults.ZK_READ_ONLY,
@@ -61,6 +62,10 @@ def explained(world: World, text: str) -> bool:
         return world.invariants.outranked()
     if "could not be mended" in text or "could not be rewritten" in text:
         return any(counts[fault] for fault in _UNWRITTEN)
+    if "/state cannot be used" in text:
+        return bool(counts[faults.OPERATOR_SCRIBBLED])
+    if "no live broker knows it" in text:
+        return bool(counts[faults.OPERATOR_REWROTE])
     if "hand-back undone" in text:
         return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)
     return "name a daemon as a replica and no broker is free" in text

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.client import BrokerCallFailed, ClusterMetadata
+from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
 from brokers.simulated.values import Request
-from brokers.wire.versions import Ibp
+from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller import own_znodes as own
 from controller.own_znodes import RoleFlag
 from controller.questions import Asked
@@ -53,8 +53,11 @@ class AskedBroker:
         self.api_versions: Mapping[int, tuple[int, int]] = {}
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Whom it takes for the controller."""
-        return ClusterMetadata(None, self._node.core.controller_id, (), {})
+        """Whom it takes for the controller, and the ids of topics."""
+        cache, wanted = self._node.core.cache, frozenset(topics or ())
+        known = sorted({topic for topic, _ in cache.partitions} & wanted)
+        found = {name: TopicMetadata(0, cache.topic_ids.get(name), {}) for name in known}
+        return ClusterMetadata(None, self._node.core.controller_id, (), found)
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
         """Nothing."""
@@ -110,6 +113,7 @@ class World:
         self.made_up_epochs = 0
         self.handed_over = 0
         self.removing = 0
+        self.scribbling = 0
         self.calling = 0
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
@@ -239,6 +243,11 @@ class World:
         if node.wire.cut or not node.awake:
             await self.loop.create_future()
         yield AskedBroker(node)
+
+    @property
+    def sends_ids(self) -> bool:
+        """Whether brokers are told topic ids."""
+        return self.ibp >= TOPIC_IDS_SENT
 
     def rules_besides(self, process: Process) -> bool:
         """Whether another daemon still takes itself for the controller."""

@@ -1,0 +1,80 @@
+"""Tools and people write znodes of running topics as no controller would: without what they do not know, or garbage."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.kafka_store import KafkaStore
+from state_machines.types import TopicAssignment
+from tests.simulation import faults
+from tests.simulation.acting import Acting
+
+GARBAGE: Final = b'{"version":1,"leader":'
+AGAIN_S: Final = 0.2
+UNSENT: Final = (ConnectFailed, NotConnected, OutcomeUnknown)
+
+
+class ForeignActions(Acting):
+    """What is written is conditional on what was read, as far as the weather lets it."""
+
+    def do_rewrite_topic(self, name: str) -> None:
+        """A tool from before topic ids writes the znode of a topic that runs."""
+        self.w.operate(self._rewrite(name))
+
+    def do_scribble_state(self, name: str, partition: int, for_s: float) -> None:
+        """The state znode of a partition is garbage for a while, then what it was."""
+        if self.w.ibp.alter_partition:
+            self.w.operate(self._scribble((name, partition), for_s))
+
+    async def _rewrite(self, name: str) -> None:
+        topic = await self._read(name)
+        if topic is not None and topic.topic_id is not None and self.w.invariants.history.current((name, 0)):
+            await self._put(topic, None)
+            self.w.happened(faults.OPERATOR_REWROTE)
+
+    async def give_back(self, name: str, topic_id: bytes) -> None:
+        """An operator writes the id that a log has, as the daemon's log says."""
+        topic = await self._read(name)
+        if topic is not None and topic.topic_id is None:
+            await self._put(topic, topic_id)
+
+    async def _read(self, name: str) -> TopicAssignment | None:
+        await self.w.operator.sync("/")
+        [found] = await KafkaStore(self.w.operator).load_topics([name])
+        return found if isinstance(found, TopicAssignment) else None
+
+    async def _put(self, topic: TopicAssignment, topic_id: bytes | None) -> None:
+        data = encode_topic(topic.partitions, topic_id, topic.unknown)
+        await self.w.operator.set(paths.topic(topic.name), data, topic.version)
+
+    async def _scribble(self, key: tuple[str, int], for_s: float) -> None:
+        path, zk = paths.state(*key), self.w.operator
+        await zk.sync("/")
+        found = await zk.get(path)
+        if found is None or key in self.w.invariants.history.scribbled:
+            return
+        self.w.scribbling += 1
+        try:
+            await zk.set(path, GARBAGE, found.stat.version)
+            self.w.happened(faults.OPERATOR_SCRIBBLED)
+            await asyncio.sleep(for_s)
+            await self._mend(path, found.data, found.stat.version + 1)
+        finally:
+            self.w.scribbling -= 1
+
+    async def _mend(self, path: str, data: bytes | None, version: int) -> None:
+        """Tries until it is what it was, or somebody else's."""
+        while True:
+            try:
+                await self.w.operator.connect(10.0)
+                with suppress(ZkError):
+                    await self.w.operator.set(path, data, version)
+            except UNSENT:
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return

@@ -1,0 +1,55 @@
+"""Bugs in what is done about znodes that tools and people wrote, and about partitions that a term meets late."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+
+from controller.controller import Controller
+from controller.handlers import lost_ids, mending
+from controller.handlers.mending import States
+from state_machines.cluster import Cluster
+from state_machines.decision import Change
+from state_machines.topic_ids import TopicIds, Verdict
+from state_machines.types import PartitionRow, TopicAssignment
+from tests.simulation.planting import mutation, put
+
+
+@mutation
+def new_id_for_a_known_topic(stack: ExitStack) -> None:
+    """A topic that lost its id while a term knows it gets another one (KAFKA-14190)."""
+
+    def id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
+        return topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
+
+    put(stack, mending, "_id_of", id_of)
+
+
+@mutation
+def new_id_at_failover(stack: ExitStack) -> None:
+    """A term gives every topic without an id a new one and asks nobody."""
+
+    def judged(
+        lost: Iterable[str], told: Collection[TopicIds], with_id: Collection[str], *, complete: bool
+    ) -> dict[str, bytes | Verdict]:
+        return dict.fromkeys(lost, Verdict.NEVER_HAD_ONE)
+
+    put(stack, lost_ids, "judge_ids", judged)
+
+
+@mutation
+def late_partitions_as_new(stack: ExitStack) -> None:
+    """A partition with a history that a term meets late is told as new, with the leader epoch that was read."""
+
+    def created(self: Cluster, row: PartitionRow) -> bool:
+        return True
+
+    put(stack, Cluster, "_created", created)
+
+
+@mutation
+def late_partitions_keep_their_epoch(stack: ExitStack) -> None:
+    """Such a partition is told as it was read: brokers take no notice of a leader epoch that they know."""
+    put(stack, Change, "is_late", property(lambda self: False))
+    put(stack, Controller, "take_up", lambda self, rows: None)
