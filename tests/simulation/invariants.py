@@ -23,6 +23,7 @@ not from the daemon's own lease.
 | I17 | a topic keeps its first id, and what a term has not begun it does not tell as new |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
 | I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
+| I18 | no answer of ZooKeeper ends a daemon, or a term by an error |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 

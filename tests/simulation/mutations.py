@@ -11,6 +11,7 @@ from tests.simulation import (
     mutations_elections,
     mutations_foreign,
     mutations_reassignment,
+    mutations_role,
     mutations_telling,
     mutations_writing,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "mutations_elections",
     "mutations_foreign",
     "mutations_reassignment",
+    "mutations_role",
     "mutations_telling",
     "mutations_writing",
 ]

@@ -224,8 +224,9 @@ class World:
             self.loop.halt()
 
     def unexpected(self, what: str, error: BaseException | None) -> None:
-        """An error of the product that no fault explains."""
-        self.violated(Violation(ERROR, f"{what}: {error!r}"))
+        """An error of the product that no fault explains. I18: none of them is an answer of ZooKeeper."""
+        of_zookeeper = isinstance(innermost(error), ZooKeeperError)
+        self.violated(Violation("I18" if of_zookeeper else ERROR, f"{what}: {error!r}"))
 
     def started_ticks(self, pid: int) -> int | None:
         """Start time of a daemon's process, None where it is gone."""
@@ -302,6 +303,13 @@ class World:
         sizes.sent(self, self.plan.limits, request)
         self.invariants.sent(connection, request)
         self.event()
+
+
+def innermost(error: BaseException | None) -> BaseException | None:
+    """The first error inside of nested groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 _PLAYED: Final[list[World]] = []

@@ -111,6 +111,20 @@ async def test_a_restart_within_the_session_keeps_it(server: EmbeddedZooKeeper) 
     await s.zk.close()
 
 
+async def test_each_connection_has_the_session_timeout_that_it_was_granted(
+    server: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    s = await connected(server.connect, 10_000)
+    assert s.zk.session_timeout_ms == 10_000
+    await server.stop()
+    config = tmp_path / "zookeeper.properties"
+    config.write_text(config.read_text().replace("maxSessionTimeout=10000", "maxSessionTimeout=4000"))
+    await server.boot()
+    await s.reaches(SUSPENDED, CONNECTED)
+    assert s.zk.session_timeout_ms == 4_000
+    await s.zk.close()
+
+
 async def test_a_handshake_that_nobody_answers_does_not_cost_the_session(backend: RealBackend) -> None:
     async with session(backend, session_timeout_ms=10_000) as s:
         made = await s.zk.create("/e", b"", ephemeral=True)

@@ -1,0 +1,51 @@
+"""Bugs around the role: the queue of daemons, brokers that outrank the controller, ZooKeeper's servers in trouble."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from unittest import mock
+
+from controller.candidate import STANDBY_POLL_S, Candidate
+from controller.modes import Mode
+from controller.office import Office
+from controller.outranked import Outranked
+from controller.permission import Permission
+from metadata_store.errors import Code, ZkError
+from metadata_store.kazoo_adapter import silence
+from tests.simulation.planting import mutation, put
+
+
+@mutation
+def keep_the_place_when_refused(stack: ExitStack) -> None:
+    """A daemon whose claim is refused stays where it is in the queue, and tries again."""
+
+    async def require(self: Permission) -> None: ...
+
+    async def step_back(self: Candidate, office: Office, why: str) -> None:
+        self._d.become(Mode.BLOCKED, why)
+        await self._d.pause(STANDBY_POLL_S)
+
+    put(stack, Permission, "require", require)
+    put(stack, Candidate, "_step_back", step_back)
+
+
+@mutation
+def one_broker_ends_the_term(stack: ExitStack) -> None:
+    """Whichever broker says that it has seen a higher epoch is believed."""
+    put(stack, Outranked, "most", property(lambda self: bool(self.brokers)))
+
+
+@mutation
+def trouble_is_an_error_of_the_request(stack: ExitStack) -> None:
+    """An answer that says how the server is counts as one that says how the request is."""
+
+    def trouble(code: Code, request: object, *, writes: bool) -> ZkError:
+        return ZkError(code, str(request))
+
+    stack.enter_context(mock.patch("tests.simulation.zookeeper.trouble", trouble))
+
+
+@mutation
+def wait_long_for_a_frozen_server(stack: ExitStack) -> None:
+    """As Kafka's own client does, whose session has no lease."""
+    put(stack, silence, "SILENT_SESSIONS", 2 / 3)
