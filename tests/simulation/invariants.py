@@ -24,6 +24,7 @@ not from the daemon's own lease.
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
 | I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
 | I18 | no answer of ZooKeeper ends a daemon, or a term by an error |
+| I19 | a term ends for a higher epoch that brokers saw only where most of them say so |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 
@@ -36,6 +37,7 @@ from controller.event_queue import EVENTS_MAX
 from controller.reign import Reign
 from state_machines.types import NO_VERSION, PartitionState
 from tests.simulation.invariants_requests import RequestInvariants
+from tests.simulation.loop import Life
 
 if TYPE_CHECKING:
     from tests.simulation.daemons import DaemonNode
@@ -73,6 +75,8 @@ class Invariants(RequestInvariants):
         """I17: a server freezes; a daemon that runs is soon connected to another one."""
         zk, process = node.zk, node.process
         if zk is None or process is None or zk.server_of_connection is not member:
+            return
+        if process.life is not Life.RUNNING:
             return
         at = zk, zk.connection, process.halts
         within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+from controller.claim_watch import OUTRANKED
 from controller.handlers.topic_change import RENEWED
 from state_machines.decision import Decision
 from state_machines.draft import Draft
@@ -58,7 +59,7 @@ def explained(world: World, text: str) -> bool:
     if "has seen a controller epoch above ours" in text:
         successors = counts[faults.INTERIM] or counts[faults.DAEMON_TWO]
         return bool(world.made_up_epochs or counts[faults.BROKER_FOREIGN] or successors)
-    if "brokers have seen a higher controller epoch" in text:
+    if text == OUTRANKED:
         return world.invariants.outranked()
     if "could not be mended" in text or "could not be rewritten" in text:
         return any(counts[fault] for fault in _UNWRITTEN)
@@ -165,7 +166,9 @@ class _Handler(logging.Handler):
             self._world.lines.append(f"{self._world.loop.now_s:.6f} . {record.name} {text}")
         if RENEWED in text:
             self._world.happened(faults.SIZE_RENEWED)
-        if record.exc_info and record.exc_info[1] is not None:
+        if text == OUTRANKED and not explained(self._world, text):
+            self._world.violated(Violation("I19", "a term ends, although most brokers obey it"))
+        elif record.exc_info and record.exc_info[1] is not None:
             self._world.unexpected(text, record.exc_info[1])
         elif (text.startswith("resigned") and "error:" in text) or (
             record.levelno >= logging.ERROR and not explained(self._world, text)
