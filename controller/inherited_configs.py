@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
 from brokers.client import BrokerCallFailed
@@ -22,6 +23,8 @@ ASKED_MAX: Final = 3
 """Brokers that are asked, one after the other, before an answer goes without."""
 PAUSE_S: Final = 5.0
 """After nobody answered: for how long nobody is asked. After a change: how long brokers may take to notice it."""
+UNSETTLED_S: Final = 0.5
+"""How long an answer is remembered meanwhile: many topics are created one after the other, each with configurations."""
 FORMAT: Final = "message.format.version"
 FORMAT_SINCE_3_0: Final = "3.0-IV1"
 """What every topic has from IBP 3.0-IV1 on, whatever is set (KIP-724)."""
@@ -39,6 +42,7 @@ class InheritedConfigs:
         self._known: Mapping[str, Setting] | None = None
         self._of: Broker | None = None
         self._asking = asyncio.Lock()
+        self._good_until_s = 0.0
         self._pause_until_s = 0.0
         self._settled_s = 0.0
 
@@ -56,7 +60,7 @@ class InheritedConfigs:
 
     def _remembered(self) -> Mapping[str, Setting] | None:
         same = self._of is not None and self._epoch(self._of.id) == self._of.epoch
-        return self._known if same else None
+        return self._known if same and asyncio.get_running_loop().time() < self._good_until_s else None
 
     def _epoch(self, broker_id: int) -> int | None:
         broker = self._cluster.brokers.get(broker_id)
@@ -68,8 +72,8 @@ class InheritedConfigs:
             return None
         for broker in self._candidates():
             if (found := await self._settings(self._ask, broker)) is not None:
-                self._of = broker
-                self._known = found if now() >= self._settled_s else None
+                self._of, self._known = broker, found
+                self._good_until_s = inf if now() >= self._settled_s else now() + UNSETTLED_S
                 return found
         self._pause_until_s = now() + PAUSE_S
         return None

@@ -78,4 +78,11 @@ ACCEPTED: Final = (
         extra=r".*EligibleLeadersNotAvailableException: .*|.*1 replica\(s\) could not be elected",
         why="Kafka's controller fails at a partition that never had a leader, and the call is never answered.",
     ),
+    Accepted(
+        "kafka-topics --create --topic led-by-nobody .*--command-config",
+        lost=r".*timed out.*|Caused by: .*DisconnectException: .*",
+        extra=r".*timed out.*|Caused by: .*DisconnectException: .*",
+        why="The controller's time-out and the client's end at the same moment: either may be first.",
+        sometimes=True,
+    ),
 )

@@ -237,6 +237,7 @@ DOWN: Final = Group(
             until="Created topic going",
         ),
         Line("kafka-topics --create --topic led-by-nobody --replica-assignment 1"),
+        Line(f"{ELECT} --election-type preferred --all-topic-partitions"),
         Line("kafka-topics --describe --topic 'going|led-by-nobody'"),
         Line("kafka-topics --delete --topic 'away|going|led-by-nobody'"),
         Line("kafka-topics --list"),
