@@ -30,7 +30,7 @@ class DeletedTopic(Struct, frozen=True):
     """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
 
     Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, THROTTLING_QUOTA_EXCEEDED,
-    REQUEST_TIMED_OUT (it is not gone yet), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
+    REQUEST_TIMED_OUT (brokers may still show it), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
     """
 
     name: str | None

@@ -343,12 +343,13 @@ class Audience:
         return all(outbox.position >= number for outbox in self.outboxes.values())
 
     def shown(self, number: int) -> bool:
-        """Whether a broker acknowledged the feed up to a position; True where there is no broker.
+        """Whether a broker acknowledged the feed up to a position; True where there is no broker, or all have (0).
 
         One that came later than that, and is still being told the snapshot, proves nothing.
         """
         boxes = self.outboxes.values()
-        return not boxes or any(box.position >= number and (box.since < number or box.complete) for box in boxes)
+        heard = (box for box in boxes if box.position >= number)
+        return not number or not boxes or any(box.since < number or box.complete for box in heard)
 
     def superseded(self, broker: int) -> list[int]:
         """Rows of StopReplica entries of which there is a later incarnation: they go before its LeaderAndIsr.

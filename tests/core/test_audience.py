@@ -405,6 +405,10 @@ def test_a_row_is_shown_once_a_broker_has_heard_of_its_change() -> None:
     assert not audience.shown(number)
     audience.outboxes[2].position = number
     assert audience.shown(number), "it was told ahead of the snapshot"
+    audience.outboxes[1].position = number
+    audience.prune()
+    assert audience.shown(audience.number_of([0])), "all have heard of it, whose snapshots go on"
+    assert audience.shown(audience.number_of([]))
 
 
 def test_a_broker_that_came_later_shows_a_row_after_its_snapshot() -> None:
