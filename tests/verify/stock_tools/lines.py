@@ -104,7 +104,7 @@ CONFIGURATIONS: Final = Group(
         Line("kafka-configs --alter --broker 1 --add-config log.cleaner.threads=2"),
         Line("kafka-configs --alter --broker 1 --add-config broker.id=7"),
         Line("kafka-configs --alter --broker-defaults --add-config log.retention.ms=3600000"),
-        Line("kafka-configs --describe --broker-defaults"),
+        Line("kafka-configs --describe --broker-defaults", until="log.retention.ms"),
         Line("kafka-configs --describe --entity-type brokers", until="log.retention.ms"),
         Line("kafka-configs --alter --broker 1 --delete-config log.cleaner.threads"),
         Line("kafka-configs --alter --broker-defaults --delete-config log.retention.ms"),
