@@ -156,6 +156,8 @@ class Client:
             if await self._must_authenticate():
                 raise Malformed(f"API key {header.api} before it has authenticated")
             self._place.prove()
+        elif len(frame) > UNKNOWN_FRAME_BYTES_MAX:
+            raise Malformed(f"API key {header.api} with {len(frame)} bytes, more than any real one has")
         match route(header.api, header.version, shared=self._host.shared):
             case Route.PASS:
                 await self._pass(frame, header)

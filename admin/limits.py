@@ -11,7 +11,7 @@ CHUNK_BYTES: Final = 65_536
 REWRITTEN_BYTES_MAX: Final = 1_048_576
 """Most bytes of an answer that are held to be changed: the head of Metadata, ApiVersions, DescribeCluster."""
 UNKNOWN_FRAME_BYTES_MAX: Final = 65_536
-"""Largest request of a client that must authenticate and has not."""
+"""Largest request of a client that must authenticate and has not, and of those that need no authentication."""
 ITEM_BYTES: Final = 200
 """About what an item of an array takes in memory once it is read: up to twenty times of what it takes on the wire."""
 

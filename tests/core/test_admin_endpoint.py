@@ -270,6 +270,14 @@ async def test_a_crowd_that_asks_for_versions_alone_makes_room_for_clients() -> 
         assert p.listener.connections == 6
 
 
+async def test_a_large_question_for_versions_reaches_no_broker() -> None:
+    async with place() as p:
+        client = await p.connect()
+        client.send(b"\0\x12\0\3" + bytes(4) + b"\xff\xff" + bytes(100_000))
+        assert await client.closed()
+        assert p.broker.frames == []
+
+
 async def test_what_is_not_taken_does_not_hold_an_ended_connection_for_ever() -> None:
     near, far = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=near)

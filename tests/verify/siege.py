@@ -19,6 +19,7 @@ import httpx
 from brokers.client import BrokerClient
 from brokers.embedded.process import ChildProcess
 from brokers.transport import TcpTransport, Transport
+from brokers.wire.errors import Error
 from brokers.wire.primitives import NO_TAGS
 from brokers.wire.versions import Api
 from tests.cluster.endpoint import EndpointProcess
@@ -79,6 +80,7 @@ class Siege:
     own_lag_s_max: float = 0.0
     """Without the time in which the daemon's loop waited for a CPU."""
     broker_wait_s_max: float = 0.0
+    broker_restarts: int = 0
     lease_part_min: float = 1.0
     memory_mb_max: int = 0
 
@@ -136,6 +138,10 @@ class Siege:
             answer = await connection.exchange([(len(head) + len(body)).to_bytes(4, "big"), head, body])
         finally:
             connection.close()
+        if int.from_bytes(answer[9:11], "big") == Error.STALE_BROKER_EPOCH:  # it lost its session, and has a new one
+            self.broker_epoch = (await self.stage.w.store.load_brokers()).brokers[1].epoch
+            self.broker_restarts += 1
+            raise ConnectionRefusedError("stale broker epoch")
         assert answer[9:11] == b"\0\0", answer
 
     async def _client_asks(self) -> None:
