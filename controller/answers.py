@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.delivery import Answer, ChannelFailed
@@ -20,6 +20,11 @@ from state_machines.cluster import Cluster
 log = logging.getLogger("regent.role")
 
 STALE_CONTROLLER_EPOCH: Final = 11
+REMEDIES: Final[Mapping[int, str]] = {
+    Error.INCONSISTENT_TOPIC_ID: "its logs have another topic id than the topic's znode: put topic_id from "
+    "partition.metadata, in a log directory of a replica, into /brokers/topics/TOPIC",
+}
+"""What helps where a broker refuses partitions."""
 
 
 class Answers:
@@ -79,9 +84,10 @@ class Answers:
         if (answer.broker_id, what) not in self._refused:
             self._refused.add((answer.broker_id, what))
             log.warning(
-                "broker %d refused %s for %d partitions, the first is %s; see its log",
+                "broker %d refused %s for %d partitions, the first is %s; %s",
                 answer.broker_id,
                 what,
                 count,
                 self._cluster.name(next(row for row, code in answer.failed if code == error)),
+                REMEDIES.get(error, "see its log"),
             )

@@ -86,7 +86,7 @@ async def test_a_topic_rewritten_without_its_id_keeps_it(
 
 @pytest.mark.seed("S4-85")
 @in_virtual_time
-async def test_another_id_is_believed_where_brokers_refused_the_known_one() -> None:
+async def test_another_id_is_believed_where_brokers_refused_the_known_one(caplog: pytest.LogCaptureFixture) -> None:
     """Kafka's controller gave a topic another id than its logs have (KAFKA-14190), and an operator mends it."""
     async with world() as w:
         await running(w)
@@ -94,6 +94,7 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one() -> N
         assert row is not None
         failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
         w.witness._shared.on_event(Answer(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+        assert "put topic_id from partition.metadata" in caplog.text
         await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
         await w.told()
         assert w.assignment("t").topic_id == OTHER_ID
