@@ -152,7 +152,7 @@ class Bench:
         if event == "failover":
             return lambda: take_office(controller)
         if event == "shutdown":
-            call = ControlledShutdownCall(3, BROKER, -1)
+            call = ControlledShutdownCall(3, BROKER, controller.cluster.brokers[BROKER].epoch)
             pending = PendingCall(call)
             return lambda: controlled_shutdown_call(controller, pending)
         self.table.brokers.remove(BROKER)
