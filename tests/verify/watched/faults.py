@@ -9,6 +9,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from brokers.transport import TcpTransport
+from brokers.wire.requests import EMPTY_BODY, Requests, live_list
+from brokers.wire.versions import Ibp
 from cli.demo.process import RegentProcess
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.port import ANY_VERSION
@@ -23,6 +26,7 @@ STALL_S: Final = 3.5
 """Above the alert's bound of 2.5 s, below the daemon's own, which would end it."""
 CONTESTED_TIMES: Final = 5
 FROZEN_S: Final = 45.0
+FOREIGN, FOREIGN_EPOCH = 77, 100_000
 BROKEN: Final = "/brokers/topics/broken"
 
 Fault = Callable[[Watched], AbstractAsyncContextManager[None]]
@@ -198,6 +202,24 @@ async def role_contested(s: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def foreign_controller(s: Watched) -> AsyncIterator[None]:
+    """The controller of another cluster, at a higher epoch, takes a broker for one of its own."""
+    brokers = (await s.w.store.load_brokers()).brokers
+    requests = Requests(Ibp.parse("3.9-IV0"), FOREIGN, FOREIGN_EPOCH)
+    frame = requests.update_metadata(1, brokers[2].epoch, EMPTY_BODY, live_list(brokers.values()))
+    connection = await TcpTransport().connect("127.0.0.1", s.w.cluster.brokers[2].internal_port, lambda: None)
+    await connection.exchange(frame)
+    connection.close()
+    await create_topic(s.w.zk, "elsewhere", {0: (1, 3)})
+    await value(s, "max(regent_outranking_brokers)", 1)
+    yield
+    await s.w.cluster.brokers[2].restart()
+    await value(s, "1 - max(regent_outranking_brokers)", 1)
+    await s.w.zk.create("/admin/delete_topics/elsewhere", b"")
+    await gone(s, "elsewhere")
+
+
+@asynccontextmanager
 async def twin_started(s: Watched) -> AsyncIterator[None]:
     """The standby has got the id of the active daemon."""
     active = await s.active()
@@ -255,6 +277,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     endpoint_frozen,
     older_broker,
     role_contested,
+    foreign_controller,
     twin_started,
     journal_disk_full,
     only_a_shadow_left,

@@ -34,6 +34,7 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "older_broker": frozenset({"RegentIbpMismatch"}),
     "journal_disk_full": frozenset({"RegentJournalFailing"}),
     "role_contested": frozenset({"RegentResigning"}),
+    "foreign_controller": frozenset({"RegentOutranked"}),
     "twin_started": frozenset({"RegentBlocked"}),
     "only_a_shadow_left": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole"}),
     "shadow_with_another_rule": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole", "RegentShadowDiffers"}),
