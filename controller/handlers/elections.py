@@ -30,6 +30,8 @@ ROWS_MAX: Final = 50_000
 """Partitions of one decision: some 150 ms."""
 TURN_ROWS: Final = 20_000
 """Partitions that are looked at between two turns of the loop."""
+UNSAID: Final = frozenset({ElectionError.ELECTION_NOT_NEEDED, ElectionError.INVALID_TOPIC_EXCEPTION})
+"""Not said of each partition where all were asked for. A Kafka broker names those that its metadata has."""
 TOLD_S_MAX: Final = 60.0
 """How long an answer waits for the new leaders at the most, however long the caller would."""
 NOT_TOLD: Final = "it is elected, and no broker has acknowledged its metadata in time"
@@ -90,14 +92,14 @@ async def _elect(c: Controller, asked: Asked, kind: ElectionType, why: str) -> B
 
 
 async def _results(asked: Asked, became: Became, *, everything: bool) -> list[Elected]:
-    """Of ``everything`` those that needed no election are left out."""
+    """Of ``everything`` those that needed no election, or that brokers do not show any more, are left out."""
     results: list[Elected] = []
     for at, (name, i) in enumerate(asked.items()):
         if i is None:
             results.append(Elected(*name, Error.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN))
         elif (found := became[i]) is None:
             results.append(Elected(*name))
-        elif not everything or found.error is not ElectionError.ELECTION_NOT_NEEDED:
+        elif not everything or found.error not in UNSAID:
             results.append(Elected(*name, int(found.error), found.why))
         if at % TURN_ROWS == TURN_ROWS - 1:
             await asyncio.sleep(0)

@@ -212,6 +212,12 @@ async def test_of_all_those_that_need_no_election_are_left_out() -> None:
         await running(w)
         assert await w.elect(PREFERRED, everything=True) == {("t", 0): 0, ("t", 1): 0, ("v", 0): 80}
         assert await w.elect(PREFERRED, everything=True) == {("v", 0): 80}
+        await w.topic("leaving", (1, 2), leaders=True, led_by=2)
+        await w.settle()
+        w.reign.cluster.observe_deletions(["leaving"])
+        assert await w.elect(PREFERRED, everything=True) == {("v", 0): 80}, (
+            "brokers have forgotten what is being deleted"
+        )
         assert await w.elect(PREFERRED) == {}
         assert await w.elect(UNCLEAN, everything=True) == {}
 
