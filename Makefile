@@ -65,7 +65,7 @@ format: venv ## rewrite the files as `make check` wants them
 package: venv ## sdist and wheel in dist/, the wheel installed and imported
 	$(BIN)/python scripts/package.py
 
-docs: venv ## the generated pages: state machines and stock tools from their tables, conformance from the last test and verify
+docs: venv ## the generated pages: state machines, stock tools and clients from their tables, conformance from the last test and verify
 	$(BIN)/python -m scripts.docs
 	$(BIN)/python scripts/conformance.py
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from state_machines import diagrams
+from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> None:
-    for name, text in (("state-machines.md", diagrams.document()), ("stock-tools.md", stock_tools.document())):
+    pages = {"state-machines.md": diagrams, "stock-tools.md": stock_tools, "clients.md": clients}
+    for name, source in pages.items():
+        text = source.document()
         page = DOCS / name
         page.write_text(text)
         print(f"wrote {page.relative_to(DOCS.parent)}")

@@ -18,7 +18,7 @@ LOCK = ROOT / "requirements.lock"
 SECTIONS = {
     "runtime": ["--group", "build"],
     "embedded": ["--extra", "embedded"],
-    "tests": ["--group", "test", "--group", "tools"],
+    "tests": ["--group", "test", "--group", "tools", "--group", "clients"],
     "java": ["--extra", "java"],
     "pipeline": ["--extra", "pipeline", "--group", "sdist"],
 }

@@ -64,9 +64,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regent"
 
 
-def listed() -> list[Jar]:
-    """What the list names, in its order (the order of the class path)."""
-    lines = [line.split() for line in LIST.read_text().splitlines() if not line.startswith("#")]
+def listed(names: Path | None = None) -> list[Jar]:
+    """What a list names, ours unless another is given, in its order (the order of the class path)."""
+    lines = [line.split() for line in (names or LIST).read_text().splitlines() if not line.startswith("#")]
     return [Jar(sha256, int(size), coordinates) for sha256, size, coordinates in lines]
 
 
@@ -76,10 +76,10 @@ def jars() -> tuple[Path, ...]:
     return fetch(_tell)
 
 
-def fetch(say: Callable[[str], None]) -> tuple[Path, ...]:
+def fetch(say: Callable[[str], None], names: Path | None = None) -> tuple[Path, ...]:
     """Brings every listed jar into the cache folder; raises :class:`JarsUnavailable`."""
     folder = cache_folder() / "jars"
-    wanted = listed()
+    wanted = listed(names)
     missing = [jar for jar in wanted if not jar.matches(folder / jar.file_name)]
     if missing:
         megabytes = -(-sum(jar.size for jar in missing) // 1_000_000)

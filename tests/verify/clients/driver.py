@@ -1,0 +1,55 @@
+"""What every client of the matrix is to this suite: operations by name, whose outcomes are one line of text each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from kio.schema.errors import ErrorCode
+
+ABSENT = "not in this client"
+
+
+class Refused(Exception):
+    """The call failed with an error of Kafka's protocol, or with one of the client's own."""
+
+
+class Driver(Protocol):
+    """One client library in one version. Its topics, users and groups have ``prefix`` in front of their names."""
+
+    name: str
+    version: str
+
+    async def start(self, bootstrap: str, prefix: str) -> None:
+        """Connects."""
+
+    async def call(self, operation: str, arguments: Mapping[str, Any]) -> str:
+        """The outcome in words; an error by its name, :data:`ABSENT` where the client has no such call."""
+
+    async def close(self) -> None:
+        """Ends its connections."""
+
+
+def checked(code: int) -> str:
+    """``done``; raises :class:`Refused` for an error code."""
+    if code:
+        raise Refused(named(code))
+    return "done"
+
+
+def named(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name.upper()
+    except ValueError:
+        return f"ERROR {code}"
+
+
+def shown(things: Iterable[Any]) -> str:
+    """Sorted and separated by blanks; ``none`` where there are none."""
+    return " ".join(sorted(map(str, things))) or "none"
+
+
+def partition_text(number: int, leader: int, replicas: Iterable[int], isr: Iterable[int]) -> str:
+    """A partition, its leader, replicas and ISR."""
+    return f"{number}:{leader}/{','.join(map(str, replicas))}/{','.join(map(str, sorted(isr)))}"
