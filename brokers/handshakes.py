@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -22,7 +21,7 @@ class Handshakes:
     def __init__(self, under_way_max: int = UNDER_WAY_MAX, turn_s: float = TURN_S) -> None:
         self._under_way_max = under_way_max
         self._turn_s = turn_s
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._under_way: dict[asyncio.Timeout, float] = {}
         self._last_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
@@ -48,13 +47,21 @@ class Handshakes:
 
     async def _turn_of(self, address: str) -> None:
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(address, deque()).append(turn)
+        self._waiting.setdefault(address, []).append(turn)
         self._next()
         try:
             await turn
         except asyncio.CancelledError:
+            self._forget(address, turn)
             self._next()
             raise
+
+    def _forget(self, address: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(address, [])
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(address, None)
 
     def _next(self) -> None:
         """Begins what may begin, and comes again when more may."""
@@ -83,13 +90,13 @@ class Handshakes:
         return now_s + PAUSE_S
 
     def _begin(self) -> None:
-        """The first that waits of the address whose turn it is; that address is the last one then."""
+        """The last that came of the address whose turn it is: a crowd that was there before keeps it no longer."""
         address, turns = next(iter(self._waiting.items()))
         del self._waiting[address]
-        turn = turns.popleft()
+        turn = turns.pop()
         if turns:
             self._waiting[address] = turns
-        if not turn.done():
+        if not turn.done():  # it may have been cancelled in this turn of the loop
             turn.set_result(None)
 
 

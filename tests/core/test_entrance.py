@@ -188,6 +188,18 @@ async def test_a_crowd_at_one_address_keeps_no_other_waiting() -> None:
 
 
 @in_virtual_time
+async def test_a_crowd_keeps_no_newcomer_at_its_own_address_waiting() -> None:
+    line = Line()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(300):
+            tasks.create_task(line.comes("here", 60))
+        await asyncio.sleep(0.5)
+        began_s = asyncio.get_running_loop().time()
+        await line.comes("here", 0.05)
+        assert asyncio.get_running_loop().time() - began_s < 2
+
+
+@in_virtual_time
 async def test_a_slow_handshake_has_its_time_while_nobody_waits() -> None:
     line = Line()
     await asyncio.gather(line.comes("a", 9), line.comes("b", 9))
@@ -203,5 +215,8 @@ async def test_whoever_gives_up_waiting_takes_no_turn() -> None:
     third = asyncio.create_task(line.comes("c", 0.1))
     await asyncio.sleep(0.1)
     second.cancel()
+    await asyncio.wait({second})
+    assert list(line.handshakes._waiting) == ["c"]
     await asyncio.gather(first, third)
+    assert line.handshakes._waiting == {}
     assert line.began == ["a", "c"]
