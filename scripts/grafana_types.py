@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.dashboards import DASHBOARDS, render
+from scripts.dashboard_panels import DASHBOARDS
+from scripts.dashboards import render
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "build" / "grafana"
 PACKAGES: Final = ("@grafana/schema@13.2.3", "typescript@5.9.3")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from scripts.dashboards import DASHBOARDS, render
+from scripts.dashboard_panels import DASHBOARDS
+from scripts.dashboards import render
 from tests.verify.watched.page import COLUMN_PX, Span, empty_queries, height_of, page
 from tests.verify.watched.prometheus import SCRAPE_S, Prometheus
 from tests.verify.watched.record import FOLDER

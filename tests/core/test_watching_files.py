@@ -14,7 +14,9 @@ from cli.main import app
 from controller.counters import Counters
 from controller.gauges import BrokerGauges, Gauges
 from controller.metrics import About, DaemonCollector, exposition, registry
-from scripts.dashboards import DASHBOARDS, FOLDER, Dashboard, render, text
+from scripts.dashboard_panels import DASHBOARDS, Dashboard
+from scripts.dashboards import FOLDER, render, text
+from tests.verify.watched.prometheus import PrometheusMissing, promtool
 from tests.verify.watched.replay import EXPECTED, TESTS
 
 ROOT = Path(__file__).parents[2]
@@ -104,3 +106,10 @@ def test_a_dashboards_panels_ask_for_metrics_that_there_are_and_do_not_overlap(d
         places |= taken
         numbers.append(panel["id"])
     assert len(numbers) == len(set(numbers))
+
+
+def test_without_prometheus_make_verify_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(PrometheusMissing, match=r"promtool is not installed.*apt-get install .*prometheus"):
+        promtool("check", "rules", str(RULES))
+    assert re.search(r"(?m)^verify-tests:.* prometheus ", (ROOT / "Makefile").read_text())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from scripts.dashboards import DASHBOARDS, render
+from scripts.dashboard_panels import DASHBOARDS
+from scripts.dashboards import render
 from tests.polling import eventually
 from tests.verify.watched.faults import broker_killed, daemon_killed, quiet
 from tests.verify.watched.page import Span, empty_queries, page

@@ -16,6 +16,7 @@ from cli.demo.process import RegentProcess
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.port import ANY_VERSION
 from tests.polling import eventually
+from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
 from tests.verify.watched.prometheus import SCRAPE_S
 from tests.verify.watched.stage import Watched
 
@@ -283,60 +284,3 @@ FAULTS: Final[tuple[Fault, ...]] = (
     only_a_shadow_left,
     shadow_with_another_rule,
 )
-
-
-async def restored(s: Watched) -> None:
-    """Brings back what a fault left that did not go as it should."""
-    for process in (s.w.cluster.zookeeper, *s.w.cluster.brokers.values(), *s.endpoints.values(), *s.daemons.values()):
-        process.resume()
-    await s.w.looks_again()
-    for daemon in s.daemons.values():
-        if not daemon.running:
-            await daemon.boot(None)
-    await s.active()
-    await revived(s, *(broker for broker, process in s.w.cluster.brokers.items() if not process.running))
-
-
-async def value(s: Watched, expression: str, least: float, within_s: float = 60.0) -> None:
-    """Waits until Prometheus has seen the value."""
-
-    async def seen() -> bool:
-        found = await s.prometheus.query(expression)
-        return any(float(sample["value"][1]) >= least for sample in found)
-
-    await eventually(seen, within_s)
-
-
-async def last_one_dies(s: Watched, topic: str) -> None:
-    """Of the replicas on brokers 1 and 2 the second one dies, then the one left in sync; the former returns."""
-    await s.w.healed()
-    await s.w.cluster.brokers[2].kill()
-
-    async def alone() -> bool:
-        _, state = (await s.w.states())[topic, 0]
-        return state is not None and state.isr == (1,)
-
-    await eventually(alone, 60)
-    await s.w.cluster.brokers[1].kill()
-    await s.w.cluster.revive(2)
-
-
-async def revived(s: Watched, *brokers: int) -> None:
-    """Waits until they are back, and every replica in sync."""
-    for broker in brokers:
-        await s.w.cluster.revive(broker)
-    await s.w.healed(180)
-
-
-async def gone(s: Watched, topic: str) -> None:
-    """Waits until the topic is deleted."""
-
-    async def deleted() -> bool:
-        return await s.w.zk.exists(f"/brokers/topics/{topic}") is None
-
-    await eventually(deleted, 60)
-
-
-def other(s: Watched, instance: str) -> str:
-    """The place of the other daemon."""
-    return next(place for place in s.daemons if place != instance)

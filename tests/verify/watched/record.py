@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.verify.watched.faults import FAULTS, JOURNAL_BYTES, Fault, restored
+from tests.verify.watched.faults import FAULTS, JOURNAL_BYTES, Fault
+from tests.verify.watched.mending import restored
 from tests.verify.watched.stage import Watched, watched
 
 FOLDER: Final = Path("build", "watched").absolute()
