@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import anyio
@@ -41,7 +42,7 @@ EARLY_END_PAUSE_S = 0.2
 EARLY_ENDS_MAX = 5
 """Such terms in a row; further ones count as errors, because what ends them does not pass by itself."""
 STEADY_TERM_S = 60.0
-"""A term that lasted so long in office makes the errors before it forgotten."""
+"""A term that lasted so long in office makes the errors before it forgotten; so long without one, the refusals."""
 REFUSED_EXIT = 3
 
 
@@ -59,6 +60,7 @@ class Candidate:
         self._failures = 0
         self._early_ends = 0
         self._refusals = 0
+        self._refused_s = -math.inf
         self._in_office_since_s: float | None = None
 
     async def run(self, office: Office, lease: Lease) -> None:
@@ -92,8 +94,11 @@ class Candidate:
             raise
         except ZooKeeperError as error:
             log.debug("the place in the queue is kept, because it could not be given up: %s", error)
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._refused_s >= STEADY_TERM_S:
+            self._refusals = 0
         pause_s = min(STANDBY_POLL_S * 2.0**self._refusals, REFUSED_PAUSE_S_MAX)
-        self._refusals += 1
+        self._refusals, self._refused_s = self._refusals + 1, now_s
         await self._d.pause(pause_s)
 
     async def _stand(self, office: Office, lease: Lease, permission: Permission) -> None:

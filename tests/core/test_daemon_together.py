@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from controller import own_znodes as own
-from controller.candidate import REFUSED_PAUSE_S_MAX
+from controller.candidate import REFUSED_PAUSE_S_MAX, STEADY_TERM_S
 from controller.modes import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.errors import Code, ZkError
 from metadata_store.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
@@ -171,6 +173,23 @@ async def test_daemons_that_are_all_refused_take_turns_slowly_and_each_says_why(
                 assert 600 / REFUSED_PAUSE_S_MAX / 2 < places < 600 / REFUSED_PAUSE_S_MAX + 5
             await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
             await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
+
+
+@in_virtual_time
+async def test_a_standby_that_was_refused_once_in_a_while_is_back_in_the_queue_soon() -> None:
+    async with world() as w:
+        await ruling(w)
+        async with daemon(w) as active, daemon(w, DAEMON + 1) as standby:
+            await active.in_office()
+            await standby.says("another daemon is before us")
+            for _ in range(5):
+                refusal = ZkError(Code.MARSHALLING_ERROR, own.LOCKS)
+                with mock.patch.object(standby.daemon.office, "predecessor", side_effect=refusal):
+                    await standby.says("ZooKeeper refused a request of this daemon")
+                refused_s = now_s()
+                await standby.says("another daemon is before us")
+                assert now_s() - refused_s < 3.0
+                await asyncio.sleep(STEADY_TERM_S)
 
 
 @in_virtual_time
