@@ -44,7 +44,7 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
         ready(view.advertised)
         async with anyio.create_task_group() as tasks:  # the daemon waits until the endpoint has announced itself
             tasks.start_soon(view.follow, new_session, settings.zookeeper.connect_timeout_ms / 1000)
-            await anyio.to_thread.run_sync(prepare)
+            await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     finally:
         with anyio.CancelScope(shield=True):
             await listener.stop()

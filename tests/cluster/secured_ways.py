@@ -6,7 +6,11 @@ from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from brokers.security.access import SecureTransport
+from brokers.security.tls import Tls
+from brokers.simulated.calls import controlled_shutdown, shutdown_answer
 from cli.demo.process import RegentProcess
+from metadata_store import paths
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed
 from tests.cluster.secured import Secured
@@ -34,9 +38,24 @@ async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None
             created = await client.create_topics([NewTopic("carried", 1, 2)])
             assert [(each[0], each[1]) for each in created.topic_errors] == [("carried", 0)]
             await client.close()
+        if protocol == "SSL":
+            await drains_nothing(w, secured, daemon)
         gone = await w.cluster.brokers[1].shut_down()
         assert gone.first_try
         await w.leads_nothing(1)
         await w.cluster.brokers[1].boot()
         await w.healed()
         await agreed(daemon)
+
+
+async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> None:
+    """An application's certificate is of the same authority as the brokers' and makes no broker of it."""
+    tls = Tls(secured.authority.signed("application"), None, secured.authority.file)
+    registered = await w.zk.exists(paths.broker(1))
+    assert registered is not None
+    connection = await SecureTransport(tls, None).connect("127.0.0.1", daemon.port, lambda: None)
+    frame = controlled_shutdown(1, 1, registered.czxid)
+    answer = shutdown_answer(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
+    connection.close()
+    assert (answer.error, "no broker shows the certificate" in daemon.log_text()) == (31, True)
+    assert {state.leader for _, state in (await w.states()).values() if state is not None} == {1, 2}
