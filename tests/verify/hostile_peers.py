@@ -192,6 +192,7 @@ class Peers:
         for start in range(0, len(self._said), step):
             writer.write(self._said[start : start + step])
             await writer.drain()
+            await asyncio.sleep(0)  # an end of the connection is noticed then, also with TLS
             self.counts["bytes"] += min(step, len(self._said) - start)
             if self._attack.drops:
                 await asyncio.sleep(0.1)

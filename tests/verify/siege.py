@@ -29,6 +29,7 @@ from tests.verify.system import Times
 
 ATTACK_S: Final = 6.0
 SAMPLE_S: Final = 0.2
+ENDS_S_MAX: Final = 120.0
 CALL_S_MAX: Final = 5.0
 """How long one connection of a probe is tried; then it makes another, as brokers do."""
 MIB: Final = 1_048_576
@@ -119,7 +120,7 @@ class Siege:
             *command, *(["--tls"] if tls else []), stdout=asyncio.subprocess.PIPE
         )
         try:
-            out, _ = await asyncio.wait_for(process.communicate(), 60)
+            out, _ = await asyncio.wait_for(process.communicate(), ATTACK_S + ENDS_S_MAX)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
