@@ -80,6 +80,7 @@ async def settled(stage: Scene) -> None:
     await stage.proven()
 
 
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("fault", [frozen, killed, restarted], ids=lambda fault: fault.__name__)
 async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
     """The one that the daemon is connected to fails first, then the others."""

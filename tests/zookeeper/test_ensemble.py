@@ -105,6 +105,7 @@ async def outlives(
     return took_s
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("at_leader", [False, True], ids=["follower", "leader"])
 async def test_a_session_survives_its_server_frozen_killed_and_stopped(
     servers: list[EmbeddedZooKeeper], at_leader: bool
