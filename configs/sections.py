@@ -158,6 +158,11 @@ class ControllerSettings(Section):
         ge=0,
         le=86_400_000,
     )
+    remote_log_storage_system_enable: bool = key(
+        False,
+        "remote.log.storage.system.enable of the brokers: whether a topic may be created with remote.storage.enable. "
+        f"{ADOPTED}",
+    )
     ignore_create_topic_policy: bool = key(
         False,
         "Whether topics are created although brokers have a create.topic.policy.class.name. The daemon cannot run that "

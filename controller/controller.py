@@ -108,6 +108,7 @@ class Controller:
         self.brokers_joined = brokers_joined
         self.new_topics = TopicDefaults(None, None)
         self.creation_policy = ""
+        self.remote_storage = False
         self.me = me
         self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())

@@ -170,6 +170,8 @@ class View:
                 f"brokers {above} have seen a higher controller epoch, and do nothing that this daemon sends: "
                 "restart them"
             )
+        if (reign := self._reign()) is not None:
+            found += sorted(reign.controller.adoption.advised)
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller")
         if counters.journal_failing:

@@ -92,6 +92,7 @@ class Site(Struct):
     ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
     brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
     their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
+    ``remote_storage``: whether brokers have tiered storage.
     """
 
     brokers: Mapping[int, str | None]
@@ -103,6 +104,7 @@ class Site(Struct):
     marked: Collection[str] = frozenset()
     spare: int = PARTITIONS_MAX
     policy: str = ""
+    remote_storage: bool = True
 
 
 def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
@@ -129,7 +131,7 @@ def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic
     if wanted.assignments:
         _check_assignments(site, partitions)
     configs = {name: value for name, value in wanted.configs if value is not None}
-    if (wrong := wrong_config(configs)) is not None:
+    if (wrong := wrong_config(configs, remote_storage=site.remote_storage)) is not None:
         raise Refused(TopicError.INVALID_CONFIG, wrong)
     if site.policy:
         raise Refused(TopicError.POLICY_VIOLATION, site.policy)

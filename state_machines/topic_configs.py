@@ -128,8 +128,11 @@ TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
 }
 
 
-def wrong_config(configs: Mapping[str, str]) -> str | None:
-    """Why a topic cannot have ``configs``: the first key that is unknown or has a wrong value; None if it can."""
+def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> str | None:
+    """Why a topic cannot have ``configs``: the first key that is unknown or has a wrong value; None if it can.
+
+    ``remote_storage``: whether brokers have tiered storage.
+    """
     for name in configs:
         if name not in TOPIC_CONFIGS:
             return f"{name} is no configuration of a topic"
@@ -139,7 +142,12 @@ def wrong_config(configs: Mapping[str, str]) -> str | None:
     least, most = (_number(configs.get(f"{end}.compaction.lag.ms", "")) for end in ("min", "max"))
     if least is not None and most is not None and least > most:
         return f"min.compaction.lag.ms = {least} is above max.compaction.lag.ms = {most}"
-    return None
+    if configs.get("remote.storage.enable", "").strip().lower() != "true":
+        return None
+    if not remote_storage:
+        return "remote.storage.enable = true: brokers have no tiered storage (remote.log.storage.system.enable)"
+    compacted = "compact" in _items(configs.get("cleanup.policy", ""))
+    return "remote.storage.enable = true: a compacted topic cannot have it" if compacted else None
 
 
 def as_shown(name: str, value: str) -> str:

@@ -83,6 +83,7 @@ def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) ->
     c.new_topics = TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION]))
     c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
     c.token_check_s = _number(values[s.EXPIRY_CHECK]) / 1000
+    c.remote_storage = bool(values[s.REMOTE])
     c.creation_policy = _policy(values[s.POLICY])
 
 

@@ -139,6 +139,7 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
         taken=TakenNames([*c.cluster.topic_index]),
         defaults=c.new_topics,
         policy=c.creation_policy,
+        remote_storage=c.remote_storage,
     )
     for one in asked:
         site = structs.replace(site, spare=PARTITIONS_MAX)

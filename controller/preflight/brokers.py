@@ -9,6 +9,7 @@ from brokers.security.users import read_user
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from controller.adopted_ibp import given
 from controller.preflight.context import (
+    ALLOW_EVERYONE,
     AUTHORIZER,
     CONTROLLER_TIMEOUT,
     IBP,
@@ -22,6 +23,8 @@ ACL_AUTHORIZERS: Final = frozenset(
     {"kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer"}
 )
 """Those whose lists are in ZooKeeper."""
+UNTOLD: Final = {SUPER_USERS: "super_users", ALLOW_EVERYONE: "allow_everyone_if_no_acl_found"}
+"""Settings of authorizers, of which brokers tell no more than that they are set, and ours."""
 ISR_WAIT_MS_RECOMMENDED: Final = 10_000
 
 
@@ -167,14 +170,15 @@ async def access_lists(ctx: Context) -> Finding:
             "zookeeper: whom it denies would be allowed",
             'set controller.acls = "none", and name in controller.super_users who may use the admin endpoint',
         )
-    silent = [b for b, found in ctx.configs().items() if classes[b] and SUPER_USERS in found]
-    if silent and not ours.super_users:
-        return warn(
-            name,
-            f"broker {named(silent)} has super.users, and controller.super_users is empty: through the admin endpoint "
-            "they are users like others",
-            "give controller.super_users the brokers' value: brokers do not tell it",
-        )
+    for theirs, key in UNTOLD.items():
+        silent = [b for b, found in ctx.configs().items() if classes[b] and theirs in found]
+        if silent and key not in ours.model_fields_set:
+            return warn(
+                name,
+                f"broker {named(silent)} has {theirs}, and controller.{key} is not set: through the admin endpoint it "
+                "does not hold",
+                f"give controller.{key} the brokers' value, which they do not tell",
+            )
     return ok(name, ours.acls if any(classes.values()) else "not used")
 
 

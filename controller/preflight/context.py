@@ -28,6 +28,7 @@ INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 CONTROL_PLANE_LISTENER: Final = "control.plane.listener.name"
 AUTHORIZER: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
+ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 MIGRATION: Final = "zookeeper.metadata.migration.enable"
 SET_ACL: Final = "zookeeper.set.acl"
 PRINCIPAL_BUILDER: Final = "principal.builder.class"
@@ -36,7 +37,7 @@ RESERVED_MAX_ID: Final = "reserved.broker.max.id"
 
 CONFIGS: Final = (
     IBP, INTER_BROKER_LISTENER, INTER_BROKER_PROTOCOL, CONTROL_PLANE_LISTENER, AUTHORIZER, SUPER_USERS, MIGRATION,
-    SET_ACL, PRINCIPAL_BUILDER, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
+    ALLOW_EVERYONE, SET_ACL, PRINCIPAL_BUILDER, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
 )  # fmt: skip
 """Settings that every live broker is asked for."""
 

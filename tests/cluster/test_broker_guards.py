@@ -17,6 +17,7 @@ from tests.cluster.scene import regent
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
+IBP = "2.8-IV1"
 GUARDED = {"delete.topic.enable": "false", "auto.leader.rebalance.enable": "false", "num.partitions": 3}
 DISABLED = "Topic deletion is disabled."
 
@@ -52,7 +53,8 @@ async def guards(w: World, tools: Tools) -> dict[str, object]:
 
 
 async def test_guards_of_the_brokers_hold_under_either_controller(tmp_path: Path) -> None:
-    async with world(3, properties=GUARDED) as w:
+    """The settings file says nothing of them, nor of the IBP."""
+    async with world(3, ibp=IBP, properties=GUARDED) as w:
         under_kafka = await guards(w, Tools(",".join(w.cluster.bootstrap), tmp_path))
         assert under_kafka == {
             "partitions": 3,
@@ -61,6 +63,9 @@ async def test_guards_of_the_brokers_hold_under_either_controller(tmp_path: Path
             "kept in spite of a marker": True,
         }
         daemon = await begun(w)
+        status = await daemon.status()
+        assert status is not None
+        assert status["ibp"] == IBP
         async with endpoint(daemon) as at:
             assert await guards(w, Tools(at.address, tmp_path)) == under_kafka
         shown = {row["brokerSetting"]: row for row in (await daemon.get("/v1/settings"))["items"]}
@@ -98,3 +103,33 @@ async def test_policies_of_the_brokers_hold_unless_the_operator_ignores_them(tmp
         assert refusal(created) == ((0, False, False) if ignored else (1, True, False)), created
         assert ignored or "controller.ignore_create_topic_policy" in created.out + created.err
         assert refusal(altered) == (1, True, True), "a broker answers: the daemon never sees it"
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+async def test_unclean_elections_are_held_where_the_files_of_brokers_allow_them(allowed: str) -> None:
+    async with world(2, properties={"unclean.leader.election.enable": allowed}) as w:
+        await w.store.create_topic("t", {0: [1, 2]})
+        daemon = await begun(w)
+
+        async def led_by(leader: int) -> bool:
+            states = await w.states()
+            state = states["t", 0][1] if ("t", 0) in states else None
+            return state is not None and state.leader == leader
+
+        await eventually(lambda: led_by(1), 60.0)
+        await w.healed()
+        await w.cluster.brokers[2].kill()
+        await eventually(lambda: daemon.log_has("brokers \\[2\\] are gone|gone \\[2\\]"), 60.0)
+        await w.cluster.brokers[1].kill()
+        await eventually(lambda: led_by(-1), 60.0)
+        await w.cluster.revive(2)
+        if allowed == "true":
+            await eventually(lambda: led_by(2), 60.0)
+            return
+
+        async def known() -> bool:
+            [row] = [one for one in (await daemon.get("/v1/settings"))["items"] if "unclean" in one["key"]]
+            return bool(row["source"] == "adopted from brokers 2")
+
+        await eventually(known, 60.0)
+        assert await led_by(-1)

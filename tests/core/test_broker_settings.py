@@ -27,6 +27,7 @@ def told(name: str, *values: str | None) -> dict[int, dict[str, str | None]]:
         (s.WINDOWS, ("11", "5"), 5),
         (s.WINDOW_SECONDS, ("2", "1"), 1),
         (s.EXPIRY_CHECK, ("3600000", "60000"), 60_000),
+        (s.REMOTE, ("true", "false"), False),
         (s.POLICY, (None, "com.example.Rules", ""), "com.example.Rules"),
     ],
 )

@@ -273,6 +273,19 @@ async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored(
 
 @pytest.mark.parametrize("static", ["true", "false"])
 @in_virtual_time
+async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(static: str) -> None:
+    async with world() as w:
+        asking(w, every={"remote.log.storage.system.enable": static})
+        await w.take_office()
+        [made] = (await served(w, create(topic("t", 1, 1, remote_storage_enable="true")))).topics
+        assert made.error_code == (0 if static == "true" else TopicError.INVALID_CONFIG)
+        compacted = create(topic("u", 1, 1, remote_storage_enable="true", cleanup_policy="delete,compact"))
+        [refused] = (await served(w, compacted)).topics
+        assert refused.error_code == TopicError.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("static", ["true", "false"])
+@in_virtual_time
 async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(static: str) -> None:
     """At the take-over itself the strict value holds; what waits for a leader is elected once it is known."""
     async with world() as w:

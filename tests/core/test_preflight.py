@@ -456,6 +456,11 @@ async def creation_policy_ignored(c: Kafka) -> None:
     ours(c, ignore_create_topic_policy=True)
 
 
+async def open_without_lists(c: Kafka) -> None:
+    await with_authorizer(c)
+    c.brokers[1].configs["allow.everyone.if.no.acl.found"] = None
+
+
 async def hidden_super_users(c: Kafka) -> None:
     await with_authorizer(c)
     c.brokers[1].configs["super.users"] = None
@@ -473,6 +478,7 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (creation_policy, "create.topic.policy.class.name", "com.example.Rules on broker 2"),
     (creation_policy_ignored, "create.topic.policy.class.name", "ignore_create_topic_policy is true"),
     (hidden_super_users, "access control lists", "broker 1 has super.users"),
+    (open_without_lists, "access control lists", "broker 1 has allow.everyone.if.no.acl.found"),
     (long_wait, "controller timeout", "30000 ms on broker 1"),
     (with_authorizer, "authorizer", "User:ANONYMOUS"),
     (phantom, "controller.id", "auto-0"),
