@@ -17,6 +17,9 @@ from tests.cluster.scene import regent
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
+pytestmark = pytest.mark.timeout(300)
+"""Each runs Kafka's own tools, one JVM after the other, or waits for sessions of killed brokers."""
+
 IBP = "2.8-IV1"
 GUARDED = {"delete.topic.enable": "false", "auto.leader.rebalance.enable": "false", "num.partitions": 3}
 DISABLED = "Topic deletion is disabled."
