@@ -12,6 +12,8 @@ from controller import own_znodes as own
 from controller.office import ClaimRefused, Office, PlaceLost
 from controller.own_znodes import started_ticks, this_process
 from metadata_store import paths
+from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
+from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import OutcomeUnknown
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
@@ -73,6 +75,35 @@ async def test_a_name_that_is_no_id_is_nobodys() -> None:
             await w.operator.create(f"{own.DAEMONS}/{name}", b"")
         assert await first.office.daemons() == {DAEMON}
         assert (await first.office.claim()).epoch == 1
+
+
+@in_virtual_time
+async def test_what_was_created_while_the_cluster_was_open_is_closed_at_the_next_place_in_the_queue() -> None:
+    async with world() as w:
+        await w.seat()
+        await w.operator.create(ENDPOINTS, b"")
+        lone = Acl(READ, "world", "anyone")
+        stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
+        secured = Seat(w, me=process(nonce="another"), credentials="kafka:secret")
+        secured.zk.set_acl = True
+        await secured.sit()
+        closed = [digest_acl("kafka", "secret"), lone]
+        for path in (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS):
+            assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
+            assert (await secured.zk.get_acls(path))[0] == closed, path
+        assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "somebody's own list stays"
+
+
+@in_virtual_time
+async def test_who_is_not_whom_the_brokers_are_creates_nothing() -> None:
+    async with world() as w:
+        owned = [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")]
+        await w.operator.set_acls(paths.TOPICS, owned, 0)
+        seat = Seat(w, credentials="somebody:else")
+        seat.zk.set_acl = True
+        with pytest.raises(ClaimRefused, match=r"does not name this daemon's identity: set zookeeper\.sasl_file"):
+            await seat.sit()
+        assert w.node(own.ROOT) is None
 
 
 def test_a_process_is_told_by_its_start_time() -> None:
