@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from brokers.controller_listener import ControllerListener, NotController
 from brokers.envelopes import CarriedCall
-from brokers.inbound import LOG_INTERVAL_S, ListenerLimits, Quiet
+from brokers.inbound import LOG_INTERVAL_S, LOG_LINES_MAX, ListenerLimits, Quiet
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Call, ControlledShutdownCall
 from brokers.wire.replies import (
     AllocateProducerIdsReply,
@@ -581,6 +581,19 @@ def test_a_sentence_is_said_once_a_minute_with_the_number_left_out(caplog: pytes
         "garbage from 10.0.0.2",
         "garbage from 10.0.0.1 (4 more of these in the last minute or longer)",
     ]
+
+
+def test_many_peers_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    quiet = Quiet(lambda: now[0])
+    for turn in range(2):
+        now[0] = turn * LOG_INTERVAL_S
+        for number in range(1_000):
+            quiet.warn(f"{turn}.{number}", "frame", "garbage")
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("garbage") == 2 * LOG_LINES_MAX
+    assert len(said) == 2 * LOG_LINES_MAX + 1
+    assert f"{1_000 - LOG_LINES_MAX} warnings about other peers" in said[LOG_LINES_MAX]
 
 
 def test_what_was_said_is_remembered_for_a_bounded_number_of_peers() -> None:
