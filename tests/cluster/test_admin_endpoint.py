@@ -9,7 +9,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from brokers.client import BrokerCallFailed, BrokerClient
+from brokers.client import VERSIONS, BrokerCallFailed, BrokerClient
+from brokers.wire import cold
+from brokers.wire.versions import Api
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import TOPIC, Scene
 from tests.polling import eventually
@@ -47,6 +49,37 @@ async def test_the_daemon_is_named_as_controller_at_the_endpoint(stage: Scene) -
             assert await asking.broker_configs(stage.daemon.id) == {}
             assert await asking.log_dirs() == {"-": 0}
     await stage.proven()
+
+
+async def test_configurations_of_the_daemon_and_of_a_topic_come_in_one_answer(stage: Scene) -> None:
+    """As kafkajs asks for them: a broker would refuse the daemon's id."""
+    async with endpoint(stage.daemon) as at:
+
+        async def known() -> bool:
+            async with await client(at) as asking:
+                return (await asking.metadata([TOPIC])).controller_id == stage.daemon.id
+
+        await eventually(known, 60.0)
+        names = ((4, str(stage.daemon.id)), (2, TOPIC), (4, ""))
+        parts = tuple(
+            cold.nested(
+                Api.DESCRIBE_CONFIGS,
+                VERSIONS[Api.DESCRIBE_CONFIGS],
+                "DescribeConfigsResource",
+                resource_type=kind,
+                resource_name=name,
+                configuration_keys=None,
+            )
+            for kind, name in names
+        )
+        async with await client(at) as asking:
+            answer = await asking._ask(
+                Api.DESCRIBE_CONFIGS, resources=parts, include_synonyms=True, include_documentation=True
+            )
+        found = {(r.resource_type, r.resource_name): (r.error_code, len(r.configs)) for r in answer.results}
+        assert list(found) == list(names)
+        assert {error for error, _ in found.values()} == {0}
+        assert (found[names[0]][1], found[names[1]][1] > 20) == (0, True)
 
 
 async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coordinators(stage: Scene) -> None:
