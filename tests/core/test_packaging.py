@@ -162,6 +162,8 @@ def test_what_people_install_is_in_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "configs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert {"example.toml", UNIT.name, ENDPOINT_UNIT.name} <= {path.name for path in (ROOT / "configs").iterdir()}
+    watching = {path.name for folder in ("prometheus", "grafana") for path in (ROOT / "configs" / folder).iterdir()}
+    assert watching == {"regent-alerts.yml", "regent-cluster.json", "regent-performance.json"}
 
 
 def test_the_documented_ways_to_install_go_by_the_lock() -> None:
