@@ -15,7 +15,8 @@ from brokers.places import Place, Places
 
 log = logging.getLogger("regent.listener")
 
-BACKLOG: Final = 512
+BACKLOG: Final = 4_096
+"""Connections that wait for their accept: of more the system drops some, whose peers try again after seconds."""
 AGAIN_S: Final = 0.2
 """Pause after an accept that failed: out of file descriptors, for instance."""
 HOST_BITS: Final = 64

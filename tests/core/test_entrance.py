@@ -68,7 +68,7 @@ def test_connections_are_counted_before_their_handshake_and_one_that_never_comes
     run: Runner, tmp_path: Path
 ) -> None:
     async def main() -> None:
-        async with secured(tmp_path, frame_timeout_ms=700) as (listener, tls):
+        async with secured(tmp_path, frame_timeout_ms=4_000) as (listener, tls):
             crowd = [silent(listener) for _ in range(20)]
             await eventually(lambda: listener.connections == 20)
             await greeted(listener, tls, "127.0.0.2")
