@@ -16,11 +16,14 @@ class OnceAMinute(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
+        self.last = ""
         self._passed: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether the record is logged."""
         text, now_s = record.getMessage(), time.monotonic()
+        if record.args:  # a sentence with a cause in it
+            self.last = text
         since_s, left_out = self._passed.get(text, (-REPEAT_S, 0))
         if now_s - since_s < REPEAT_S:
             self._passed[text] = since_s, left_out + 1
@@ -33,10 +36,18 @@ class OnceAMinute(logging.Filter):
         return True
 
 
+_ONCE: Final = OnceAMinute()
+
+
+def last_line() -> str:
+    """Returns the last line of the library that names a cause, for the sentence of a session that did not come up."""
+    return _ONCE.last
+
+
 def library_log() -> logging.Logger:
     """Returns the logger that kazoo is given."""
-    found = logging.getLogger(NAME)
-    if not any(isinstance(known, OnceAMinute) for known in found.filters):
-        found.addFilter(OnceAMinute())
+    found, _ONCE.last = logging.getLogger(NAME), ""
+    if _ONCE not in found.filters:
+        found.addFilter(_ONCE)
         found.addHandler(logging.NullHandler())  # a command says in a sentence of its own what went wrong
     return found

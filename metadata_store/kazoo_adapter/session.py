@@ -12,6 +12,7 @@ from typing import Final
 from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost, ZkError, ZxidWentBack
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.library_log import last_line
 from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
@@ -121,8 +122,9 @@ class Session:
             await self.close()
             if self._tls is not None and (why := await why_not(self.hosts, self._tls)) is not None:
                 raise ConnectFailed(f"no session with ZooKeeper: {why}") from None
+            why = f" within {timeout_s:g} s" + (f" ({last})" if (last := last_line()) else "")
             raise ConnectFailed(
-                f"no ZooKeeper of {self.hosts} gave a session within {timeout_s:g} s: is it running, and reachable?"
+                f"no ZooKeeper of {self.hosts} gave a session{why}: is it running, and reachable?"
             ) from None
         except ZkError as error:
             await self.close()

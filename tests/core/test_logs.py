@@ -69,12 +69,12 @@ def test_the_format_may_be_chosen(chosen: str, as_json: bool) -> None:
 def test_a_library_line_that_repeats_is_logged_once_a_minute_with_the_number_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now_s = [0.0]
+    now_s = [1e9]
     monkeypatch.setattr("metadata_store.kazoo_adapter.library_log.time.monotonic", lambda: now_s[0])
     stream = io.StringIO()
     with logging_to(LogSettings(format="console"), stream):
         for second in (0, 1, 2, 61):
-            now_s[0] = float(second)
+            now_s[0] = 1e9 + second
             library_log().warning("Connection dropped: %s", "refused")
     found = [line for line in stream.getvalue().splitlines() if "dropped" in line]
     assert len(found) == 2
