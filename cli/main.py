@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.commands import about, config, daemon, describe, events, listing, observe, pipeline, role
+from cli.ending import leave
 from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
 
 EPILOG = (
@@ -46,7 +47,11 @@ for group in (daemon, observe, describe, listing, events, pipeline, role, config
 
 def main() -> None:
     """Runs the command."""
-    app(prog_name="regent")
+    try:
+        app(prog_name="regent")
+    except SystemExit as ended:
+        leave(ended.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.ending import ends_at_once
 from cli.exit_codes import Exit, Failure
 from cli.session import Session, command
 
@@ -32,7 +33,7 @@ def run(
 
     from cli.life import live
 
-    raise typer.Exit(uvloop.run(live(settings, session, shadow=shadow, takeover=takeover)))
+    raise typer.Exit(ends_at_once(lambda: uvloop.run(live(settings, session, shadow=shadow, takeover=takeover))))
 
 
 def admin_endpoint(session: Session) -> None:
@@ -42,7 +43,7 @@ def admin_endpoint(session: Session) -> None:
 
     from cli.admin_life import serve
 
-    raise typer.Exit(uvloop.run(serve(settings)))
+    raise typer.Exit(ends_at_once(lambda: uvloop.run(serve(settings))))
 
 
 def demo(

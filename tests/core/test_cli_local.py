@@ -116,6 +116,16 @@ def test_a_demo_without_its_parts_says_what_to_install(monkeypatch: pytest.Monke
     assert "the demo stopped: No module named 'jgo'. Run 'make demo'" in regent("demo", code=Exit.FAILED).stdout
 
 
+def test_a_process_that_stays_ends_when_it_says_so_whatever_its_threads_do() -> None:
+    program = (
+        "import threading, time, typer, cli.main as main, cli.ending as ending\n"
+        "threading.Thread(target=lambda: time.sleep(60)).start()\n"
+        "def app(**_): raise SystemExit(ending.ends_at_once(lambda: 3))\n"
+        "main.app = app\nmain.main()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 3
+
+
 def test_config_example_is_the_file_that_is_shipped() -> None:
     shipped = Path(__file__).parents[2] / "configs" / "example.toml"
     assert regent("config", "example").stdout == shipped.read_text()
