@@ -18,7 +18,7 @@ DONE = "INFO [KafkaServer id=1] Controlled shutdown request returned successfull
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddedBroker:
-    monkeypatch.setattr(kafka, "java_command", lambda options, main, *rest: ["java", *options, main, *rest])
+    monkeypatch.setattr(kafka, "java_command", lambda options, main, *rest, classes=(): ["java", *options, main, *rest])
     return EmbeddedBroker(7, tmp_path, "127.0.0.1:1/kafka", ibp="2.7-IV1", rack="a", properties={"num.io.threads": 9})
 
 
