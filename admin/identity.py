@@ -60,6 +60,8 @@ class Identity:
             self._began, self._claimed = True, _claimed(self._mechanism, said)
         if self._mechanism in SCRAM and not answer.auth_bytes.startswith(_SERVER_FINAL):
             return
+        if self._mechanism not in SCRAM and answer.auth_bytes:  # a step, or OAUTHBEARER's reason to refuse the token
+            return
         self.authenticated = True
         if self._mechanism not in (PLAIN, *SCRAM):
             return

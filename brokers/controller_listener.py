@@ -245,7 +245,10 @@ class ControllerListener:
         handlers = self._handlers
         if handlers is None or connection is None:
             return None
-        why = await self._callers.refused(connection.transport, handlers.admits)
+        try:
+            why = await self._callers.refused(connection.transport, handlers.admits)
+        except NotController:
+            return not_controller(call)
         if why is None:
             return None
         self.quiet.warn(
@@ -266,7 +269,8 @@ class ControllerListener:
         handlers = self._handlers
         if handlers is not None and not await handlers.admits(envelope.principal, envelope.client_host):
             known = refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED)
-        return encode_reply(call, header.correlation, known or await self._reply(call))
+        reply = known or await self._reply(call)
+        return await beside(partial(encode_reply, call, header.correlation, reply), len(envelope.request))
 
     async def _reply(self, call: Call) -> Reply:
         handlers = self._handlers

@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from brokers.handshakes import Handshakes
 from brokers.places import Place, Places
@@ -55,8 +55,9 @@ class Entrance:
 
     async def open(self, host: str, port: int) -> None:
         """Binds, and lets in from then on; raises OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = _numeric(host, port) or await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         try:
             for family, _, _, _, address in dict.fromkeys(found):
                 self._sockets.append(_listening(family, address))
@@ -163,3 +164,12 @@ def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
 
 def _nothing() -> None:
     pass
+
+
+def _numeric(host: str, port: int) -> list[tuple[Any, ...]]:
+    """Resolves an address that is written in numbers at once, without a thread; empty for a name."""
+    try:
+        flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
+        return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags))
+    except socket.gaierror:
+        return []

@@ -203,7 +203,7 @@ def _of_endpoint(sections: Mapping[str, Any], environ: Mapping[str, str]) -> dic
     The secret that it shares with daemons may come from systemd, which reads the daemon's file for it.
     """
     admin, zookeeper = sections["admin"], sections["zookeeper"]
-    if admin.secret_file is None and (given := _systemd_credential(GIVEN_SECRET, environ)) is not None:
+    if (given := _systemd_credential(GIVEN_SECRET, environ)) is not None:
         admin = admin.model_copy(update={"secret_file": given})
     if admin.zookeeper_digest or admin.zookeeper_sasl:
         own = {"digest": admin.zookeeper_digest, "sasl": admin.zookeeper_sasl, "digest_file": None, "sasl_file": None}

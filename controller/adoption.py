@@ -84,6 +84,11 @@ class Adoption:
         """Takes what an earlier term kept; raises as :func:`recalled` does."""
         self._answers = recalled(data)
 
+    @property
+    def known(self) -> frozenset[int]:
+        """Brokers whose settings are known, live or not."""
+        return frozenset(self._answers)
+
     def kept(self, live: Iterable[int]) -> bytes:
         """What the next term recalls: of live brokers."""
         return to_keep({broker: self._answers[broker] for broker in live if broker in self._answers})

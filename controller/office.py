@@ -147,7 +147,9 @@ class Office:
         """To seal, and to believe, what daemon and admin endpoints write for each other; None without a secret."""
         if self._secret is not None and self._seals is None:
             cluster_id = await read_cluster_id(self.zk)
-            self._seals = Seals(self._secret, cluster_id if isinstance(cluster_id, str) else "")
+            if not isinstance(cluster_id, str):  # no broker has started yet: read again at the next use
+                return Seals(self._secret, "")
+            self._seals = Seals(self._secret, cluster_id)
         return self._seals
 
     async def leave_queue(self) -> None:

@@ -31,7 +31,7 @@ async def close_own(zk: ZooKeeper, announcer: tuple[str, str] | None) -> None:
     """
     listed = await zk.children(own.DAEMONS)
     daemons = [f"{own.DAEMONS}/{name}" for name in (listed[0] if listed is not None else ())]
-    for path in (own.ROOT, own.FORMAT, own.ROLE, own.ROLLBACK, own.DAEMONS, own.LOCKS, *daemons):
+    for path in (own.ROOT, own.FORMAT, own.ROLE, own.ROLLBACK, own.DAEMONS, own.LOCKS, own.BROKER_SETTINGS, *daemons):
         await _close(zk, path, READABLE)
     await _close(zk, ENDPOINTS, endpoints_acl(announcer))
 

@@ -15,7 +15,7 @@ from metadata_store.codecs.config import DEFAULT_ENTITY, Config, decode_config
 from metadata_store.codecs.notifications import decode_log_dir_event, decode_partitions
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
-from metadata_store.errors import Code
+from metadata_store.errors import Code, ZkError
 from metadata_store.port import Node, ZooKeeper
 from state_machines.types import Broker, Leadership, TopicAssignment, TopicPartition
 
@@ -133,7 +133,11 @@ async def read_broker_default(zk: ZooKeeper) -> Config | Malformed:
 
 async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[Config | Malformed]:
     """The dynamic configurations that single brokers have, of those that have one."""
-    listed = await zk.children(f"{paths.CONFIG}/brokers")
+    parent = f"{paths.CONFIG}/brokers"
+    try:
+        listed = await zk.children(parent)
+    except ZkError as error:
+        return [found] if (found := unreadable(parent, error.code)) is not None else []
     names = sorted({str(broker) for broker in brokers}.intersection(listed[0] if listed is not None else ()))
     wanted = [paths.config("brokers", name) for name in names]
     nodes = await zk.read_many(wanted) if wanted else []

@@ -6,7 +6,7 @@ A term takes over what an earlier one kept before it decides anything, and asks 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -21,6 +21,8 @@ from state_machines.broker_settings import InForce, Value, advice, shown, source
 from state_machines.create_topics import TopicDefaults
 
 TRIES_MAX: Final = 3
+TOKEN_CHECK_MS_MIN: Final = 1_000
+"""Brokers' own setting has no such bound; each look reads every token."""
 NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
 _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 
@@ -51,7 +53,7 @@ def hold(c: Controller) -> None:
     adoption, live = c.adoption, c.cluster.brokers
     if not adoption.silent(live):
         adoption.settled.set()
-    before, found = adoption.found, adoption.judge(live)
+    before, found = adoption.found, adoption.judge(_guards(c))
     if found == before:
         return
     adoption.found = found
@@ -63,6 +65,16 @@ def hold(c: Controller) -> None:
     for text in sorted(advised - adoption.advised):
         log.warning("%s", text)
     adoption.advised = frozenset(advised)
+
+
+def _guards(c: Controller) -> Collection[int]:
+    """Returns the brokers whose settings count: live ones, and absent ones that replicas are still assigned to.
+
+    A guard must not vanish with the death of the broker that has it.
+    """
+    live = c.cluster.brokers
+    absent = c.adoption.known - live.keys()
+    return live.keys() | (absent & c.cluster.hosts()) if absent else live.keys()
 
 
 def _told(one: InForce) -> str:
@@ -78,11 +90,12 @@ def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) ->
         c.queue.signal("config_change")
     c.deleting.enabled, c.unclean.default = deletes, unclean
     c.balance.enabled = bool(values[s.BALANCE])
-    c.balance.interval_s = _number(values[s.BALANCE_INTERVAL])
+    c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))
     c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
     c.new_topics = TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION]))
     c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
-    c.token_check_s = _number(values[s.EXPIRY_CHECK]) / 1000
+    check_ms = _number(values[s.EXPIRY_CHECK])
+    c.token_check_s = max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0
     c.remote_storage = bool(values[s.REMOTE])
     c.creation_policy = _policy(values[s.POLICY])
 
@@ -114,7 +127,7 @@ def _policy(value: Value | None) -> str:
 async def _keep(c: Controller) -> None:
     """The last writer's content is the newest: a znode that changed meanwhile is replaced all the same."""
     for _ in range(TRIES_MAX):
-        data = c.adoption.kept(c.cluster.brokers)
+        data = c.adoption.kept(_guards(c))
         stat = await c.zk.exists(BROKER_SETTINGS)
         op: Op = Create(BROKER_SETTINGS, data) if stat is None else SetData(BROKER_SETTINGS, data, stat.version)
         await c.connected()

@@ -33,5 +33,6 @@ done
 
 # The image's user cannot write bytecode later; a start would compile everything each time.
 "$prefix/bin/python" -m compileall -q -j 0 "$prefix/lib"
-mkdir -p -m 0750 "$root/run/regent" "$root/var/lib/regent" "$root/etc/regent"
+mkdir -p -m 0750 "$root/run/regent" "$root/var/lib/regent"
+mkdir -p -m 0751 "$root/etc/regent"
 "$prefix/bin/regent" version >&2

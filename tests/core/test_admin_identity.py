@@ -94,6 +94,17 @@ def test_other_mechanisms_tell_nobody(mechanism: str) -> None:
     assert identity.principal is None
 
 
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI"])
+def test_a_step_that_the_broker_answers_with_bytes_is_no_end_of_an_exchange(mechanism: str) -> None:
+    """A broker answers a bad token with no error code and its reason as bytes."""
+    identity = Identity()
+    handshake(identity, mechanism)
+    step(identity, b"n,,\1auth=Bearer garbage\1\1", b'{"status":"invalid_token"}')
+    assert not identity.authenticated
+    step(identity, b"n,,\1auth=Bearer sound\1\1")
+    assert identity.authenticated
+
+
 def test_whoever_is_refused_is_nobody() -> None:
     identity = Identity()
     handshake(identity, "PLAIN")

@@ -348,3 +348,19 @@ async def test_brokers_that_differ_are_told_once(caplog: pytest.LogCaptureFixtur
             "delete.topic.enable is true on brokers 1,3: give every broker the same value; the stricter one holds"
         )
         assert len(told) == len(set(told))
+
+
+@in_virtual_time
+async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assigned_to_it() -> None:
+    async with world() as w:
+        asking(
+            w, every={"unclean.leader.election.enable": "true"}, broker_1={"unclean.leader.election.enable": "false"}
+        )
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office()
+        await settled(w)
+        await w.alter_partition(1, w.proposal("t", 0, (1,)))
+        w.die(1)
+        await w.told()
+        assert w.led()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
+        assert w.reign.controller.unclean.default is False

@@ -15,6 +15,7 @@ from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import OutcomeUnknown
+from metadata_store.port import ANY_VERSION
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
 from tests.core.office_kit import dead_pid, process, queued
@@ -82,16 +83,31 @@ async def test_what_was_created_while_the_cluster_was_open_is_closed_at_the_next
     async with world() as w:
         await w.seat()
         await w.operator.create(ENDPOINTS, b"")
+        await w.operator.create(own.BROKER_SETTINGS, b"{}")
         lone = Acl(READ, "world", "anyone")
         stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
         secured = Seat(w, me=process(nonce="another"), credentials="kafka:secret")
         secured.zk.set_acl = True
         await secured.sit()
         closed = [digest_acl("kafka", "secret"), lone]
-        for path in (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS):
+        made = (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS, own.BROKER_SETTINGS)
+        for path in made:
             assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
             assert (await secured.zk.get_acls(path))[0] == closed, path
         assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "somebody's own list stays"
+
+
+@in_virtual_time
+async def test_seals_are_made_anew_once_the_cluster_has_an_id() -> None:
+    async with world() as w:
+        await w.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
+        office = Office(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
+        before = await office.seals()
+        await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
+        after = await office.seals()
+        assert before is not None
+        assert after is not None
+        assert (before.cluster_id, after.cluster_id) == ("", "abc")
 
 
 @in_virtual_time

@@ -359,6 +359,9 @@ def test_an_endpoint_takes_what_systemd_hands_to_it(tmp_path: Path) -> None:
     }
     found = load(written(tmp_path, MINIMAL), environ, endpoint=True).settings
     assert found.secret_file == tmp_path / "admin-secret"
+    named = environ | {"REGENT_ADMIN__SECRET_FILE": "/var/lib/regent/admin-secret"}
+    found = load(written(tmp_path, MINIMAL), named, endpoint=True).settings
+    assert found.secret_file == tmp_path / "admin-secret", "its user may not open the daemon's own file"
     assert found.zookeeper.digest is not None
     assert found.zookeeper.digest.get_secret_value() == "announcer:s3cret"
     environ.pop("REGENT_ZOOKEEPER__DIGEST_FILE")
