@@ -15,7 +15,6 @@ from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import OutcomeUnknown
-from metadata_store.port import ANY_VERSION
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
 from tests.core.office_kit import dead_pid, process, queued
@@ -100,9 +99,9 @@ async def test_what_was_created_while_the_cluster_was_open_is_closed_at_the_next
 @in_virtual_time
 async def test_seals_are_made_anew_once_the_cluster_has_an_id() -> None:
     async with world() as w:
-        await w.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
         office = Office(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
         before = await office.seals()
+        await w.operator.create("/cluster", b"")
         await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
         after = await office.seals()
         assert before is not None
