@@ -88,9 +88,9 @@ class EnsembleActions(Acting):
         ensemble = self.w.ensemble
         if 0 < server < len(ensemble.members) and not ensemble.members[server].frozen:
             member = ensemble.members[server]
+            member.freeze()
             for node in self.w.daemons:
                 self.w.invariants.must_leave(node, member)
-            member.freeze()
             self._later(seconds, self._thaw, member)
             self.w.happened(faults.ZK_FROZEN)
 

@@ -73,6 +73,7 @@ class Member(MemoryServer):
         self.name = name
         self.lag_s = 0.0
         self.frozen = False
+        self.freezes = 0
         self._held: list[Callable[[], None]] = []
         self._ensemble = ensemble
         self._waiting: deque[Transaction] = deque()
@@ -82,6 +83,7 @@ class Member(MemoryServer):
     def freeze(self) -> None:
         """SIGSTOP: connections stay, nothing is answered, nothing is applied."""
         self.frozen = True
+        self.freezes += 1
         for session in self._sessions:
             if session in self._ensemble.sessions:
                 self._ensemble.silent(self._ensemble.sessions[session])

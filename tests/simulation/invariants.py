@@ -72,13 +72,13 @@ class Invariants(RequestInvariants):
         return 2 * sum(self.world.brokers[b].foreign for b in live) > len(live) - 2
 
     def must_leave(self, node: DaemonNode, member: Member) -> None:
-        """I17: a server freezes; a daemon that runs is soon connected to another one."""
+        """I17: a server freezes; a daemon that runs is soon connected to another one. Each freeze is judged apart."""
         zk, process = node.zk, node.process
         if zk is None or process is None or zk.server_of_connection is not member:
             return
         if process.life is not Life.RUNNING:
             return
-        at = zk, zk.connection, process.halts
+        at = zk, zk.connection, process.halts, member.freezes
         within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000
         self.world.network.later(within_s, self._must_have_left, node, member, process, at)
 
@@ -87,7 +87,7 @@ class Invariants(RequestInvariants):
         if node.process is not process or zk is None or daemon is None or daemon.stopping.is_set():
             return
         there = zk.server_of_connection is member and member.frozen and daemon.zk is zk
-        if there and (zk, zk.connection, process.halts) == at and not zk.cut_off:
+        if there and (zk, zk.connection, process.halts, member.freezes) == at and not zk.cut_off:
             self._fail("I17", f"{node} is still connected to {member.name}, which is frozen")
 
     def model(self, reign: Reign) -> None:
