@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -135,6 +136,18 @@ def ensemble(folder: Path, size: int, **options: Any) -> list[EmbeddedZooKeeper]
         EmbeddedZooKeeper(folder / f"server-{number}", member=Member(number, ports), **options)
         for number in range(1, size + 1)
     ]
+
+
+async def in_sync(servers: Sequence[EmbeddedZooKeeper]) -> bool:
+    """Whether one server leads and has all others of the ensemble in sync: only then it does without any one of them.
+
+    A server that was frozen says that it serves before it notices that its leader has dropped it.
+    """
+    modes = [re.search(r"Mode: (\w+)", await server.ask("srvr")) for server in servers]
+    if sorted(mode[1] if mode else "none" for mode in modes) != ["follower"] * (len(servers) - 1) + ["leader"]:
+        return False
+    leader = next(server for server, mode in zip(servers, modes, strict=True) if mode and mode[1] == "leader")
+    return re.search(rf"^zk_synced_followers\t{len(servers) - 1}$", await leader.ask("mntr"), re.MULTILINE) is not None
 
 
 def digest(user: str, password: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from brokers.embedded.zookeeper import EmbeddedZooKeeper, in_sync
 from controller.own_znodes import LOCKS
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
@@ -68,11 +68,12 @@ async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene, session: int) 
 
 
 async def settled(stage: Scene) -> None:
-    """Every ZooKeeper serves, every broker is registered, all is proven."""
+    """Every ZooKeeper is in sync, every broker is registered, all is proven."""
 
     async def whole() -> bool:
-        served = [await server.serves() for server in stage.w.cluster.zookeepers]
-        return all(served) and await stage.w.cluster.registered() == set(stage.w.cluster.brokers)
+        return await in_sync(stage.w.cluster.zookeepers) and await stage.w.cluster.registered() == set(
+            stage.w.cluster.brokers
+        )
 
     await eventually(whole, 90.0)
     await stage.w.looks_again()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokers.embedded.process import poll
-from brokers.embedded.zookeeper import EmbeddedZooKeeper, ensemble
+from brokers.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from controller.lease import Lease
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter import KazooZooKeeper
@@ -28,6 +28,7 @@ SERVES_S_MAX = 20.0
 async def servers(tmp_path: Path) -> AsyncIterator[list[EmbeddedZooKeeper]]:
     found = ensemble(tmp_path, 3, tick_ms=500, heap_mb=128)
     await asyncio.gather(*(server.boot() for server in found))
+    await eventually(lambda: in_sync(found), SERVES_S_MAX)
     yield found
     await asyncio.gather(*(server.kill() for server in found))
 
@@ -119,7 +120,7 @@ async def test_a_session_survives_its_server_frozen_killed_and_stopped(
         lost.resume()
         if not lost.running:
             await lost.boot()
-        await eventually(lost.serves, SERVES_S_MAX)
+        await eventually(lambda: in_sync(servers), SERVES_S_MAX)
     keeping.cancel()
     await s.zk.close()
 
