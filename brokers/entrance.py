@@ -58,14 +58,21 @@ class Entrance:
         found = _numeric(host, port) or await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        bound: list[socket.socket] = []
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                self._sockets.append(_listening(family, address))
+                bound.append(_listening(family, address))
         except OSError:
-            self._close_sockets()
+            for listening in bound:
+                listening.close()
             raise
-        for listening in self._sockets:
-            self._start(self._let_in(listening))
+        for listening in bound:
+            self.admit(listening)
+
+    def admit(self, listening: socket.socket) -> None:
+        """Lets in at a socket that listens and does not block; it is closed with the entrance."""
+        self._sockets.append(listening)
+        self._start(self._let_in(listening))
 
     @property
     def port(self) -> int | None:
@@ -79,9 +86,6 @@ class Entrance:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._handshakes.close()
-        self._close_sockets()
-
-    def _close_sockets(self) -> None:
         while self._sockets:
             self._sockets.pop().close()
 

@@ -6,17 +6,20 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from brokers.places import Place
+
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"
 CERTIFIED: Final = "certified"
 """Key of a scope's state: whether the client has shown a certificate of an authority that is trusted."""
+PLACE: Final = "place"
+"""Key of a scope's state: the place that the connection has at the TCP surface."""
 _SILENT: Final = logging.getLogger("regent.http.remote")
 _SILENT.setLevel(logging.CRITICAL)
 
@@ -95,25 +98,28 @@ class PeerProtocol(TimedProtocol):
 
 
 class RemoteProtocol(TimedProtocol):
-    """Over TCP: notes whether the client has shown a certificate, and says when the connection is over.
+    """Over TCP: notes whether the client has shown a certificate, and leaves its place when the connection is over.
 
     Strangers can send what they like, so nothing of it becomes a line of the log.
     """
 
     answer_s_max = 90.0
 
-    def __init__(self, config: Config, server_state: ServerState, on_lost: Callable[[], None]) -> None:
+    def __init__(self, config: Config, server_state: ServerState, place: Place) -> None:
         super().__init__(config, server_state, {})
-        self._on_lost = on_lost
+        self._place = place
         self.logger = _SILENT
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The handshake is over, which has checked the certificate."""
         tls = transport.get_extra_info("ssl_object")
-        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert())}
+        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert()), PLACE: self._place}
         super().connection_made(transport)
+        self._place.give_way = transport.abort
+        if not self._place.open:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
-        self._on_lost()
+        self._place.leave()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.http.models import ErrorBody
-from controller.http.peers import CERTIFIED
+from controller.http.peers import CERTIFIED, PLACE
 from controller.http.token import BearerToken
 
 log = logging.getLogger("regent.http")
@@ -57,6 +57,8 @@ class Remote:
         known = self._everybody or self._knows(scope, headers)
         refusal = _refusal(scope, headers, known)
         if refusal is None:
+            if known:
+                scope["state"][PLACE].prove()
             answer = await self._answer(scope)
             refusal = _passed_on(answer if known else _short(answer))
         await refusal(scope, receive, send)

@@ -15,16 +15,26 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from brokers.entrance import Entrance
+from brokers.inbound import Quiet
+from brokers.places import Place, Places
 from brokers.security.tls import Tls
 from configs.http_section import HttpSettings
 from configs.values import Address, parse_address
-from controller.http.door import CONNECTIONS_MAX, Door, OnLost
 from controller.http.peers import RemoteProtocol
 from controller.http.remote import Remote
 from controller.http.token import BearerToken
 
 log = logging.getLogger("regent.http")
 
+CONNECTIONS_MAX: Final = 32
+"""Most connections at a time, those in their TLS handshake included. Where all places are in use, a connection
+without an authenticated request gives way."""
+PER_ADDRESS_MAX: Final = 16
+ENDING_MAX: Final = 32
+"""Connections that gave way and are not gone yet."""
+BACKLOG: Final = 128
+HANDSHAKE_MS_MAX: Final = 5_000
 KEEP_ALIVE_S: Final = 5
 HEADER_BYTES_MAX: Final = 16_384
 STOP_S_MAX: Final = 3.0
@@ -68,6 +78,7 @@ class _Surface(threading.Thread):
         self._listener = listener
         self._loop = uvloop.new_event_loop()
         self._ended = asyncio.Event()
+        self._quiet = Quiet()
 
     def run(self) -> None:
         """Serves until stopped."""
@@ -86,26 +97,33 @@ class _Surface(threading.Thread):
         config = _config(self._remote)
         server = uvicorn.Server(config)
 
-        def protocol(on_lost: OnLost) -> asyncio.Protocol:
-            return RemoteProtocol(config, server.server_state, on_lost)
+        def protocol(place: Place) -> asyncio.Protocol:
+            return RemoteProtocol(config, server.server_state, place)
 
-        door = asyncio.create_task(Door(self._listener, protocol, self._context).keep())
+        places = Places(CONNECTIONS_MAX, PER_ADDRESS_MAX, CONNECTIONS_MAX * HEADER_BYTES_MAX)
+        entrance = Entrance(places, protocol, self._full, tls=self._tls, timeout_ms=HANDSHAKE_MS_MAX)
+        entrance.admit(self._listener)
         serving = asyncio.create_task(server.serve(sockets=[]))
         try:
             stopped = asyncio.create_task(self._ended.wait())
-            ended, _ = await asyncio.wait({door, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
-            door.cancel()
+            await entrance.close()
             server.should_exit = True
             for connection in list(server.server_state.connections):
                 connection.transport.abort()
             await asyncio.wait({serving}, timeout=STOP_S_MAX / 2)
             serving.cancel()
 
-    def _context(self) -> ssl.SSLContext | None:
-        return self._tls.server() if self._tls is not None else None
+    def _full(self, peer: str) -> None:
+        self._quiet.warn(
+            "",
+            "connections",
+            f"a connection to http.address from {peer} is refused: of {CONNECTIONS_MAX} in all, or {PER_ADDRESS_MAX} "
+            "of one address, none is free, and clients that may read hold them; find out which, and let them ask less",
+        )
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
@@ -118,7 +136,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX + 1,  # the door has counted them
+        limit_concurrency=CONNECTIONS_MAX + ENDING_MAX + 1,  # the entrance has counted them
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
     )
@@ -138,7 +156,7 @@ def credentials_of(settings: HttpSettings) -> tuple[Tls | None, BearerToken | No
 def _listener(address: Address) -> socket.socket:
     try:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        listener = socket.create_server(address, family=family, backlog=CONNECTIONS_MAX)
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
         raise AddressUnusable(
             f"http.address {address.host}:{address.port} cannot be listened on ({error.strerror or error}). Remedy: "

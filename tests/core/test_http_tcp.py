@@ -22,7 +22,7 @@ from configs.problems import ConfigError
 from configs.values import Address
 from controller.counters import Counters
 from controller.gauges import Mode
-from controller.http import door, remote, tcp
+from controller.http import remote, tcp
 from controller.http.app import create_app
 from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
@@ -66,8 +66,11 @@ def rewrite(file: Path, text: str, mode: int = 0o600) -> None:
 
 
 @contextmanager
-def connections(at: Address, count: int) -> Iterator[list[socket.socket]]:
-    made = [socket.create_connection(at) for _ in range(count)]
+def connections(at: Address, count: int, *sources: str, said: bytes = b"") -> Iterator[list[socket.socket]]:
+    """``count`` connections from each of ``sources``, which say no more than ``said``."""
+    made = [socket.create_connection(at, 5, (source, 0)) for source in sources or ("127.0.0.1",) for _ in range(count)]
+    for connection in made:
+        connection.sendall(said)
     try:
         yield made
     finally:
@@ -201,25 +204,107 @@ async def test_a_certificate_of_the_named_authority_stands_for_the_token(tmp_pat
                 await http.get("/metrics")
 
 
-async def test_a_flood_of_connections_leaves_places_for_other_addresses(tmp_path: Path) -> None:
+CROWDS = {
+    "from elsewhere": ("127.0.0.2", "127.0.0.3"),
+    "from the scrape's address": ("127.0.0.1",),
+    "from everywhere": ("127.0.0.1", "127.0.0.2", "127.0.0.3"),
+}
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost: a\r\n"], ids=["silent", "half a request"])
+@pytest.mark.parametrize("sources", CROWDS.values(), ids=CROWDS)
+async def test_connections_that_ask_for_nothing_give_way_to_a_scrape(sources: tuple[str, ...], said: bytes) -> None:
+    """Cut off for standing still they are not: that takes longer than this test."""
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
+        async with surface() as at:
+            with connections(at, tcp.CONNECTIONS_MAX, *sources, said=said) as made:
+                async with client(at) as http:
+                    assert (await http.get("/metrics")).status_code == 200
+                await eventually(lambda: closed(made[0]))
+                assert not await closed(made[-1])
+
+
+@pytest.mark.parametrize("sources", CROWDS.values(), ids=CROWDS)
+async def test_connections_without_a_handshake_give_way_to_a_scrape(
+    tmp_path: Path, token_file: Path, sources: tuple[str, ...]
+) -> None:
     """Connections are counted before their handshake: none of these ever begins one."""
     authority = Authority(tmp_path / "authority")
     trusting = ssl.create_default_context(cafile=authority.file)
-    async with surface(certificate_file=authority.signed("daemon")) as at:
-        with connections(at, 2 * door.PER_ADDRESS_MAX) as made:
-            turned_away = made[door.PER_ADDRESS_MAX :]
-            await eventually(lambda: all_closed(turned_away), 10)
-            assert not any([await closed(connection) for connection in made[: door.PER_ADDRESS_MAX]])
-            transport = httpx.AsyncHTTPTransport(verify=trusting, local_address="127.0.0.2")
-            url = f"https://{at.host}:{at.port}/metrics"
-            async with httpx.AsyncClient(transport=transport, timeout=10) as other:
-                assert (await other.get(url)).status_code == 200
-        async with client(at, trusting) as http:
-            await eventually(lambda: answers(http), 10)
+    with mock.patch.object(tcp, "HANDSHAKE_MS_MAX", 600_000):
+        async with surface(certificate_file=authority.signed("daemon"), token_file=token_file) as at:
+            with connections(at, tcp.CONNECTIONS_MAX, *sources) as made:
+                async with client(at, trusting, TOKEN) as http:
+                    assert (await http.get("/metrics")).status_code == 200
+                await eventually(lambda: closed(made[0]))
+                assert await count_open(made) <= tcp.CONNECTIONS_MAX
+
+
+async def test_a_scrape_keeps_its_connection_whatever_crowd_comes(token_file: Path) -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
+        async with surface(token_file=token_file) as at, client(at, token=TOKEN) as http:
+            before = own_port(await http.get("/metrics"))
+            with connections(at, 2 * tcp.CONNECTIONS_MAX, "127.0.0.1", "127.0.0.2", "127.0.0.3") as made:
+                await eventually(lambda: at_most_open(made, tcp.CONNECTIONS_MAX - 1))
+                assert own_port(await http.get("/metrics")) == before
+
+
+@pytest.mark.parametrize("path", ["/liveness", "/metrics"])
+async def test_requests_without_credentials_give_no_right_to_a_place(token_file: Path, path: str) -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
+        async with surface(token_file=token_file) as at:
+            with connections(at, tcp.PER_ADDRESS_MAX, said=f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as made:
+                for connection in made:
+                    assert await asyncio.to_thread(connection.recv, 12) in (b"HTTP/1.1 200", b"HTTP/1.1 401")
+                async with client(at, token=TOKEN) as http:
+                    assert (await http.get("/metrics")).status_code == 200
+
+
+async def test_where_clients_that_may_read_hold_all_places_a_newcomer_is_refused_and_a_line_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
+        async with surface() as at:
+            asked = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
+            with connections(at, tcp.PER_ADDRESS_MAX, said=asked) as made:
+                for connection in made:
+                    assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
+                with connections(at, 3) as refused:
+                    await eventually(lambda: at_most_open(refused, 0))
+                assert not await closed_after_answer(made[0])
+                async with client_from("127.0.0.2", at) as http:
+                    assert (await http.get("/metrics")).status_code == 200
+    [line] = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+    assert "from 127.0.0.1" in line
+
+
+def own_port(answer: httpx.Response) -> int:
+    """The client's port of the connection that an answer came on."""
+    assert answer.status_code == 200
+    port: int = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
+    return port
+
+
+def client_from(source: str, at: Address) -> httpx.AsyncClient:
+    transport = httpx.AsyncHTTPTransport(local_address=source)
+    return httpx.AsyncClient(base_url=f"http://{at.host}:{at.port}", transport=transport, timeout=10)
+
+
+async def count_open(made: list[socket.socket]) -> int:
+    return len(made) - sum([await closed(connection) for connection in made])
+
+
+async def at_most_open(made: list[socket.socket], most: int) -> bool:
+    return await count_open(made) <= most
+
+
+async def closed_after_answer(connection: socket.socket) -> bool:
+    """Whether it has ended, once the rest of its answer is read."""
+    return await closed(connection) or await closed(connection)
 
 
 async def all_closed(made: list[socket.socket]) -> bool:
-    return all([await closed(connection) for connection in made])
+    return await count_open(made) == 0
 
 
 async def answers(http: httpx.AsyncClient) -> bool:
@@ -231,9 +316,9 @@ async def answers(http: httpx.AsyncClient) -> bool:
 
 async def test_places_are_free_again_after_handshakes_that_never_end(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
-    with mock.patch.object(door, "HANDSHAKE_S_MAX", 0.2):
+    with mock.patch.object(tcp, "HANDSHAKE_MS_MAX", 200):
         async with surface(certificate_file=authority.signed("daemon")) as at:
-            with connections(at, door.PER_ADDRESS_MAX) as made:
+            with connections(at, tcp.PER_ADDRESS_MAX) as made:
                 await eventually(lambda: all_closed(made), 10)
                 async with client(at, ssl.create_default_context(cafile=authority.file)) as http:
                     await eventually(lambda: answers(http), 10)
