@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from admin.client import Client
 from admin.endpoint_tls import EndpointTls
@@ -83,14 +84,23 @@ class AdminListener:
     def _accept(self, place: Place) -> Watched:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             stream = Stream(reader, writer, self.limits.frame_timeout_ms)
+            if not place.open:
+                stream.abort()
+                return
             task = asyncio.create_task(Client(self, stream, place).serve())
             self._clients.add(task)
-            task.add_done_callback(self._clients.discard)
+            task.add_done_callback(partial(self._served, stream))
             place.give_way = task.cancel
             protocol.on_lost = lambda: _end(task, place)
 
         protocol = Watched(connected)
         return protocol
+
+    def _served(self, stream: Stream, task: asyncio.Task[None]) -> None:
+        """Ends the connection also where the task was cancelled before its first step."""
+        self._clients.discard(task)
+        if task.cancelled():
+            stream.abort()
 
     def _full(self, peer: str) -> None:
         limits = self.limits

@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from brokers.handshakes import Handshakes
@@ -89,11 +90,19 @@ class Entrance:
         while self._sockets:
             self._sockets.pop().close()
 
-    def _start(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
-        """Returns what cancels it."""
+    def _start(
+        self, work: Coroutine[object, object, None], cancelled: Callable[[], object] | None = None
+    ) -> Callable[[], object]:
+        """Returns what cancels it. ``cancelled`` is called then, also where it has not begun."""
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled() and cancelled is not None:
+                cancelled()
+
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(over)
         return task.cancel
 
     async def _let_in(self, listening: socket.socket) -> None:
@@ -115,7 +124,7 @@ class Entrance:
             connection.close()
             self._full(address)
             return
-        place.give_way = self._start(self._come_in(connection, place))
+        place.give_way = self._start(self._come_in(connection, place), partial(self._ended, connection, place))
 
     async def _come_in(self, connection: socket.socket, place: Place) -> None:
         try:
@@ -126,7 +135,7 @@ class Entrance:
                 await self._connected(connection, place, self._tls.server(), self._timeout_s)
         except OSError:  # a handshake that failed, or took too long
             self._ended(connection, place)
-        except BaseException:
+        except Exception:
             self._ended(connection, place)
             raise
 
