@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from brokers.entrance import party
+
 MET_MAX: Final = 10_000
 """Subjects, and addresses, that are remembered; the oldest are forgotten."""
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -29,6 +31,7 @@ class Met:
     def __init__(self) -> None:
         self._subjects: dict[str, None] = {}
         self._addresses: dict[str, None] = {}
+        self._parties: dict[str, None] = {}
 
     def met(self, transport: asyncio.BaseTransport) -> None:
         """A connection that the daemon made to a broker is up."""
@@ -36,6 +39,7 @@ class Met:
             _remember(self._subjects, name)
         if (address := transport.get_extra_info("peername")) is not None:
             _remember(self._addresses, str(address[0]))
+            _remember(self._parties, party(str(address[0])))
 
     def subject(self, name: str) -> bool:
         """Whether a broker showed a certificate with it."""
@@ -44,6 +48,10 @@ class Met:
     def address(self, address: str) -> bool:
         """Whether a broker was reached there."""
         return address in self._addresses
+
+    def party(self, address: str) -> bool:
+        """Whether a broker was reached at one of the addresses that count together as this one."""
+        return address in self._parties
 
 
 class Callers:
@@ -65,6 +73,10 @@ class Callers:
         self._principals = principals
         self._by_subject = by_subject
         self._by_address = by_address
+
+    def known(self, address: str) -> bool:
+        """Whether a broker was reached there; ``address`` as :func:`brokers.entrance.party` gives it."""
+        return self._met.party(address)
 
     async def refused(
         self, transport: asyncio.BaseTransport | None, admits: Callable[[str, str], Awaitable[bool]]

@@ -101,7 +101,13 @@ class ControllerListener:
         self.limits = limits or ListenerLimits()
         self.quiet = Quiet()
         wanted = self.limits
-        self.places = Places(wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max)
+        self._callers = callers or Callers()
+        self.places = Places(
+            wanted.connections_max,
+            wanted.connections_per_address_max,
+            wanted.buffered_bytes_max,
+            self._callers.known,
+        )
         self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed) if secret is not None else None
         self._address = host, port
         self._entrance = Entrance(
@@ -113,7 +119,6 @@ class ControllerListener:
         )
         self._offered = OFFERED if gate is not None else SERVED
         self._gate = gate
-        self._callers = callers or Callers()
         self._handlers: CallHandlers | None = None
         self._connections: set[InboundConnection] = set()
         self._running: set[asyncio.Task[Reply]] = set()

@@ -131,7 +131,8 @@ class Entrance:
             if self._tls is None:
                 await self._connected(connection, place)
                 return
-            async with asyncio.timeout(self._timeout_s), self._handshakes.turn(place.address):
+            turn = self._handshakes.turn(place.address, known=self._places.knows(place.address))
+            async with asyncio.timeout(self._timeout_s), turn:
                 await self._connected(connection, place, self._tls.server(), self._timeout_s)
         except OSError:  # a handshake that failed, or took too long
             self._ended(connection, place)

@@ -57,17 +57,25 @@ class _Share:
 class Places:
     """At most ``connections_max``, of one address ``per_address_max``.
 
-    ``bytes_max``: what all hold together, beyond the allowance of each (:data:`ALLOWANCE_BYTES`).
+    ``bytes_max``: what all hold together, beyond the allowance of each (:data:`ALLOWANCE_BYTES`). ``known``: whether
+    an address is known before a connection from there has proven itself.
     """
 
-    def __init__(self, connections_max: int, per_address_max: int, bytes_max: int) -> None:
+    def __init__(
+        self,
+        connections_max: int,
+        per_address_max: int,
+        bytes_max: int,
+        known: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._connections_max = connections_max
         self._per_address_max = per_address_max
         self._bytes_max = bytes_max
         self._shares: dict[str, _Share] = {}
         self._strangers: dict[Place, None] = {}
         self._unproven: dict[Place, None] = {}
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._proven: OrderedDict[str, None] = OrderedDict()
+        self._known = known
         self.open = 0
         self.held = 0
         """Bytes that all hold."""
@@ -82,14 +90,18 @@ class Places:
             return None
         return self._entered(Place(self, address, give_way))
 
+    def knows(self, address: str) -> bool:
+        """Whether a connection from there has proven itself, or would."""
+        return address in self._proven or self._known(address)
+
     def proved(self, place: Place) -> None:
         """See :meth:`Place.prove`."""
         place.proven = True
         self._forget_unproven(place)
-        self._known[place.address] = None
-        self._known.move_to_end(place.address)
-        while len(self._known) > KNOWN_MAX:
-            self._known.popitem(last=False)
+        self._proven[place.address] = None
+        self._proven.move_to_end(place.address)
+        while len(self._proven) > KNOWN_MAX:
+            self._proven.popitem(last=False)
 
     def left(self, place: Place) -> None:
         """See :meth:`Place.leave`."""
@@ -111,7 +123,7 @@ class Places:
         place.held = size
         if self.held <= self._bytes_max or size <= ALLOWANCE_BYTES:
             return True
-        if place.proven or place.address in self._known:
+        if place.proven or self.knows(place.address):
             self._free_bytes()
         return self.held <= self._bytes_max
 
@@ -119,7 +131,7 @@ class Places:
         share = self._shares.setdefault(place.address, _Share())
         share.open += 1
         self.open += 1
-        of_its_kind = self._unproven if place.address in self._known else self._strangers
+        of_its_kind = self._unproven if self.knows(place.address) else self._strangers
         share.unproven[place] = of_its_kind[place] = None
         return place
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from brokers.callers import Callers, Met
 from brokers.controller_listener import ControllerListener
 from brokers.entrance import party
-from brokers.handshakes import Handshakes
+from brokers.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
 from brokers.inbound import ListenerLimits
 from brokers.security.tls import Tls
 from tests.certificates import Authority
@@ -28,10 +29,12 @@ BOTH_LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asy
 
 
 @asynccontextmanager
-async def secured(folder: Path, **limits: int) -> AsyncIterator[tuple[ControllerListener, ssl.SSLContext]]:
+async def secured(
+    folder: Path, callers: Callers | None = None, **limits: int
+) -> AsyncIterator[tuple[ControllerListener, ssl.SSLContext]]:
     authority = Authority(folder)
     tls = Tls(authority.signed("daemon"), None, authority.file)
-    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls)
+    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, callers=callers)
     await listener.start()
     try:
         yield listener, ssl.create_default_context(cafile=authority.file)
@@ -95,6 +98,36 @@ def test_a_crowd_without_handshakes_makes_room_for_those_that_come(run: Runner, 
 
 
 @BOTH_LOOPS
+@pytest.mark.parametrize("stranger", ["127.0.0.2", "127.0.1.{}"], ids=["one address", "an address for each"])
+def test_handshakes_that_strangers_never_finish_keep_no_broker_out(run: Runner, tmp_path: Path, stranger: str) -> None:
+    """None of them has had its time before the test is over."""
+
+    async def main() -> None:
+        met = Met()
+        met.met(AtBroker("127.0.0.3"))
+        async with secured(tmp_path, Callers(met), frame_timeout_ms=600_000) as (listener, tls):
+            listener._entrance._handshakes._turn_s = 600
+            crowd = [silent(listener, stranger.format(1 + number)) for number in range(2 * UNDER_WAY_MAX)]
+            strangers = listener._entrance._handshakes._strangers
+            await eventually(lambda: len(strangers.under_way) == UNDER_WAY_MAX - KEPT_FOR_KNOWN)
+            for _ in range(3):
+                async with asyncio.timeout(20):
+                    await greeted(listener, tls, "127.0.0.3")
+            assert not any(map(hung_up, crowd)), "nobody had to give way"
+            for connection in crowd:
+                connection.close()
+
+    run(main())
+
+
+class AtBroker(asyncio.Transport):
+    """A connection that the daemon made to a broker."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__({"peername": (address, 9092)})
+
+
+@BOTH_LOOPS
 def test_what_is_no_handshake_ends_its_connection(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         async with secured(tmp_path) as (listener, tls):
@@ -151,16 +184,16 @@ def test_connections_of_one_machine_count_together(address: str, counts_as: str)
 class Line:
     """Those who wait for a turn, and when each began."""
 
-    def __init__(self, under_way_max: int = 2) -> None:
-        self.handshakes = Handshakes(under_way_max)
+    def __init__(self, under_way_max: int = 2, kept_for_known: int = 0) -> None:
+        self.handshakes = Handshakes(under_way_max, kept_for_known=kept_for_known)
         self.began: list[str] = []
         self.ended: list[str] = []
         self.under_way_max = 0
         self._under_way = 0
 
-    async def comes(self, address: str, takes_s: float) -> None:
+    async def comes(self, address: str, takes_s: float, *, known: bool = False) -> None:
         try:
-            async with self.handshakes.turn(address):
+            async with self.handshakes.turn(address, known=known):
                 self.began.append(address)
                 self._under_way += 1
                 self.under_way_max = max(self.under_way_max, self._under_way)
@@ -200,6 +233,38 @@ async def test_a_crowd_keeps_no_newcomer_at_its_own_address_waiting() -> None:
 
 
 @in_virtual_time
+async def test_strangers_without_number_keep_no_known_address_waiting() -> None:
+    """Each comes from an address of its own, so turns by address alone would make it wait for all of them."""
+    line = Line(under_way_max=8, kept_for_known=2)
+    async with asyncio.TaskGroup() as tasks:
+        strangers = [tasks.create_task(line.comes(f"stranger {number}", 600)) for number in range(500)]
+        await asyncio.sleep(0.5)
+        before = list(line.began)
+        assert len(before) == 6, "room is kept"
+        for _ in range(20):
+            await line.comes("broker", 0.05, known=True)
+        assert line.began.count("broker") == 20
+        assert line.began[: len(before) + 2] == [*before, "broker", "broker"]
+        assert line.under_way_max <= 8
+        for stranger in strangers:
+            stranger.cancel()
+
+
+@in_virtual_time
+async def test_a_crowd_at_known_addresses_keeps_no_stranger_waiting() -> None:
+    line = Line(under_way_max=4, kept_for_known=1)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(200):
+            tasks.create_task(line.comes(f"known {number}", 600, known=True))
+        await asyncio.sleep(0.5)
+        assert line.under_way_max == 4, "known ones may have all room"
+        before = len(line.began)
+        await line.comes("new broker", 0.05)
+        assert line.began.index("new broker") <= before + 2
+        assert line.under_way_max == 4
+
+
+@in_virtual_time
 async def test_a_slow_handshake_has_its_time_while_nobody_waits() -> None:
     line = Line()
     await asyncio.gather(line.comes("a", 9), line.comes("b", 9))
@@ -211,12 +276,12 @@ async def test_whoever_gives_up_waiting_takes_no_turn() -> None:
     line = Line(under_way_max=1)
     first = asyncio.create_task(line.comes("a", 0.5))
     await asyncio.sleep(0.1)
-    second = asyncio.create_task(line.handshakes._turn_of("b"))
+    second = asyncio.create_task(line.handshakes._turn_of(line.handshakes._strangers, "b"))
     third = asyncio.create_task(line.comes("c", 0.1))
     await asyncio.sleep(0.1)
     second.cancel()
     await asyncio.wait({second})
-    assert list(line.handshakes._waiting) == ["c"]
+    assert list(line.handshakes._strangers.waiting) == ["c"]
     await asyncio.gather(first, third)
-    assert line.handshakes._waiting == {}
+    assert line.handshakes._strangers.waiting == {}
     assert line.began == ["a", "c"]

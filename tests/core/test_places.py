@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -67,6 +68,17 @@ def test_a_crowd_from_elsewhere_goes_before_a_newcomer_from_an_address_that_was_
     assert door.ended == ["a", "b", "c", "d", "e"]
 
 
+def test_an_address_that_is_known_beforehand_is_no_strangers() -> None:
+    ended: list[str] = []
+    places = Places(2, 2, MIB, lambda address: address == "10.0.0.1")
+    broker = places.enter("10.0.0.1", lambda: ended.append("broker"))
+    for name in "abcd":
+        assert places.enter(name, partial(ended.append, name))
+    assert broker is not None
+    assert broker.open
+    assert ended == ["a", "b", "c"]
+
+
 def test_where_all_are_from_addresses_that_were_served_the_oldest_unproven_one_gives_way() -> None:
     door = Door(connections_max=2)
     door.let_in("broker", "10.0.0.1", proven=True)
@@ -99,7 +111,7 @@ def test_the_addresses_that_are_remembered_are_bounded() -> None:
     door = Door()
     for number in range(KNOWN_MAX + 50):
         door.let_in(str(number), proven=True).leave()
-    assert len(door.places._known) == KNOWN_MAX
+    assert len(door.places._proven) == KNOWN_MAX
 
 
 @pytest.mark.parametrize("seed", range(20))
