@@ -20,7 +20,7 @@ from admin.ports import Call, Node, NotController, Office
 from brokers.inbound import Quiet
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire.beside import beside
-from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, encode_envelope, envelope_key, read_answer
+from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, Seal, encode_envelope, envelope_key, read_answer
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.messages import response_codec
@@ -104,13 +104,27 @@ class _Line:
         """One sealed envelope and its answer; raises OSError and Malformed."""
         self._number += 1
         key = envelope_key(secret, self.office.cluster_id, self.office.id)
-        sealed = envelope.sealed(key, self._challenge, call_id, attempt, self._number)
-        frame = await self.connection.exchange([encode_envelope(self._number, sealed)])
-        answer = read_answer(frame, self._number)
-        assert sealed.seal is not None
-        if answer.error not in UNSEALED and not answer.genuine(key, self._challenge, sealed.seal):
-            raise Malformed("its answer is not sealed with this endpoint's secret: somebody else may have answered")
-        return answer
+        write = partial(_sealed, envelope, key, self._challenge, call_id, attempt, self._number)
+        seal, asked = await beside(write, len(envelope.request))
+        frame = await self.connection.exchange([asked])
+        return await beside(partial(_opened, frame, self._number, key, self._challenge, seal), len(frame))
+
+
+def _sealed(
+    envelope: Envelope, key: bytes, challenge: bytes, call_id: bytes, attempt: int, number: int
+) -> tuple[Seal, bytes]:
+    """A seal and the framed request with it."""
+    sealed = envelope.sealed(key, challenge, call_id, attempt, number)
+    assert sealed.seal is not None
+    return sealed.seal, encode_envelope(number, sealed)
+
+
+def _opened(frame: bytes, number: int, key: bytes, challenge: bytes, asked: Seal) -> Answer:
+    """The daemon's answer; raises :class:`Malformed`."""
+    answer = read_answer(frame, number)
+    if answer.error not in UNSEALED and not answer.genuine(key, challenge, asked):
+        raise Malformed("its answer is not sealed with this endpoint's secret: somebody else may have answered")
+    return answer
 
 
 class Carrier:
@@ -192,7 +206,10 @@ class Carrier:
             line.connection.close()
             raise
         trying.vanished = 0
-        self._keep(line)
+        if answer.error == Error.CLUSTER_AUTHORIZATION_FAILED:
+            line.connection.close()  # nothing large is taken from there any more
+        else:
+            self._keep(line)
         return answer
 
     async def _asked(self, line: _Line, trying: _Trying, secret: bytes) -> Answer:

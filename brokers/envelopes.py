@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from brokers.inbound import InboundConnection, Quiet
-from brokers.wire.beside import beside
+from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import RELAYED
-from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, encode_answer, envelope_key, read_envelope
+from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, Seal, encode_answer, envelope_key, read_envelope
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
 from brokers.wire.primitives import Malformed, Reader
@@ -61,13 +61,17 @@ Carry = Callable[[CarriedCall], Awaitable[Struct]]
 
 
 class _Told:
-    """What a connection was told: its challenge, and the number that its next seal must have at least."""
+    """What a connection was told: its challenge, and the number that its next seal must have at least.
 
-    __slots__ = ("challenge", "number")
+    ``failed``: whether it has shown a wrong seal.
+    """
+
+    __slots__ = ("challenge", "failed", "number")
 
     def __init__(self) -> None:
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self.number = 0
+        self.failed = False
 
 
 class Envelopes:
@@ -90,14 +94,18 @@ class Envelopes:
         self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
     ) -> bytes:
         """The framed response; raises :class:`Malformed`. ``carry`` is None while the daemon is not in office."""
-        envelope = read_envelope(reader)
+        key, told = self._key, self._told.get(connection)
+        if told is not None and told.failed and len(reader.data) > LARGE_BYTES:
+            raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
+        envelope, genuine = await beside(partial(_judged, reader, key, told), len(reader.data))
         if not envelope.request:
             told = self._told[connection] = _Told()
             return encode_answer(correlation, Answer(Error.NONE, told.challenge))
-        if self._key is None:
+        if key is None:
             return encode_answer(correlation, Answer(Error.NOT_CONTROLLER, None))
-        key = self._key
-        if (known := self._genuine(envelope, connection, key)) is None:
+        if told is None or envelope.seal is None or not genuine:
+            if told is not None:
+                told.failed = True
             self._quiet.warn(
                 connection.peer,
                 "seal",
@@ -105,23 +113,16 @@ class Envelopes:
                 "or for another daemon or cluster; admin.secret_file must hold the same on both sides",
             )
             return encode_answer(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
+        told.number = envelope.seal.number + 1
         connection.place.prove()
         answer = await self._carried(envelope, carry)
-        assert envelope.seal is not None
-        return encode_answer(correlation, answer.sealed(key, known.challenge, envelope.seal))
+        written = partial(_written, correlation, answer, key, told.challenge, envelope.seal)
+        return await beside(written, len(answer.data or b""))
 
     def challenged(self, connection: InboundConnection) -> bool:
-        """Whether a sealed envelope may come."""
-        return connection in self._told
-
-    def _genuine(self, envelope: Envelope, connection: InboundConnection, key: bytes) -> _Told | None:
+        """Whether a large envelope may come: the connection has its challenge, and has shown no wrong seal since."""
         told = self._told.get(connection)
-        if told is None or envelope.seal is None or envelope.seal.number < told.number:
-            return None
-        if not envelope.genuine(key, told.challenge):
-            return None
-        told.number = envelope.seal.number + 1
-        return told
+        return told is not None and not told.failed
 
     async def _carried(self, envelope: Envelope, carry: Carry | None) -> Answer:
         relay = self._relay if _api_key(envelope) in RELAYED else None
@@ -164,6 +165,18 @@ class Envelopes:
             task.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way)
+
+
+def _judged(reader: Reader, key: bytes | None, told: _Told | None) -> tuple[Envelope, bool]:
+    """An envelope, and whether its seal is the next one of a connection; takes tens of milliseconds for a large one."""
+    envelope = read_envelope(reader)
+    if key is None or told is None or envelope.seal is None or envelope.seal.number < told.number:
+        return envelope, False
+    return envelope, envelope.genuine(key, told.challenge)
+
+
+def _written(correlation: int, answer: Answer, key: bytes, challenge: bytes, asked: Seal) -> bytes:
+    return encode_answer(correlation, answer.sealed(key, challenge, asked))
 
 
 def _api_key(envelope: Envelope) -> int:

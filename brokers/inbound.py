@@ -129,6 +129,7 @@ class InboundConnection(asyncio.Protocol):
         self._writable.set()
         self._served_bytes = 0
         self._expected = 0
+        """Bytes of the incomplete request whose rest is taken, as its beginning was judged."""
         self.peer = "unknown peer"
         self._due: asyncio.TimerHandle | None = None
         self.admission: Admission | None = None
@@ -163,7 +164,9 @@ class InboundConnection(asyncio.Protocol):
         """Bytes came."""
         began = self._frames.partial
         try:
-            self._waiting.extend(self._frames.feed(data))
+            if frames := self._frames.feed(data):
+                self._waiting.extend(frames)
+                self._expected = 0
             self._hold()
             self._judge_large()
         except Malformed as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,10 @@ from admin.ports import Call, Node, NotController, Office
 from brokers.controller_listener import ControllerListener
 from brokers.controller_listener import NotController as RoleLost
 from brokers.envelopes import CarriedCall
+from brokers.inbound import InboundConnection
 from brokers.transport import TcpTransport
+from brokers.wire import envelope as envelope_module
+from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import (
     Answer,
@@ -28,6 +32,7 @@ from brokers.wire.envelope import (
     read_answer,
     read_envelope,
 )
+from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
 from brokers.wire.primitives import Reader
@@ -375,6 +380,97 @@ async def test_what_was_sent_before_is_refused_on_the_same_connection_and_on_ano
         assert len(w.first.handlers.calls) == 2
         raw.connection.close()
         other.connection.close()
+
+
+LARGE = bytes(4 * LARGE_BYTES)
+
+
+class Judged:
+    """Seals that daemons judged and made: how many bytes they are of, and whether the loop stood still for them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[tuple[int, bool]] = []
+        real = envelope_module._mac
+
+        def mac(key: bytes, *parts: bytes) -> bytes:
+            self.sizes.append((sum(map(len, parts)), threading.current_thread() is threading.main_thread()))
+            return real(key, *parts)
+
+        monkeypatch.setattr(envelope_module, "_mac", mac)
+
+    @property
+    def large(self) -> list[bool]:
+        return [on_loop for size, on_loop in self.sizes if size > LARGE_BYTES]
+
+
+async def test_the_seal_of_a_large_envelope_is_judged_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with way() as w:
+        raw = await Raw.to(w.first)
+        envelopes = [raw.sealed(1), raw.sealed(2, a_call().frame + LARGE), raw.sealed(3)]
+        judged = Judged(monkeypatch)
+        assert [(await raw.ask(envelope)).error for envelope in envelopes] == [0, 0, 0]
+        assert judged.large == [False]
+        assert [on_loop for size, on_loop in judged.sizes if size <= LARGE_BYTES] == [True] * 5
+        raw.connection.close()
+
+
+async def test_the_answer_to_a_large_call_is_sealed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def many(call: CarriedCall) -> Struct:
+        return CreateTopicsResponse(tuple(CreatedTopic("t" * 200) for _ in range(1_000)))
+
+    async with way() as w:
+        w.first.handlers.act = many
+        raw = await Raw.to(w.first)
+        envelope = raw.sealed(1)
+        judged = Judged(monkeypatch)
+        assert (await raw.ask(envelope)).error == 0
+        assert judged.large == [False]
+        raw.connection.close()
+
+
+async def test_an_endpoint_seals_large_calls_and_opens_large_answers_beside_its_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def many(call: CarriedCall) -> Struct:
+        return CreateTopicsResponse(tuple(CreatedTopic("t" * 200) for _ in range(1_000)))
+
+    async with way() as w:
+        w.first.handlers.act = many
+        judged, call = Judged(monkeypatch), a_call()
+        answer: Any = await w.carrier.carry(replace(call, frame=call.frame + LARGE))
+        assert len(answer.topics) == 1_000
+        assert judged.large == [False] * 4, "call and answer, on both sides"
+
+
+@pytest.mark.parametrize(("size", "whole"), [(len(LARGE), 2), (2_000_000, 1)], ids=["in one piece", "in many pieces"])
+async def test_of_a_connection_with_a_wrong_seal_nothing_large_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, size: int, whole: int
+) -> None:
+    async with way() as w:
+        raw = await Raw.to(w.first)
+        wrong = Envelope(bytes(size), "User:alice").sealed(b"x" * 32, raw.challenge, bytes(16), 0, 1)
+        judged, came, real = Judged(monkeypatch), list[int](), w.first.listener.answer
+
+        async def answer(frame: bytes, connection: InboundConnection | None = None) -> bytes:
+            came.append(len(frame))
+            return await real(frame, connection)
+
+        monkeypatch.setattr(w.first.listener, "answer", answer)
+        assert (await raw.ask(wrong)).error == 31
+        for _ in range(3):
+            with pytest.raises(ConnectionLost):
+                await raw.ask(wrong)
+        assert judged.large == [False]
+        assert len(came) <= whole, "of the second one no more than its beginning, unless all of it is there at once"
+        assert w.first.handlers.calls == []
+
+
+async def test_an_endpoint_that_was_refused_sends_its_next_call_on_a_new_connection() -> None:
+    async with way(theirs=b"t" * 32) as w:
+        for _ in range(2):
+            call = a_call()
+            assert code(await w.carrier.carry(replace(call, frame=call.frame + LARGE))) == 31
+            await eventually(lambda: w.first.listener.connections == 0)
 
 
 async def test_a_seal_without_a_challenge_is_refused() -> None:
