@@ -7,6 +7,7 @@ what a decision would not do. Pure: values in, text out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ from controller.min_isr import required, under
 from state_machines import selectors
 from state_machines.cluster import Cluster
 from state_machines.reassignment import is_complete
-from state_machines.selectors import Election, NoLeader
+from state_machines.selectors import Election, NoLeader, Selector
 from state_machines.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
 
 STATES = {
@@ -83,7 +84,7 @@ def _preference(cluster: Cluster, i: int) -> str:
     first = row.assignment.replicas[0]
     if row.leader == first:
         return "it is the preferred replica, the first of the assignment"
-    found = selectors.preferred(row.assignment.replicas, row.isr, cluster.failed(i), live=cluster.live)
+    found = _preferred(cluster, i)
     if isinstance(found, NoLeader):
         return f"broker {first} would be preferred, but {found.why}"
     return f"broker {first} would be preferred and could lead; the automatic balance or an election by request helps"
@@ -143,12 +144,11 @@ def _would_move(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
         yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
     else:
         leaving = cluster.shutting_down | {leader}
-        moved = selectors.controlled_shutdown(
-            replicas, row.isr, down, registered=cluster.brokers, shutting_down=leaving
-        )
+        select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=leaving)
+        moved = selectors.last(select, cluster.outranked)(replicas, row.isr, down)
         yield f"if broker {leader} shuts down, {_outcome(moved)}"
     if leader != replicas[0]:
-        moved = selectors.preferred(replicas, row.isr, down, live=cluster.live)
+        moved = _preferred(cluster, i)
         if isinstance(moved, NoLeader):
             yield f"a preferred election would be refused: {moved.why}"
         else:
@@ -192,10 +192,15 @@ def _elected(
 ) -> Election | NoLeader:
     """The rule by which a leaderless partition is elected: the initial one where it never was led."""
     row, offline = cluster.rows[i], cluster.failed(i) if down is None else down
-    replicas = row.assignment.replicas
-    if not row.has_leadership:
-        return selectors.initial(replicas, (), offline, live=live)
-    return selectors.offline(replicas, row.isr, offline, live=live, unclean=unclean)
+    rule: Selector = partial(selectors.initial, live=live)
+    if row.has_leadership:
+        rule = partial(selectors.offline, live=live, unclean=unclean)
+    return selectors.last(rule, cluster.outranked)(row.assignment.replicas, row.isr, offline)
+
+
+def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:
+    row, rule = cluster.rows[i], partial(selectors.preferred, live=cluster.live)
+    return selectors.never(rule, cluster.outranked)(row.assignment.replicas, row.isr, cluster.failed(i))
 
 
 def _outcome(found: Election | NoLeader) -> str:

@@ -1,8 +1,8 @@
 """Brokers that have seen a controller epoch above ours, and how many of them end a term.
 
 One broker may have it from another cluster's controller that found it at a recycled address: then the broker is in
-trouble, not the cluster. Or it obeys our successor already, so the claim is compared with ZooKeeper. Where more than
-half of the live brokers say so, ZooKeeper's epoch is behind.
+trouble, not the cluster: elections take it last (:mod:`state_machines.selectors`). Or it obeys our successor already,
+so the claim is compared with ZooKeeper. Where more than half of the live brokers say so, ZooKeeper's epoch is behind.
 """
 
 from __future__ import annotations
@@ -19,31 +19,29 @@ class Outranked:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._lives: dict[int, int] = {}
 
     @property
     def brokers(self) -> list[int]:
-        """Ids of the live ones among them."""
-        live = self._cluster.brokers
-        return sorted(b for b, epoch in self._lives.items() if b in live and live[b].epoch == epoch)
+        """Their ids."""
+        return sorted(self._cluster.outranked)
 
     @property
     def most(self) -> bool:
         """Whether more than half of the live brokers say so."""
-        return 2 * len(self.brokers) > len(self._cluster.brokers)
+        return 2 * len(self._cluster.outranked) > len(self._cluster.brokers)
 
     def says_so(self, broker: int, broker_epoch: int) -> bool:
         """A broker answered STALE_CONTROLLER_EPOCH; returns whether it is the first time in this life of the broker.
 
-        Then it is an error in the log.
+        Then it is an error in the log. What a former life says does not count.
         """
-        if self._lives.get(broker) == broker_epoch:
+        if not self._cluster.observe_outranked(broker, broker_epoch):
             return False
-        self._lives[broker] = broker_epoch
         log.error(
             "broker %d answers STALE_CONTROLLER_EPOCH: it has seen a controller epoch above ours (%d), and does "
-            "nothing that this controller sends. Remedy: restart that broker, which makes it forget the epoch; then "
-            "look for the controller of another cluster that has its address among its brokers",
+            "nothing that this controller sends; leaderships go to it last. Remedy: restart that broker, which makes "
+            "it forget the epoch; then look for the controller of another cluster that has its address among its "
+            "brokers",
             broker,
             self._cluster.epoch,
         )
@@ -51,4 +49,4 @@ class Outranked:
 
     def accepts(self, broker: int) -> None:
         """A broker carried a request out."""
-        self._lives.pop(broker, None)
+        self._cluster.observe_accepted(broker)

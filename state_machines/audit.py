@@ -38,7 +38,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
 }
 """All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
 
-STRATEGIES: Final = {
+_STRATEGIES: Final = {
     selectors.NEW_PARTITION: "initial",
     selectors.OFFLINE_IN_ISR: "offline",
     selectors.OFFLINE_UNCLEAN: "unclean",
@@ -46,7 +46,13 @@ STRATEGIES: Final = {
     selectors.REASSIGNED: "reassign",
     selectors.SHUTDOWN: "controlled_shutdown",
 }
-"""Strategy of an election by the reason that its selector gives."""
+STRATEGIES: Final = {
+    **_STRATEGIES,
+    **{passed: f"{_STRATEGIES[why]}_passing" for why, passed in selectors.PASSED_OVER.items()},
+}
+"""Strategy of an election by the reason that its selector gives. ``_passing``: a row does not say over which brokers,
+so the order of the replicas is not judged.
+"""
 
 BY_LEADER: Final = "isr_by_leader"
 """``reason`` of an ISR that the partition's leader asked for."""

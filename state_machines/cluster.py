@@ -60,6 +60,8 @@ class Cluster(Assigned):
         self.brokers: dict[int, Broker] = {}
         self.shutting_down: frozenset[int] = frozenset()
         self.live: frozenset[int] = frozenset()
+        self.outranked: frozenset[int] = frozenset()
+        """Registered brokers that obey a higher controller epoch, and refuse all requests of this one."""
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -127,6 +129,7 @@ class Cluster(Assigned):
         fresh = {b for b, known in self.brokers.items() if b not in brokers or brokers[b].epoch != known.epoch}
         self.brokers = dict(brokers)
         if fresh:
+            self.outranked -= fresh
             self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh or s is _DELETED}
             self.failed_dirs = {i: left for i, on in self.failed_dirs.items() if (left := on - fresh)}
         self._set_live(self.shutting_down - fresh)
@@ -135,6 +138,19 @@ class Cluster(Assigned):
     def observe_shutting_down(self, broker: int) -> None:
         """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
         self._set_live(self.shutting_down | {broker})
+
+    def observe_outranked(self, broker: int, epoch: int) -> bool:
+        """A life of a broker obeys a higher controller epoch, till it ends or accepts a request; whether it is news."""
+        known = self.brokers.get(broker)
+        if known is None or known.epoch != epoch or broker in self.outranked:
+            return False
+        self.outranked |= {broker}
+        return True
+
+    def observe_accepted(self, broker: int) -> None:
+        """A broker carried a request out."""
+        if broker in self.outranked:
+            self.outranked -= {broker}
 
     def observe_failed_dirs(self, broker: int, rows: Iterable[int]) -> list[int]:
         """A broker answered that replicas are on a failed log directory, until it starts anew; returns new ones."""

@@ -17,7 +17,7 @@ from state_machines import selectors
 from state_machines.cluster import Cluster
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine, Unclean
-from state_machines.selectors import Election, NoLeader
+from state_machines.selectors import Election, NoLeader, Selector
 from state_machines.types import PartitionState
 
 UNKNOWN: Final = "The partition does not exist."
@@ -87,14 +87,17 @@ def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
     Decided again after a conflict, a row is passed over that needs no election by then.
     """
     wanted = [i for i in rows if draft.covers(i) and judge(draft.cluster, i, kind) is None]
-    partitions, live, rows_now = PartitionStateMachine(draft), draft.live, draft.cluster.rows
+    partitions, rows_now = PartitionStateMachine(draft), draft.cluster.rows
     started = [i for i in wanted if rows_now[i].has_leadership]
     if len(started) < len(wanted):
         partitions.elect_leaderless(i for i in wanted if not rows_now[i].has_leadership)
+    partitions.elect(started, _rule(draft.cluster, kind))
+
+
+def _rule(cluster: Cluster, kind: ElectionType) -> Selector:
     if kind is ElectionType.PREFERRED:
-        partitions.elect(started, partial(selectors.preferred, live=live))
-    else:
-        partitions.elect(started, partial(selectors.offline, live=live, unclean=True))
+        return selectors.never(partial(selectors.preferred, live=cluster.live), cluster.outranked)
+    return selectors.last(partial(selectors.offline, live=cluster.live, unclean=True), cluster.outranked)
 
 
 def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
@@ -106,13 +109,9 @@ def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
     if found is not None:
         return None if found.error is ElectionError.ELECTION_NOT_NEEDED else found
     row, down = cluster.rows[i], cluster.failed(i)
-    if not row.has_leadership:
-        last = selectors.initial(row.assignment.replicas, row.isr, down, live=cluster.live)
-    elif kind is ElectionType.PREFERRED:
-        last = selectors.preferred(row.assignment.replicas, row.isr, down, live=cluster.live)
-    else:
-        last = selectors.offline(row.assignment.replicas, row.isr, down, live=cluster.live, unclean=True)
-    return NotElected(FAILED[kind], last.why if isinstance(last, NoLeader) else GIVEN_UP)
+    rule = _rule(cluster, kind) if row.has_leadership else partial(selectors.initial, live=cluster.live)
+    missing = rule(row.assignment.replicas, row.isr, down)
+    return NotElected(FAILED[kind], missing.why if isinstance(missing, NoLeader) else GIVEN_UP)
 
 
 def allow_unclean(draft: Draft, unclean: Unclean, topics: Collection[int] | None = None) -> None:
@@ -169,13 +168,14 @@ def to_balance(
     """What the automatic balance moves now: at most ``moves_max`` partitions, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
-    they can lead at once; what is over the budget waits for the next look. ``counted``: :func:`imbalance` as of now.
-    ``behind``: those instead that only the ISR keeps from it.
+    they can lead at once; what is over the budget waits for the next look. Outranked brokers get none.
+    ``counted``: :func:`imbalance` as of now. ``behind``: those instead that only the ISR keeps from it.
     """
+    able = cluster.live - cluster.outranked
     shares = [
         (share.ratio, broker, share.not_led)
         for broker, share in (imbalance(cluster) if counted is None else counted).items()
-        if broker in cluster.live and 100 * len(share.not_led) > percentage_max * share.preferred
+        if broker in able and 100 * len(share.not_led) > percentage_max * share.preferred
     ]
     moves: list[int] = []
     for _, _, not_led in sorted(shares, key=lambda share: (-share[0], share[1])):

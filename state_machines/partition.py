@@ -69,7 +69,7 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         """
         draft, failed_on = self.draft, self.draft.cluster.failed
         seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
-        last_resort = partial(selectors.offline, live=draft.live, unclean=True)
+        last_resort = selectors.last(partial(selectors.offline, live=draft.live, unclean=True), draft.outranked)
         failed: list[int] = []
         by_isr: dict[tuple[Replicas, Replicas, frozenset[int]], bool] = {}
         for i in self.movable(entities, ONLINE):
@@ -103,9 +103,9 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
             row = self.draft.row(i)
             if row.state is not ONLINE and (row.topic not in deletions or i in reassigning):
                 (new if row.state is NEW else offline).append(i)
-        live = self.draft.live
-        failed = self.elect(new, partial(selectors.initial, live=live))
-        return failed + self.elect(offline, partial(selectors.offline, live=live), unclean)
+        live, outranked = self.draft.live, self.draft.outranked
+        failed = self.elect(new, selectors.last(partial(selectors.initial, live=live), outranked))
+        return failed + self.elect(offline, selectors.last(partial(selectors.offline, live=live), outranked), unclean)
 
     def _recovering(self, found: Election) -> bool | None:
         """RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""

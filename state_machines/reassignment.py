@@ -27,7 +27,7 @@ from state_machines.decision import ReplicaMove, TopicChange
 from state_machines.draft import Draft
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
-from state_machines.selectors import NoLeader
+from state_machines.selectors import NoLeader, Selector
 from state_machines.types import Assignment, PartitionState, ReplicaState, TopicPartition
 
 ASKED: Final = "reassignment asked for"
@@ -212,9 +212,10 @@ def _in_sync(isr: tuple[int, ...], wanted: Assignment) -> bool:
 
 
 class _Steps:
-    """What one decision does to rows, by kind: drawn for all of them together."""
+    """What one decision does to rows, by kind: drawn for all of them together. ``select``: the rule of a completion."""
 
-    def __init__(self) -> None:
+    def __init__(self, select: Selector) -> None:
+        self.select = select
         self.unstarted: list[int] = []
         self.elected: list[int] = []
         self.renewed: list[int] = []
@@ -229,7 +230,8 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
 
     All drawings of a row are one write: its leader epoch moves as often as with Kafka's controller.
     """
-    cluster, begun, overridden, completed, cancelled = draft.cluster, _Steps(), _Steps(), _Steps(), _Steps()
+    cluster, select = draft.cluster, _chosen(draft)
+    begun, overridden, completed, cancelled = _Steps(select), _Steps(select), _Steps(select), _Steps(select)
     for i in dict.fromkeys(rows):
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
@@ -297,16 +299,22 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
     if leads or (wanted.moving and (stays or row.leader not in cluster.brokers)):
         steps.renewed.append(i)
         return True
-    found = selectors.reassigned(wanted.replicas, row.isr, failed, live=draft.live)
+    found = steps.select(wanted.replicas, row.isr, failed)
     if not isinstance(found, NoLeader):
         steps.elected.append(i)
     elif cluster.reassigning[i].kept.moving or (row.leader in cluster.brokers and not stays):
-        lags = selectors.reassigned(wanted.replicas, wanted.replicas, failed, live=draft.live)
+        lags = steps.select(wanted.replicas, wanted.replicas, failed)
         draft.refuse(i, WAITS, found.why, by_isr=not isinstance(lags, NoLeader))
         return False
     else:
         steps.renewed.append(i)
     return True
+
+
+def _chosen(draft: Draft) -> Selector:
+    """The rule of a completion. It waits rather than choose an outranked broker: the leader that there is serves."""
+    rule, outranked = partial(selectors.reassigned, live=draft.live), draft.outranked
+    return selectors.never(selectors.last(rule, outranked), outranked)
 
 
 def _reassigned(draft: Draft, i: int, wanted: Assignment, why: str, steps: _Steps) -> None:
@@ -323,7 +331,7 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     for i in steps.renewed:
         row = draft.row(i)
         draft.lead(i, row.leader, row.isr, why, state=row.state)
-    partitions.elect(steps.elected, partial(selectors.reassigned, live=draft.live))
+    partitions.elect(steps.elected, steps.select)
     for broker, rows in sorted(steps.removed.items()):
         replicas.take_offline(broker, rows, REMOVED)
     gone = [(i, broker) for broker, rows in sorted(steps.removed.items()) for i in rows]

@@ -3,11 +3,15 @@
 Each takes the partition's replicas in assignment order, its ISR and the replicas that are ``down`` although their
 brokers are live (on failed log directories), and returns an :class:`Election` or a :class:`NoLeader` that says what is
 missing. An ISR is never emptied.
+
+*Outranked* brokers refuse all requests, because they obey a higher controller epoch: a leader there would never know
+that it leads. :func:`last` and :func:`never` keep leaderships from them; without such brokers a rule is itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from msgspec import Struct
 
@@ -39,12 +43,21 @@ PREFERRED = "preferred replica leads"
 REASSIGNED = "reassignment: first live target replica of the ISR leads"
 SHUTDOWN = "controlled shutdown: first other replica of the ISR leads"
 
+PASSED_OVER: Final = {
+    why: f"{why}; brokers that obey a higher controller epoch were passed over"
+    for why in (NEW_PARTITION, OFFLINE_IN_ISR, OFFLINE_UNCLEAN, REASSIGNED, SHUTDOWN)
+}
+"""Reasons of elections in which outranked brokers come before the new leader."""
+UNCLEAN: Final = frozenset({OFFLINE_UNCLEAN, PASSED_OVER[OFFLINE_UNCLEAN]})
+"""Reasons of unclean elections."""
+
 NO_LIVE_REPLICA = "no replica is live: start one of the assigned brokers"
 NO_LIVE_ISR = "no ISR member is live: start one of the ISR's brokers, or allow an unclean election"
 NOTHING_LIVE = "no replica is live, in the ISR or not: start one of the assigned brokers"
 PREFERRED_DOWN = "the preferred replica is not live: start its broker"
 PREFERRED_BEHIND = "the preferred replica is not in the ISR: wait until it has caught up"
 NO_TARGET = "no target replica is live and in the ISR: wait until one has caught up"
+OUTRANKED = "only brokers that obey a higher controller epoch could lead: restart them"
 NO_OTHER_ISR = "no other ISR member can lead: wait until another replica has caught up"
 
 
@@ -109,3 +122,36 @@ def controlled_shutdown(
         if replica in remaining and replica in registered and replica not in down:
             return Election(replica, remaining, SHUTDOWN)
     return NoLeader(NO_OTHER_ISR)
+
+
+def last(select: Selector, outranked: Collection[int]) -> Selector:
+    """``select``, by which outranked brokers lead where nobody else can.
+
+    The ISR stays as ``select`` gives it, and whether the election is unclean.
+    """
+    if not outranked:
+        return select
+
+    def spared(replicas: Replicas, isr: Replicas, down: Collection[int]) -> Election | NoLeader:
+        usual = select(replicas, isr, down)
+        if isinstance(usual, NoLeader) or usual.leader not in outranked:
+            return usual
+        found = select(tuple(sorted(replicas, key=outranked.__contains__)), isr, down)
+        if isinstance(found, NoLeader) or found.leader in outranked:
+            return usual
+        new_isr = found.isr if usual.unclean else usual.isr
+        return Election(found.leader, new_isr, PASSED_OVER[usual.why], usual.unclean)
+
+    return spared
+
+
+def never(select: Selector, outranked: Collection[int]) -> Selector:
+    """``select``, by which outranked brokers do not lead: for elections where a leader that serves can stay."""
+    if not outranked:
+        return select
+
+    def kept(replicas: Replicas, isr: Replicas, down: Collection[int]) -> Election | NoLeader:
+        found = select(replicas, isr, down)
+        return NoLeader(OUTRANKED) if isinstance(found, Election) and found.leader in outranked else found
+
+    return kept

@@ -155,7 +155,7 @@ def _changes(batch: Batch) -> Iterator[Row]:
             assignment.removing or None,
             _read_reason(before, after) if read else reason,
             strategy,
-            True if selectors.OFFLINE_UNCLEAN in steps else None,
+            None if selectors.UNCLEAN.isdisjoint(steps) else True,
             steps or None,
             [states[s] for s in change.states] if len(change.states) > 1 else None,
             detect,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.report import Report
 from state_machines.audit import OF_PARTITIONS, judge
+from state_machines.broker_change import broker_death
 from state_machines.events import OBSERVED, Kind, Row
 from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
 from state_machines.types import PartitionState, ReplicaState
+from tests.core.journal_kit import Book
+from tests.core.model import P, decided, die, enter, make_cluster
 
 
 def row(**changes: Any) -> Row:
@@ -168,3 +173,17 @@ def test_rows_are_judged_after_json_as_before() -> None:
         assert found(through(sound)) == set()
     for invariant, mutated in MUTATIONS.values():
         assert found(through(mutated)) == {invariant}
+
+
+def test_an_election_that_passed_brokers_over_is_marked_and_not_judged_by_the_order_of_replicas() -> None:
+    cluster, book = make_cluster(P((4, 1, 2), 4, (4,)), P((4, 1, 2), 4), brokers=(1, 2, 4)), Book()
+    cluster.observe_outranked(1, cluster.brokers[1].epoch)
+    die(cluster, 4)
+    decision = decided(cluster, partial(broker_death, dead=[4], unclean=lambda _: True))
+    enter(cluster, decision)
+    book.term(1, cluster.epoch).decided(cluster, decision.writes, [], [], Report("a broker died"))
+    assert [(r.leader1, r.strategy, r.unclean) for r in book.rows()] == [
+        (2, "unclean_passing", True),
+        (2, "offline_passing", None),
+    ]
+    assert found(*book.rows()) == set()

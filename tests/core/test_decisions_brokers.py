@@ -241,3 +241,20 @@ def test_an_assignment_that_names_a_broker_twice_is_not_decided_twice() -> None:
     cluster = make_cluster()
     cluster.load_leadership(cluster.observe_topic(found), [P((1, 2), 1).leadership()])
     assert writes_of(death(cluster, 1)) == {0: (2, (2,), 1, 1)}
+
+
+def test_a_broker_obeys_a_higher_epoch_until_its_life_ends_or_it_accepts_a_request() -> None:
+    cluster = make_cluster(P((1, 2, 3), 1))
+    epoch = cluster.brokers[1].epoch
+    assert not cluster.observe_outranked(1, epoch - 1), "a former life said so"
+    assert not cluster.observe_outranked(9, epoch), "it is not registered"
+    assert cluster.observe_outranked(1, epoch)
+    assert not cluster.observe_outranked(1, epoch), "it is no news"
+    assert cluster.outranked == {1}
+    cluster.observe_brokers(registered((1, 2), epoch))
+    assert cluster.outranked == {1}
+    come_back(cluster, 1)
+    assert cluster.outranked == frozenset()
+    cluster.observe_outranked(2, epoch)
+    cluster.observe_accepted(2)
+    assert cluster.outranked == frozenset()

@@ -22,6 +22,7 @@ from state_machines.leader_election import (
     elect,
     imbalance,
     judge,
+    outcome,
     to_balance,
 )
 from state_machines.types import NO_LEADER, Assignment
@@ -173,3 +174,18 @@ def test_a_reassignment_does_not_keep_it_from_being_balanced() -> None:
     cluster = make_cluster(P((1, 2), 2), P((1, 2), 2))
     cluster.reassigning[0] = cluster.reassigning[1] = Assignment((1, 3, 2), (3,), (2,))
     assert to_balance(cluster, 10, 100) == [0, 1]
+
+
+def test_the_balance_gives_nothing_to_a_broker_that_obeys_a_higher_epoch() -> None:
+    cluster = unbalanced()
+    assert cluster.observe_outranked(2, cluster.brokers[2].epoch)
+    assert to_balance(cluster, 10, 100) == [8, 9]
+    assert to_balance(cluster, 10, 100, behind=True) == []
+
+
+def test_what_became_of_a_preferred_election_names_the_broker_to_restart() -> None:
+    cluster = make_cluster(P((1, 2), 2))
+    cluster.observe_outranked(1, cluster.brokers[1].epoch)
+    carried_out(cluster, partial(elect, rows=[0], kind=PREFERRED))
+    assert cluster.rows[0].leader == 2
+    assert outcome(cluster, 0, PREFERRED) == NotElected(FAILED[PREFERRED], selectors.OUTRANKED)

@@ -212,3 +212,15 @@ def test_an_imbalance_is_what_kafka_counts() -> None:
     assert imbalance(counted(cluster.rows), Deletions.of(cluster)) == 1
     cluster.observe_deletions(["t"])
     assert imbalance(counted(cluster.rows), Deletions.of(cluster)) == 0
+
+
+def test_what_it_says_of_brokers_that_obey_a_higher_epoch_is_what_is_decided() -> None:
+    cluster = make_cluster(P((1, 2, 3), leader=3))
+    for broker in (1, 2):
+        cluster.observe_outranked(broker, cluster.brokers[broker].epoch)
+    assert "a preferred election would be refused: only brokers that obey a higher" in said(cluster)
+    cluster = make_cluster(P((1, 2, 3), leader=1))
+    cluster.observe_outranked(2, cluster.brokers[2].epoch)
+    text = said(cluster)
+    assert "if broker 1 dies, broker 3 leads with the ISR 2, 3" in text
+    assert "if broker 1 shuts down, broker 3 leads with the ISR 2, 3" in text

@@ -167,7 +167,7 @@ class ClusterHistory(RuleBasedStateMachine):
     def check_election(self, change: Change) -> None:
         before, after = change.before, change.after
         if before.has_leadership and after.leader >= 0 and after.leader not in before.isr:
-            assert change.why == selectors.OFFLINE_UNCLEAN, f"an unclean election that calls itself {change.why!r}"
+            assert change.why in selectors.UNCLEAN, f"an unclean election that calls itself {change.why!r}"
             assert self.allows(after.topic), "an unclean election that nobody allowed"
             assert after.recovering
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations
+from collections.abc import Collection
+from functools import partial
+from itertools import combinations, permutations, product
 
 import pytest
 
@@ -11,12 +13,18 @@ from state_machines.selectors import (
     NO_OTHER_ISR,
     NO_TARGET,
     NOTHING_LIVE,
+    OFFLINE_IN_ISR,
+    OUTRANKED,
+    PASSED_OVER,
     PREFERRED_BEHIND,
     PREFERRED_DOWN,
     Election,
     NoLeader,
+    Selector,
     controlled_shutdown,
     initial,
+    last,
+    never,
     offline,
     preferred,
     reassigned,
@@ -156,3 +164,77 @@ def test_what_every_election_keeps() -> None:
                 assert not isinstance(unclean, Election) or unclean.unclean == (not live & set(isr))
                 assert isinstance(found[0], Election) == bool(live & set(isr))
                 assert isinstance(found[4], Election) == bool(live & set(isr))
+
+
+LIVE = {1, 2, 3}
+NEW, OFFLINE, DIRTY = (
+    partial(initial, live=LIVE),
+    partial(offline, live=LIVE),
+    partial(offline, live=LIVE, unclean=True),
+)
+LEAVES = partial(controlled_shutdown, registered=LIVE, shutting_down={1})
+PREFER, MOVE = partial(preferred, live=LIVE), partial(reassigned, live=LIVE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "replicas", "isr", "expected"),
+    [
+        pytest.param(last(NEW, {1}), (1, 2), (), (2, (1, 2)), id="new: the second leads, the ISR is in order"),
+        pytest.param(last(NEW, {1, 2}), (1, 2), (), (1, (1, 2)), id="new: there is nobody else"),
+        pytest.param(last(OFFLINE, {1}), (1, 2, 3), (1, 2, 3), (2, (1, 2, 3)), id="offline"),
+        pytest.param(last(OFFLINE, {1}), (1, 2, 3), (3, 1), (3, (3, 1)), id="offline: not one behind"),
+        pytest.param(last(OFFLINE, {1}), (1, 2), (1,), (1, (1,)), id="offline: there is nobody else"),
+        pytest.param(last(DIRTY, {1}), (1, 2), (1,), (1, (1,)), id="no record is lost for it"),
+        pytest.param(last(DIRTY, {1}), (1, 2, 3), (9,), (2, (2,)), id="unclean"),
+        pytest.param(last(DIRTY, {1, 2}), (1, 2), (9,), (1, (1,)), id="unclean: there is nobody else"),
+        pytest.param(last(LEAVES, {2}), (1, 2, 3), (1, 2, 3), (3, (2, 3)), id="shutdown"),
+        pytest.param(last(LEAVES, {2}), (1, 2), (1, 2), (2, (2,)), id="shutdown: there is nobody else"),
+        pytest.param(never(PREFER, {1}), (1, 2), (1, 2), OUTRANKED, id="preferred: nobody instead"),
+        pytest.param(never(PREFER, {2}), (1, 2), (1, 2), (1, (1, 2)), id="preferred: from such a broker"),
+        pytest.param(never(PREFER, {1}), (1, 2), (2,), PREFERRED_BEHIND, id="preferred: behind besides"),
+        pytest.param(never(last(MOVE, {1}), {1}), (1, 2), (1, 2), (2, (1, 2)), id="reassigned"),
+        pytest.param(never(last(MOVE, {1}), {1}), (1, 2), (1, 3), OUTRANKED, id="reassigned: it waits"),
+    ],
+)
+def test_a_broker_that_obeys_a_higher_epoch_leads_last(
+    rule: Selector, replicas: Ids, isr: Ids, expected: object
+) -> None:
+    assert outcome(rule(replicas, isr, ())) == expected
+
+
+def test_the_reason_says_that_brokers_were_passed_over() -> None:
+    rule = last(OFFLINE, {1})
+    assert (rule((1, 2), (1, 2), ()).why, rule((1, 2), (1,), ()).why) == (PASSED_OVER[OFFLINE_IN_ISR], OFFLINE_IN_ISR)
+
+
+@pytest.mark.parametrize("rule", [NEW, OFFLINE, DIRTY, LEAVES, PREFER, MOVE])
+def test_without_such_a_broker_a_rule_is_itself_and_costs_nothing_more(rule: Selector) -> None:
+    assert last(rule, frozenset()) is rule
+    assert never(rule, frozenset()) is rule
+
+
+def test_outranked_brokers_change_who_leads_and_nothing_else() -> None:
+    """All small cases. Where nobody that would lead is outranked the outcome is the same to the letter."""
+    everybody = (1, 2, 3)
+    subsets = [set(s) for n in (0, 1, 2, 3) for s in combinations(everybody, n)]
+    for replicas, isr in product(permutations(everybody), (s for n in (1, 2, 3) for s in permutations(everybody, n))):
+        for live, outranked, down in product(subsets, subsets, ((), (1,))):
+            away = set(everybody) - live
+            able = live.difference(down)
+            rules: list[tuple[Selector, Collection[int]]] = [
+                (partial(initial, live=live), able),
+                (partial(offline, live=live), able.intersection(isr)),
+                (partial(offline, live=live, unclean=True), able.intersection(isr) or able),
+                (partial(controlled_shutdown, registered=live, shutting_down=away), able.intersection(isr)),
+                (partial(reassigned, live=live), able.intersection(isr)),
+            ]
+            for rule, could in rules:
+                usual, found = rule(replicas, isr, down), last(rule, outranked)(replicas, isr, down)
+                if isinstance(usual, NoLeader) or usual.leader not in outranked:
+                    assert found == usual
+                else:
+                    assert isinstance(found, Election)
+                    assert found.leader in could
+                    assert (found.leader in outranked) == (outranked.issuperset(could))
+                    assert found.unclean == usual.unclean
+                    assert found.isr == ((found.leader,) if found.unclean else usual.isr)

@@ -25,6 +25,7 @@ not from the daemon's own lease.
 | I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
 | I18 | no answer of ZooKeeper ends a daemon, or a term by an error |
 | I19 | a term ends for a higher epoch that brokers saw only where most of them say so |
+| I20 | a broker that obeys a higher epoch is elected last, or not at all (:mod:`tests.simulation.electing`) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 from controller.event_queue import EVENTS_MAX
 from controller.reign import Reign
 from state_machines.types import NO_VERSION, PartitionState
+from tests.simulation.electing import Electing
 from tests.simulation.invariants_requests import RequestInvariants
 from tests.simulation.loop import Life
 
@@ -55,6 +57,7 @@ class Invariants(RequestInvariants):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self.electing = Electing(world)
         self._rows: dict[int, Sequence[object]] = {}
         self._settled: dict[int, tuple[object, object]] = {}
 
@@ -98,6 +101,7 @@ class Invariants(RequestInvariants):
         """
         if len(reign.queue) > EVENTS_MAX:
             self._fail("I15", f"{len(reign.queue)} events wait")
+        self.electing.model(reign)
         rows, epoch = reign.cluster.rows, reign.claim.epoch
         seen = self._rows.get(epoch, ())
         if rows != seen:

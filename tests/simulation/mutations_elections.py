@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import ExitStack
+from typing import Any
 
 from controller.controller import Controller
+from controller.handlers import auto_balance
 from controller.unclean import Permission
 from state_machines import selectors
+from state_machines.cluster import Cluster
+from state_machines.leader_election import to_balance
 from state_machines.selectors import Election, NoLeader
 from tests.simulation.planting import mutation, put
 
@@ -51,3 +55,24 @@ def elect_on_failed_directories(stack: ExitStack) -> None:
 def trust_the_known_isr(stack: ExitStack) -> None:
     """What the ISR in memory stands in the way of is refused, although leaders write ISRs to ZooKeeper themselves."""
     put(stack, Controller, "_doubted", lambda self, decision, report: frozenset())
+
+
+@mutation
+def forget_outranked_brokers(stack: ExitStack) -> None:
+    """A broker that obeys a higher controller epoch is named in the log, and elected as any other."""
+    put(stack, selectors, "last", lambda select, outranked: select)
+
+
+@mutation
+def balance_to_outranked_brokers(stack: ExitStack) -> None:
+    """A preferred replica leads whatever its broker answers."""
+
+    def loads(cluster: Cluster, percentage_max: int, *more: Any, **how: Any) -> list[int]:
+        outranked, cluster.outranked = cluster.outranked, frozenset()
+        try:
+            return to_balance(cluster, percentage_max, *more, **how)
+        finally:
+            cluster.outranked = outranked
+
+    put(stack, selectors, "never", lambda select, outranked: select)
+    put(stack, auto_balance, "to_balance", loads)

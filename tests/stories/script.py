@@ -1,9 +1,9 @@
 """Story files: what happens, what Kafka's controller would do, and exactly what this one does.
 
 A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``, and ``# tests: ...`` with names of
-docs/kafka-tests.csv). Steps follow, separated by blank lines: commands
-(see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see :mod:`tests.stories.kafka`), then ``----`` and the
-output, which ``pytest tests/stories --rewrite-stories`` writes anew.
+docs/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow, separated by
+blank lines: commands (see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see :mod:`tests.stories.kafka`), then
+``----`` and the output, which ``pytest tests/stories --rewrite-stories`` writes anew.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ class Story(Struct):
     def kafka_tests(self) -> list[str]:
         """Tests of Kafka's that pin down what the story shows."""
         return self._named("tests")
+
+    @property
+    def unlike(self) -> bool:
+        """Whether Kafka's controller does something else, on purpose."""
+        return any(line.startswith("# unlike Kafka") for line in self.header)
 
     def _named(self, kind: str) -> list[str]:
         return [row for line in self.header if line.startswith(f"# {kind}:") for row in line.split()[2:]]

@@ -13,6 +13,7 @@
 ``leader-writes t-0 isr 1,2``                the leader writes its ISR itself; ``notify t-0`` tells the controller
 ``next-write t-0 conflict isr 1,2``          the leader's own write comes first; or ``reply-lost``, ``refused``
 ``unclean t``                                the topic allows unclean elections
+``outranked 1``                              the broker answers that it has seen a higher controller epoch
 ============================================ =================================================================
 """
 
@@ -76,6 +77,7 @@ class Stage(Office):
             "notify": self.notify,
             "next-write": self.next_write,
             "unclean": self.allow_unclean,
+            "outranked": self.outranked,
         }
         commands[verb](*words)
         if verb.startswith("unheard"):
@@ -252,6 +254,10 @@ class Stage(Office):
     def allow_unclean(self, topic: str) -> None:
         """The topic's configuration allows unclean elections."""
         self.unclean.add(topic)
+
+    def outranked(self, broker_id: str) -> None:
+        """A broker refuses all requests, because it obeys a higher controller epoch."""
+        assert self.cluster.observe_outranked(int(broker_id), self.registered[int(broker_id)].epoch)
 
     # -- log directories
 
