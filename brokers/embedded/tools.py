@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,16 +43,17 @@ class Finished(NamedTuple):
 
 
 class Tools:
-    """Tools against one bootstrap server; ``folder`` holds their logging configuration."""
+    """Tools against one bootstrap server; ``folder`` holds their logging configuration, ``jvm`` are JVM options."""
 
-    def __init__(self, bootstrap: str, folder: Path, timeout_s: float = 60.0) -> None:
+    def __init__(self, bootstrap: str, folder: Path, timeout_s: float = 60.0, jvm: Sequence[str] = ()) -> None:
         self._bootstrap = bootstrap
         self._log4j = write_log4j(folder, LOG4J)
         self._timeout_s = timeout_s
+        self._jvm = jvm
 
     async def run(self, tool: str, *arguments: str) -> Finished:
         """Runs a tool to its end; raises TimeoutError, then it is killed."""
-        options = [f"-Dlog4j.configuration={self._log4j}", "-Xmx128m"]
+        options = [f"-Dlog4j.configuration={self._log4j}", "-Xmx128m", *self._jvm]
         command = java_command(options, CLASSES[tool], "--bootstrap-server", self._bootstrap, *arguments)
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)

@@ -44,7 +44,7 @@ class EmbeddedZooKeeper(ChildProcess):
     ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min``/``session_ms_max`` say otherwise);
     ``jute_maxbuffer`` is the largest packet in bytes (server default 1 MiB - 1); with ``super_password`` the digest
     user ``super`` may do everything, whatever the ACLs; ``properties`` are further lines of its configuration file,
-    ``jaas`` is the text of its JAAS file.
+    ``jaas`` is the text of its JAAS file, ``jvm`` are further options of the JVM.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class EmbeddedZooKeeper(ChildProcess):
         jaas: str | None = None,
         heap_mb: int = 256,
         member: Member | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -82,7 +83,7 @@ class EmbeddedZooKeeper(ChildProcess):
             (folder / "data").mkdir(exist_ok=True)
             (folder / "data" / "myid").write_text(str(member.number), encoding="utf-8")
         config = write_properties(folder / "zookeeper.properties", settings)
-        options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m"]
+        options = [f"-Dlog4j.configuration={write_log4j(folder, _LOG4J)}", f"-Xmx{heap_mb}m", *jvm]
         if jute_maxbuffer is not None:
             options.append(f"-Djute.maxbuffer={jute_maxbuffer}")
         if super_password is not None:

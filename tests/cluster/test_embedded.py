@@ -6,9 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from brokers.embedded import archives
 from brokers.embedded.cluster import EmbeddedCluster
+from brokers.embedded.jars import jars
+from brokers.embedded.java import find_java
 from brokers.embedded.load import Load, Reader
 from tests.polling import eventually
+
+
+def archive() -> Path:
+    return archives.archive(archives.BROKER, find_java(), jars())
+
+
+def maps_its_archive(pid: int) -> bool:
+    return str(archive()) in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
 async def test_brokers_come_back_on_their_ports_and_zookeeper_with_its_data() -> None:
@@ -16,6 +27,7 @@ async def test_brokers_come_back_on_their_ports_and_zookeeper_with_its_data() ->
         broker, address = cluster.brokers[1], cluster.bootstrap
         assert "Node count: " in await cluster.zookeeper.ask("srvr")
         assert await cluster.registered() == {1}
+        assert maps_its_archive(broker.pid) or not archive().exists()
         await broker.kill()
         await cluster.zookeeper.restart()
         await cluster.revive(1)
