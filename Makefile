@@ -31,8 +31,8 @@ simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.j
 test-zookeeper: venv jars ## tests on a real ZooKeeper
 	$(PYTEST) tests/zookeeper $(PARALLEL)
 
-test-cluster: venv jars ## tests on real brokers
-	$(PYTEST) tests/cluster --timeout=300
+test-cluster: venv jars ## tests on real brokers, two clusters at a time
+	$(PYTEST) tests/cluster --timeout=300 -n 2
 
 test-pipeline: venv-pipeline ## jobs on one local Spark, also over the journals that tests left; skipped without Java 17
 	$(PYTEST) tests/pipeline --timeout=300
@@ -75,8 +75,9 @@ venv: ## the virtual environment .venv with every pinned package
 venv-pipeline: ## PySpark besides, which is large, where a Java 17 or newer is
 	@$(PYTHON) scripts/bootstrap.py pipeline
 
-jars: venv ## Kafka and ZooKeeper in the cache folder, verified
+jars: venv ## Kafka and ZooKeeper in the cache folder, verified, and archives of their classes
 	@$(BIN)/python -m brokers.embedded.jars
+	@$(BIN)/python -m brokers.embedded.archives
 
 prometheus:
 	@$(BIN)/python -m tests.verify.watched.prometheus

@@ -33,12 +33,14 @@ def leave(journal: Path, name: str) -> None:
 
 def left() -> dict[str, list[str]]:
     """Folders of journals by the folder of tests that left them."""
-    return {suite.name: sorted(map(str, suite.iterdir())) for suite in sorted(LEFT.glob("*"))}
+    return {suite.name: sorted(map(str, suite.glob("*/*"))) for suite in sorted(LEFT.glob("*"))}
 
 
 @cache
 def _emptied(suite: str) -> Path:
-    folder = LEFT / suite
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """The folder of this run; processes that share the run share it, too."""
+    folder = LEFT / suite / os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for earlier in set(folder.parent.iterdir()) - {folder}:
+        shutil.rmtree(earlier, ignore_errors=True)
     return folder

@@ -1,12 +1,18 @@
-"""One cluster under regent and under load for all short tests of this folder, on one event loop."""
+"""One cluster under regent and under load for all short tests of this folder, on one event loop.
+
+With ``-n 2`` one process has the tests of that cluster, another one all those with clusters of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.scene import Scene, scene
 
@@ -28,15 +34,39 @@ async def stage(shared_scene: Scene) -> Scene:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests without the shared cluster go first: while their loops run its load stands still.
+    """Tests without the shared cluster go first, or in another process: while their loops run its load stands still.
 
     After a pause longer than a request may take, the load's producer gives up records that it had numbered, and no
     broker takes what comes after the gap.
     """
     here = [at for at, item in enumerate(items) if Path(__file__).parent in item.path.parents]
-    ordered = sorted((items[at] for at in here), key=lambda item: "shared_scene" in getattr(item, "fixturenames", ()))
+    ordered = sorted((items[at] for at in here), key=on_stage)
     for at, item in zip(here, ordered, strict=True):
         items[at] = item
+        assert on_stage(item) is shares_cluster(str(item.path)), f"{item.nodeid} is not on its module's cluster"
+
+
+def on_stage(item: pytest.Item) -> bool:
+    """Whether a test takes the shared cluster."""
+    return "shared_scene" in getattr(item, "fixturenames", ())
+
+
+@cache
+def shares_cluster(module: str) -> bool:
+    """Whether a module's tests run on the shared cluster's loop, by its text: who distributes tests imports none."""
+    return 'loop_scope="package"' in Path(module).read_text(encoding="utf-8")
+
+
+class TwoHalves(LoadScopeScheduling):  # type: ignore[misc]  # not typed
+    """The tests of the shared cluster go to one process, in their order, and all others to another one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "shared" if shares_cluster(str(self.config.rootpath / nodeid.partition("::")[0])) else "own"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoHalves:
+    return TwoHalves(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,6 +16,7 @@ FILE = "0000000002-000000000001.jsonl"
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A daemon's journal; what is left goes below ``tmp_path``."""
     monkeypatch.setattr(left_journals, "LEFT", tmp_path / "left")
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "this-run")
     left_journals._emptied.cache_clear()
     folder = tmp_path / "events"
     folder.mkdir()
@@ -29,10 +30,11 @@ def test_a_journal_is_left_under_its_tests_and_an_earlier_run_is_forgotten(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/cluster/test_role.py::test_it (teardown)")
-    (tmp_path / "left" / "cluster" / "test_old-c-1").mkdir(parents=True)
+    (tmp_path / "left" / "cluster" / "run-before" / "test_old-c-1").mkdir(parents=True)
     left_journals.leave(journal, "c-1")
+    left_journals._emptied.cache_clear()  # as in another process of the same run
     left_journals.leave(journal, "c-2")
-    folders = [str(tmp_path / "left" / "cluster" / f"test_role-c-{number}") for number in (1, 2)]
+    folders = [str(tmp_path / "left" / "cluster" / "this-run" / f"test_role-c-{number}") for number in (1, 2)]
     assert left_journals.left() == {"cluster": folders}
     assert [file.name for file in Path(folders[0]).iterdir()] == [FILE]
 
