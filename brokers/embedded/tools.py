@@ -49,11 +49,11 @@ class Tools:
         self._bootstrap = bootstrap
         self._log4j = write_log4j(folder, LOG4J)
         self._timeout_s = timeout_s
-        self._jvm = jvm
+        self._jvm_options = jvm
 
     async def run(self, tool: str, *arguments: str) -> Finished:
         """Runs a tool to its end; raises TimeoutError, then it is killed."""
-        options = [f"-Dlog4j.configuration={self._log4j}", "-Xmx128m", *self._jvm]
+        options = [f"-Dlog4j.configuration={self._log4j}", "-Xmx128m", *self._jvm_options]
         command = java_command(options, CLASSES[tool], "--bootstrap-server", self._bootstrap, *arguments)
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
