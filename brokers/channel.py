@@ -264,7 +264,11 @@ class Channel:
     async def _tell_metadata(self, body: bytes) -> None:
         version, live = self._shared.live_list()
         request = partial(self._requests.update_metadata, body=body, live=live)
-        self._answered(await self._link.deliver(Api.UPDATE_METADATA, request), Api.UPDATE_METADATA, range(0))
+        told = self._audience.feed.number
+        errors = await self._link.deliver(Api.UPDATE_METADATA, request)
+        if errors.top:
+            self.outbox.refused = told
+        self._answered(errors, Api.UPDATE_METADATA, range(0))
         self.outbox.live_version = version
 
     async def _tell_leaders(self, rows: Rows, body: bytes | None) -> None:

@@ -108,7 +108,8 @@ class Outbox:
     ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
     the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``.
     ``blank``: the broker has just come up and knows of no topic; ``introduced``: up to which row it heard the metadata
-    of the snapshot already.
+    of the snapshot already. ``refused``: up to where in the feed it may have refused UpdateMetadata, which then had no
+    effect and is not repeated.
     """
 
     __slots__ = (
@@ -119,6 +120,7 @@ class Outbox:
         "lead",
         "live_version",
         "position",
+        "refused",
         "since",
         "stop",
         "stopping",
@@ -134,6 +136,7 @@ class Outbox:
         self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
         self.position = self.since = position
+        self.refused = 0
         self.live_version = 0
         self.turn = 0
         self.turn_end = 0
@@ -345,10 +348,10 @@ class Audience:
     def shown(self, number: int) -> bool:
         """Whether a broker acknowledged the feed up to a position; True where there is no broker, or all have (0).
 
-        One that came later than that, and is still being told the snapshot, proves nothing.
+        One that refused it proves nothing, nor one that came later and is still being told the snapshot.
         """
         boxes = self.outboxes.values()
-        heard = (box for box in boxes if box.position >= number)
+        heard = (box for box in boxes if box.position >= number > box.refused)
         return not number or not boxes or any(box.since < number or box.complete for box in heard)
 
     def superseded(self, broker: int) -> list[int]:
@@ -397,5 +400,8 @@ class Audience:
         )
 
     def prune(self) -> None:
-        """Drops what every incarnation was sent of the feed."""
+        """Drops what every incarnation was sent of the feed, unless each has refused some: what is dropped is shown."""
+        boxes, forgotten = self.outboxes.values(), self.feed.forgotten
+        if boxes and all(box.refused or (box.since > forgotten and not box.complete) for box in boxes):
+            return
         self.feed.forget(min((outbox.position for outbox in self.outboxes.values()), default=self.feed.number))

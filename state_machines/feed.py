@@ -16,14 +16,17 @@ _SHRUNK_AT: Final = frozenset({0, 4, 16, 64, 256})
 
 
 class Feed:
-    """Rows by the number of their last change, oldest first. A reader keeps the number up to which it has read."""
+    """Rows by the number of their last change, oldest first. A reader keeps the number up to which it has read.
+
+    What every reader has read may be ``forgotten``, up to a number.
+    """
 
     def __init__(self) -> None:
         self.number = 0
         self._last: dict[int, int] = {}
         self._pages: dict[int, dict[int, int]] = {}
         self._blocks: dict[int, int] = {}
-        self._forgotten = 0
+        self.forgotten = 0
 
     def __len__(self) -> int:
         return len(self._last)
@@ -92,9 +95,9 @@ class Feed:
 
     def forget(self, position: int) -> None:
         """Drops what every reader has read."""
-        if position <= self._forgotten:
+        if position <= self.forgotten:
             return
-        self._forgotten = position
+        self.forgotten = position
         for key in list(self._pages):
             if key > position >> _PAGE_BITS:
                 break

@@ -411,6 +411,41 @@ def test_a_row_is_shown_once_a_broker_has_heard_of_its_change() -> None:
     assert audience.shown(audience.number_of([]))
 
 
+def test_what_a_broker_refused_it_does_not_show_and_what_it_accepts_later_it_does() -> None:
+    cluster = make_cluster(P(replicas=(1, 2)), P(replicas=(2, 1)))
+    audience = audience_of(cluster, 1, 2)
+    audience.metadata_changed([0])
+    one, two = audience.outboxes.values()
+    number = audience.number_of([0])
+    for box in (one, two):
+        box.position = box.refused = number
+    audience.prune()
+    assert audience.number_of([0]) == number, "it is not forgotten, because nobody shows it"
+    assert not audience.shown(audience.number_of([0]))
+    assert audience.heard(number), "nobody is waited for"
+    audience.metadata_changed([1])
+    two.position = audience.number_of([1])
+    assert audience.shown(audience.number_of([1]))
+    assert not audience.shown(number)
+    audience.metadata_changed([0])
+    two.position = audience.number_of([0])
+    assert audience.shown(audience.number_of([0]))
+
+
+def test_one_broker_that_accepts_everything_shows_what_another_refused() -> None:
+    cluster = make_cluster(P(replicas=(1, 2)))
+    audience = audience_of(cluster, 1, 2)
+    audience.metadata_changed([0])
+    one, two = audience.outboxes.values()
+    one.position = one.refused = audience.feed.number
+    audience.prune()
+    assert not audience.shown(audience.number_of([0]))
+    two.position = audience.feed.number
+    assert audience.shown(audience.number_of([0]))
+    audience.prune()
+    assert len(audience.feed) == 0
+
+
 def test_a_broker_that_came_later_shows_a_row_after_its_snapshot() -> None:
     cluster = make_cluster(P(replicas=(1, 2)))
     audience = Audience(cluster)

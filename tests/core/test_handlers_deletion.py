@@ -686,6 +686,22 @@ async def test_a_call_does_not_wait_for_a_broker_that_is_gone() -> None:
 
 
 @in_virtual_time
+async def test_a_broker_that_refuses_metadata_does_not_answer_a_call() -> None:
+    """It still shows the topic, whatever it was sent."""
+    async with world() as w:
+        await running(w)
+        w.wires.errors[1] = Error.STALE_CONTROLLER_EPOCH
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.update((2, 3))
+        [only] = (await w.delete_topics("t", timeout_ms=3_000)).topics
+        assert only.error is Error.REQUEST_TIMED_OUT
+        again = asyncio.create_task(w.delete_topics("t"))
+        await w.settle()
+        w.wires.speak(2)
+        assert (await again).topics[0].error is Error.NONE
+
+
+@in_virtual_time
 async def test_a_call_waits_a_second_for_a_broker_that_does_not_answer() -> None:
     async with world() as w:
         await running(w)
