@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from configs import endpoint_identity
 from configs.settings import Settings, value_of
 
 SECRETS: Final = (
@@ -28,7 +29,12 @@ ROOT: Final = 0
 
 def advice(settings: Settings) -> list[str]:
     """Sentences with cause and remedy; none where all is well."""
-    return [*_exposed_files(settings), *_open_digest(settings)]
+    return [*_exposed_files(settings), *_open_digest(settings), *_endpoint(settings)]
+
+
+def _endpoint(settings: Settings) -> Iterator[str]:
+    if (sentence := endpoint_identity.advice(settings.zookeeper, settings.admin)) is not None:
+        yield sentence
 
 
 def _exposed_files(settings: Settings) -> Iterator[str]:

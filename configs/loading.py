@@ -14,11 +14,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import SecretStr
 
+from configs.endpoint_identity import endpoint_problems
 from configs.problems import ConfigError, Problem, section_problems, unknown_section
 from configs.rules import RULES
 from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
 from configs.values import check_digest
+from configs.zookeeper_section import ZooKeeperSettings
 
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
@@ -54,11 +56,18 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, e
     sources = _Sources.read(file, environ)
     sections, problems = sources.sections()
     wrong = {problem.key for problem in problems}
-    for section, key in _credentials(sections, environ, endpoint=endpoint):
+    read, unread = _credentials(sections, environ, endpoint=endpoint), list[Problem]()
+    for section, key in read:
         sections[section], more = _with_credential(section, key, sections[section], sources.origins, environ)
-        problems += more
+        unread += more
     if endpoint:
+        if any(section == "zookeeper" for section, _ in read):
+            zookeeper = sections["zookeeper"]
+            assert isinstance(zookeeper, ZooKeeperSettings)
+            unread = endpoint_problems(zookeeper, unread, sources.origins)
         sections |= _of_endpoint(sections, environ)
+    problems += unread
+    wrong |= {problem.key for problem in unread if problem.key == "zookeeper.set_acl"}
     problems += _relations(sections, wrong, sources.origins)
     if problems:
         raise ConfigError(problems, sources.file)

@@ -21,10 +21,16 @@ def register(app: typer.Typer) -> None:
 
 
 def check(session: Session) -> None:
-    """Check the settings and every file they name: each problem with its remedy, exit code 2 if there is any."""
+    """Check the settings and every file they name: each problem with its remedy, exit code 2 if there is any.
+
+    What is possible, and advised against, is said and is no problem.
+    """
     from cli.named_files import unusable
+    from configs.advice import advice
 
     loaded = session.settings()
+    for sentence in advice(loaded.settings):
+        session.output.say(f"warning: {sentence}", style="yellow")
     if found := unusable(loaded.settings, loaded.origins):
         raise Failure(
             Exit.USAGE,

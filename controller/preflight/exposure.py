@@ -8,7 +8,7 @@ from controller.preflight.finding import Finding, ok, warn
 
 
 async def exposure(ctx: Context) -> Finding:
-    """Files with secrets, and passwords on the wire."""
+    """Files with secrets, passwords on the wire, and whether the admin endpoint has an identity of its own."""
     found = advice(ctx.settings)
     if not found:
         return ok("secrets", "no file of a secret is open to others, no password goes over the network as it is")

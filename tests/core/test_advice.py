@@ -65,6 +65,34 @@ def test_files_are_named_by_their_keys_and_a_certificate_that_holds_its_key_coun
     assert advice(load(file, {}).settings) == []
 
 
+SET_ACL = {"REGENT_ZOOKEEPER__SET_ACL": "true"}
+DAEMONS = SET_ACL | {"REGENT_ZOOKEEPER__SASL": "kafka:secret"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        (DAEMONS, True),
+        (DAEMONS | {"REGENT_ADMIN__ZOOKEEPER_SASL": "announcer:secret"}, False),
+        (DAEMONS | {"CREDENTIALS_DIRECTORY": "{folder}"}, False),
+        (DAEMONS | {"REGENT_ZOOKEEPER__SET_ACL": "false"}, False),
+        (SET_ACL | {"REGENT_ZOOKEEPER__CERTIFICATE_FILE": "{folder}/certificate.pem"}, False),
+    ],
+    ids=["none", "named", "handed over by systemd", "open to everybody", "a certificate, which both read"],
+)
+def test_an_endpoint_that_could_not_start_in_its_unit_is_told(
+    tmp_path: Path, environ: dict[str, str], told: bool
+) -> None:
+    file = tmp_path / "regent.toml"
+    file.write_text(MINIMAL)
+    (tmp_path / "admin-zookeeper-digest").write_text("announcer:secret")
+    given = {name: value.format(folder=tmp_path) for name, value in environ.items()} | {"REGENT_ZOOKEEPER__TLS": "true"}
+    found = [sentence for sentence in advice(load(file, given).settings) if sentence.startswith("zookeeper.set_acl")]
+    assert bool(found) == told
+    for named in ("admin.zookeeper_digest_file", "admin.zookeeper_sasl_file", "/etc/credstore/admin-zookeeper-digest"):
+        assert all(named in sentence for sentence in found)
+
+
 def test_a_digest_without_tls_is_told(tmp_path: Path) -> None:
     file = tmp_path / "regent.toml"
     file.write_text(MINIMAL)

@@ -51,6 +51,19 @@ def test_config_check(file: Path) -> None:
     assert str(file) in result.stderr.replace("\n", "")
 
 
+def test_config_check_warns_of_an_endpoint_that_could_not_start_in_its_unit(file: Path, tmp_path: Path) -> None:
+    sasl = tmp_path / "sasl"
+    sasl.write_text("kafka:secret\n")
+    sasl.chmod(0o600)
+    file.write_text(SETTINGS.replace("[zookeeper]", f'[zookeeper]\nset_acl = true\nsasl_file = "{sasl}"'))
+    said = regent("config", "check").stderr
+    assert "warning: zookeeper.set_acl" in said
+    assert "/etc/credstore/admin-zookeeper-digest" in said.replace("\n", "")
+    sasl.unlink()
+    refused = regent("admin-endpoint", code=Exit.USAGE).stderr.replace("\n", "")
+    assert "the admin endpoint has no identity of its own" in refused
+
+
 def test_config_check_names_every_problem(file: Path) -> None:
     file.write_text("[controller]\nid = 5\n[log]\nlevel = 3\n")
     result = regent("config", "check", code=Exit.USAGE)

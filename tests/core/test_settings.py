@@ -350,6 +350,43 @@ def test_an_endpoint_with_an_identity_of_its_own_reads_no_credential_of_the_daem
     assert (found.zookeeper.sasl, found.controller.on_absence) == (None, "brokers")
 
 
+@pytest.mark.parametrize("given", ["", "SASL_FILE", "DIGEST_FILE"])
+def test_an_endpoint_without_an_identity_of_its_own_says_so_and_what_would_mend_it(tmp_path: Path, given: str) -> None:
+    """As in its unit: of the daemon's password it knows at most where it is."""
+    environ = {"REGENT_ZOOKEEPER__SET_ACL": "true", "CREDENTIALS_DIRECTORY": str(tmp_path)}
+    if given:
+        environ[f"REGENT_ZOOKEEPER__{given}"] = str(tmp_path / "not-for-the-endpoint")
+    with pytest.raises(ConfigError) as raised:
+        load(written(tmp_path, MINIMAL), environ, endpoint=True)
+    [problem] = raised.value.problems
+    assert (problem.key, problem.origin) == ("zookeeper.set_acl", "environment REGENT_ZOOKEEPER__SET_ACL")
+    assert "the admin endpoint has no identity of its own there" in problem.reason
+    assert (f"zookeeper.{given.lower()} " if given else "the daemon's is not given") in problem.reason
+    for named in ("admin.zookeeper_digest_file", "admin.zookeeper_sasl_file"):
+        assert named in problem.reason
+    for named in ("/etc/credstore/admin-zookeeper-digest", "admin-zookeeper-sasl", "restart regent.service"):
+        assert named in problem.remedy
+    (tmp_path / "admin-zookeeper-digest").write_text("announcer:s3cret")
+    found = load(written(tmp_path, MINIMAL), environ, endpoint=True).settings.zookeeper
+    assert (found.sasl, found.digest is not None) == (None, True), "the remedy mends it"
+
+
+def test_an_identity_of_the_endpoint_that_cannot_be_read_is_what_is_wrong(tmp_path: Path) -> None:
+    environ = {
+        "REGENT_ZOOKEEPER__SET_ACL": "true",
+        "REGENT_ZOOKEEPER__SASL_FILE": str(tmp_path / "not-for-the-endpoint"),
+        "REGENT_ADMIN__ZOOKEEPER_SASL_FILE": str(tmp_path / "gone"),
+    }
+    with pytest.raises(ConfigError, match=r"admin.zookeeper_sasl_file = .*gone.* cannot be read"):
+        load(written(tmp_path, MINIMAL), environ, endpoint=True)
+
+
+def test_an_endpoint_that_is_the_daemons_child_is_whom_the_daemon_is(tmp_path: Path) -> None:
+    (tmp_path / "sasl").write_text("kafka:s3cret")
+    environ = {"REGENT_ZOOKEEPER__SET_ACL": "true", "REGENT_ZOOKEEPER__SASL_FILE": str(tmp_path / "sasl")}
+    assert load(written(tmp_path, MINIMAL), environ, endpoint=True).settings.zookeeper.sasl is not None
+
+
 def test_an_endpoint_takes_what_systemd_hands_to_it(tmp_path: Path) -> None:
     (tmp_path / "admin-zookeeper-digest").write_text("announcer:s3cret")
     (tmp_path / "admin-secret").write_text("00")
