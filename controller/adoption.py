@@ -68,7 +68,8 @@ def to_keep(answers: Mapping[int, Answer]) -> bytes:
 class Adoption:
     """Of one term. ``asks``: whether brokers are asked at all; otherwise every value is that of ``settings``.
 
-    ``found``: what holds, by key. ``settled``: every live broker has said its settings since its start.
+    ``found``: what holds, by key. ``settled``: every live broker has said its settings since its start. ``unkept``:
+    something new was said, and ZooKeeper does not have it yet.
     """
 
     def __init__(self, settings: ControllerSettings, *, asks: bool) -> None:
@@ -76,6 +77,7 @@ class Adoption:
         self.found: Mapping[str, InForce] = {}
         self.advised: frozenset[str] = frozenset()
         self.settled = asyncio.Event()
+        self.unkept = False
         self._asks = asks
         self._answers: dict[int, Answer] = {}
         self._heard: dict[int, Answer] = {}
@@ -97,12 +99,11 @@ class Adoption:
         """A broker said its settings: the queue's next event takes it."""
         self._heard[broker.id] = Answer(broker.epoch, told)
 
-    def take(self) -> bool:
-        """Takes what was heard; whether any of it is new."""
+    def take(self) -> None:
+        """Takes what was heard."""
         heard, self._heard = self._heard, {}
-        new = any(self._answers.get(broker) != answer for broker, answer in heard.items())
+        self.unkept |= any(self._answers.get(broker) != answer for broker, answer in heard.items())
         self._answers.update(heard)
-        return new
 
     def silent(self, live: Mapping[int, Broker]) -> list[int]:
         """Live brokers that have not said their settings since they registered."""

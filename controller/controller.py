@@ -107,8 +107,8 @@ class Controller:
         self.balance = balance
         self.brokers_joined = brokers_joined
         self.new_topics = TopicDefaults(None, None)
-        self.creation_policy = ""
-        self.remote_storage = False
+        self.creation_policy: str | None = None
+        self.remote_storage: bool | None = None
         self.me = me
         self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())

@@ -30,12 +30,14 @@ class DeletedTopic(Struct, frozen=True):
     """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
 
     Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, THROTTLING_QUOTA_EXCEEDED,
-    REQUEST_TIMED_OUT (brokers may still show it), UNKNOWN_SERVER_ERROR (ZooKeeper refused the marker).
+    REQUEST_TIMED_OUT (brokers may still show it, or have not said whether they allow it), UNKNOWN_SERVER_ERROR
+    (ZooKeeper refused the marker). ``why`` is for people, where there is more to say.
     """
 
     name: str | None
     topic_id: bytes | None
     error: Error
+    why: str | None = None
 
 
 class DeleteTopicsReply(Struct, frozen=True):

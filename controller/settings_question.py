@@ -43,7 +43,13 @@ async def ask_settings(
             return
         await asyncio.sleep(PAUSE_S)
     for broker in waiting:
-        log.warning("the settings of broker %d are not known, what it said before holds: %s", broker, failed[broker])
+        log.warning(
+            "broker %d does not say its settings (%s): what it said before holds, and where nothing is known the "
+            "strictest value. Remedy: allow this daemon's user DescribeConfigs on the cluster there, or set the "
+            "controller.* keys of these settings (regent config show names them); it is asked again when it registers",
+            broker,
+            failed[broker],
+        )
 
 
 def _same(cluster: Cluster, broker: Broker) -> bool:

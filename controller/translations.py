@@ -60,7 +60,8 @@ def _deleted(call: CarriedCall, reply: DeleteTopicsReply) -> t.DeleteTopicsRespo
 
     return t.DeleteTopicsResponse(
         tuple(
-            t.DeletedTopic(topic.name, error(topic.error), None, topic.topic_id or ZERO_ID) for topic in reply.topics
+            t.DeletedTopic(topic.name, error(topic.error), topic.why, topic.topic_id or ZERO_ID)
+            for topic in reply.topics
         ),
         reply.throttle_time_ms,
     )

@@ -67,7 +67,7 @@ SETTINGS: Final = (
     Setting(WINDOWS, "controller.quota.window.num", 11, 11, _least, False),
     Setting(WINDOW_SECONDS, "controller.quota.window.size.seconds", 1, 1, _least, False),
     Setting(EXPIRY_CHECK, "delegation.token.expiry.check.interval.ms", 3_600_000, 3_600_000, _least, False),
-    Setting(REMOTE, "remote.log.storage.system.enable", False, False, _least, True),
+    Setting(REMOTE, "remote.log.storage.system.enable", False, None, _least, True),
     Setting(POLICY, "create.topic.policy.class.name", "", None, _named_first, True),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)

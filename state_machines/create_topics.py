@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from state_machines.placement import PlacementError, place
-from state_machines.topic_configs import wrong_config
+from state_machines.topic_configs import wants_remote_storage, wrong_config
 from state_machines.topic_names import METADATA_TOPIC, TakenNames, wrong_name
 from state_machines.types import Assignment
 
@@ -74,7 +74,21 @@ class TopicDefaults(NamedTuple):
 
 DEFAULTS: Final = TopicDefaults()
 """Kafka's."""
-UNKNOWN_DEFAULT: Final = "no broker has said its {} yet: give a number, try again, or set controller.{}"
+_UNKNOWN: Final = (
+    "no broker has said its {} yet (the log of the daemon that controls the cluster says why): try again, {}"
+)
+UNKNOWN_PARTITIONS: Final = _UNKNOWN.format("num.partitions", "give a number, or set controller.num_partitions")
+UNKNOWN_FACTOR: Final = _UNKNOWN.format(
+    "default.replication.factor", "give a number, or set controller.default_replication_factor"
+)
+UNKNOWN_REMOTE: Final = _UNKNOWN.format(
+    "remote.log.storage.system.enable", "or set controller.remote_log_storage_system_enable"
+)
+UNKNOWN_POLICY: Final = _UNKNOWN.format(
+    "create.topic.policy.class.name",
+    "or set controller.ignore_create_topic_policy = true to create topics without asking a policy",
+)
+"""Refusals that pass by themselves: they are errors after which clients may try again."""
 
 
 class NewTopic(Struct, frozen=True, gc=False):
@@ -92,7 +106,7 @@ class Site(Struct):
     ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
     brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
     their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
-    ``remote_storage``: whether brokers have tiered storage.
+    ``remote_storage``: whether brokers have tiered storage. Both are None where it is not known yet.
     """
 
     brokers: Mapping[int, str | None]
@@ -103,8 +117,8 @@ class Site(Struct):
     found: Collection[str] = frozenset()
     marked: Collection[str] = frozenset()
     spare: int = PARTITIONS_MAX
-    policy: str = ""
-    remote_storage: bool = True
+    policy: str | None = ""
+    remote_storage: bool | None = True
 
 
 def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
@@ -131,8 +145,12 @@ def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic
     if wanted.assignments:
         _check_assignments(site, partitions)
     configs = {name: value for name, value in wanted.configs if value is not None}
-    if (wrong := wrong_config(configs, remote_storage=site.remote_storage)) is not None:
+    if (wrong := wrong_config(configs, remote_storage=site.remote_storage is not False)) is not None:
         raise Refused(TopicError.INVALID_CONFIG, wrong)
+    if site.remote_storage is None and wants_remote_storage(configs):
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_REMOTE)
+    if site.policy is None:
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_POLICY)
     if site.policy:
         raise Refused(TopicError.POLICY_VIOLATION, site.policy)
     site.spare -= len(partitions)
@@ -154,10 +172,9 @@ def _placed(site: Site, wanted: WantedTopic, start: int, shift: int) -> dict[int
     count = site.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
     factor = site.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
     if count is None:
-        raise Refused(TopicError.INVALID_PARTITIONS, UNKNOWN_DEFAULT.format("num.partitions", "num_partitions"))
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
     if factor is None:
-        why = UNKNOWN_DEFAULT.format("default.replication.factor", "default_replication_factor")
-        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
     check_numbers(count, factor, len(site.brokers), site.spare)
     drawn = len(site.brokers)
     return spread(site.brokers, count, factor, start % drawn, shift % drawn)

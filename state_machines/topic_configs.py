@@ -128,6 +128,11 @@ TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
 }
 
 
+def wants_remote_storage(configs: Mapping[str, str]) -> bool:
+    """Whether a topic is to have tiered storage."""
+    return configs.get("remote.storage.enable", "").strip().lower() == "true"
+
+
 def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> str | None:
     """Why a topic cannot have ``configs``: the first key that is unknown or has a wrong value; None if it can.
 
@@ -142,7 +147,7 @@ def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> 
     least, most = (_number(configs.get(f"{end}.compaction.lag.ms", "")) for end in ("min", "max"))
     if least is not None and most is not None and least > most:
         return f"min.compaction.lag.ms = {least} is above max.compaction.lag.ms = {most}"
-    if configs.get("remote.storage.enable", "").strip().lower() != "true":
+    if not wants_remote_storage(configs):
         return None
     if not remote_storage:
         return "remote.storage.enable = true: brokers have no tiered storage (remote.log.storage.system.enable)"

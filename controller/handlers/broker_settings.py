@@ -41,10 +41,10 @@ async def recall(c: Controller) -> None:
 
 
 async def broker_settings(c: Controller) -> None:
-    """Takes what brokers said since the last time."""
-    new = c.adoption.take()
+    """Takes what brokers said since the last time, and keeps it: in the next event where ZooKeeper was away."""
+    c.adoption.take()
     hold(c)
-    if new:
+    if c.adoption.unkept:
         await _keep(c)
 
 
@@ -96,7 +96,7 @@ def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) ->
     c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
     check_ms = _number(values[s.EXPIRY_CHECK])
     c.token_check_s = max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0
-    c.remote_storage = bool(values[s.REMOTE])
+    c.remote_storage = _switch(values[s.REMOTE])
     c.creation_policy = _policy(values[s.POLICY])
 
 
@@ -112,15 +112,14 @@ def _known(value: Value | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _policy(value: Value | None) -> str:
-    """Why topics are not created; empty where nothing stands in the way."""
-    if value == "":
-        return ""
-    policy = "it is not known yet whether brokers have" if value is None else "brokers have"
-    named = "" if value is None else f"={value}"
+def _policy(value: Value | None) -> str | None:
+    """Why topics are not created; empty where nothing stands in the way, None where that is not known yet."""
+    if not value:
+        return None if value is None else ""
     return (
-        f"{policy} create.topic.policy.class.name{named}, which the daemon that controls the cluster cannot ask: set "
-        "controller.ignore_create_topic_policy = true to create topics without it, or hand the role back to the brokers"
+        f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot ask: "
+        "set controller.ignore_create_topic_policy = true to create topics without it, or hand the role back "
+        "to the brokers"
     )
 
 
@@ -139,8 +138,10 @@ async def _keep(c: Controller) -> None:
             failed = error
         c.term.check()
         if failed is None:
+            c.adoption.unkept = False
             return
         if failed.code not in _MOVED:
             c.counters.failures[NOT_KEPT] += 1
             log.error("%s (%s): check the ACL of %s", NOT_KEPT, failed.code.name, BROKER_SETTINGS)
+            c.adoption.unkept = False
             return

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from msgspec import structs
 
@@ -26,6 +27,11 @@ from controller.names import shortly
 from state_machines.types import Topic
 
 log = logging.getLogger("regent.controller")
+
+NOT_KNOWN: Final = (
+    "no broker has said its delete.topic.enable yet (the log of the daemon that controls the cluster says why): try "
+    "again, or set controller.delete_topic_enable"
+)
 
 
 async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
@@ -80,6 +86,8 @@ def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: T
     name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
+    if c.deleting.enabled is None:
+        return DeletedTopic(name, topic_id, Error.REQUEST_TIMED_OUT, NOT_KNOWN)
     if not c.deleting.enabled:
         return DeletedTopic(name, topic_id, Error.TOPIC_DELETION_DISABLED)
     if topic is None and not call.again:

@@ -12,6 +12,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.errors import Error
+from brokers.wire.messages import topics as t
 from controller.calls import Calls
 from controller.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
@@ -115,7 +116,10 @@ async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_an
         assert w.node(paths.deletion("never-was")) is None, "what it names does not exist"
         assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
         [refused] = (await w.delete_topics("t")).topics
-        assert refused.error is Error.TOPIC_DELETION_DISABLED
+        assert refused.error is Error.REQUEST_TIMED_OUT, "it may be allowed, which will be known"
+        assert "controller.delete_topic_enable" in (refused.why or "")
+        [answered] = (await served(w, t.DeleteTopicsRequest(1_000, ("t",)))).responses
+        assert (answered.error_code, answered.error_message) == (Error.REQUEST_TIMED_OUT, refused.why)
         brokers.silent = {1}
         await eventually(lambda: bool(w.wires.deleted(1)), 60.0)
         assert held(w, DELETE) is True
@@ -129,14 +133,48 @@ async def test_numbers_that_no_broker_has_said_yet_are_not_made_up() -> None:
         await w.told()
         wanted = create(topic("a"), topic("b", 1))
         first, second = (await served(w, wanted)).topics
-        assert (first.error_code, second.error_code) == (
-            TopicError.INVALID_PARTITIONS,
-            TopicError.INVALID_REPLICATION_FACTOR,
-        )
+        assert (first.error_code, second.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
         assert "num.partitions" in (first.error_message or "")
         assert "controller.default_replication_factor" in (second.error_message or "")
-        [third] = (await served(w, create(topic("c", 1, 1)))).topics
-        assert third.error_code == TopicError.POLICY_VIOLATION, "nor is it known whether brokers have a policy"
+        wanted = create(
+            topic("c", 1, 1), topic("d", 1, 1, remote_storage_enable="true"), topic("e", 1, 1, nonsense="1")
+        )
+        third, fourth, fifth = (await served(w, wanted)).topics
+        assert (third.error_code, fourth.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
+        assert "ignore_create_topic_policy" in third.error_message, "nor is it known whether brokers have a policy"
+        assert "remote_log_storage_system_enable" in fourth.error_message
+        assert fifth.error_code == TopicError.INVALID_CONFIG, "which will not become right"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@in_virtual_time
+async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(when: str) -> None:
+    async with world() as w:
+        brokers = asking(w, every=GUARDED)
+        brokers.silent = {1, 2, 3}
+        await w.take_office()
+        w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
+        brokers.silent.clear()
+        await eventually(lambda: not w.reign.controller.ready.is_set(), 60.0)
+        asked = brokers.asked
+        w.server.resume(w.active.zk.session_id)
+        await eventually(lambda: not w.reign.controller.adoption.unkept, 60.0)
+        assert w.node(BROKER_SETTINGS) is not None
+        assert brokers.asked == asked, "they need not say it again"
+        assert not w.reign.term.ended
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permission_that_it_wants(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        asking(w, every=GUARDED).silent = {3}
+        await w.take_office()
+        await asyncio.sleep(60.0)
+        [said] = [line for line in caplog.messages if line.startswith("broker 3 does not say its settings")]
+        assert "DescribeConfigs on the cluster" in said
+        assert "controller.* keys" in said
 
 
 @in_virtual_time
