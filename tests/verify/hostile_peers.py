@@ -37,7 +37,7 @@ class Attack(NamedTuple):
     """``said`` is sent, whole or drop by drop, on each of ``at_once`` connections, which begin anew when they end.
 
     ``again``: it is sent again and again; ``deaf``: no answer is read; ``near``: from the address where brokers are.
-    ``handshake``: with TLS, its handshake is made.
+    ``handshake``: with TLS, its handshake is made. ``first`` is sent before, once, and its answer awaited.
     """
 
     said: Callable[[], bytes]
@@ -47,6 +47,7 @@ class Attack(NamedTuple):
     near: bool = False
     drops: bool = False
     handshake: bool = True
+    first: Callable[[], bytes] = bytes
 
 
 def _framed(body: bytes) -> bytes:
@@ -84,9 +85,14 @@ def topics(count: int = 90_000) -> bytes:
 
 
 def wrong_seal() -> bytes:
-    """A challenge is asked for, then comes a large envelope under another secret."""
+    """A large envelope under another secret."""
     sealed = Envelope(bytes(LARGE), "User:admin", HOST).sealed(b"x" * 32, bytes(16), bytes(16), 0, 1)
-    return encode_envelope(1, Envelope(b"")) + encode_envelope(2, sealed)
+    return encode_envelope(2, sealed)
+
+
+def challenge() -> bytes:
+    """What an endpoint asks for before it seals."""
+    return encode_envelope(1, Envelope(b""))
 
 
 def sasl_wrong() -> bytes:
@@ -118,7 +124,7 @@ BOTH: Final = {
 CONTROLLER: Final = BOTH | {
     "tags in an ISR change, 16 MiB": Attack(tagged(Api.ALTER_PARTITION, 3), 8, again=True),
     "490,000 ISR changes": Attack(isr_changes, 8, again=True),
-    "wrong seals, 16 MiB": Attack(wrong_seal, 8, again=True),
+    "wrong seals, 16 MiB": Attack(wrong_seal, 8, again=True, first=challenge),
 }
 ENDPOINT: Final = BOTH | {
     "tags in CreateTopics, 16 MiB": Attack(tagged(Api.CREATE_TOPICS, 7), 8, again=True),
@@ -139,6 +145,17 @@ SECURED: Final = {
 ATTACKS: Final = CONTROLLER | ENDPOINT | SECURED
 
 
+def frames(said: bytes) -> int:
+    """How many requests are whole in it, whatever is in them."""
+    found = start = 0
+    while start + 4 <= len(said):
+        size = int.from_bytes(said[start : start + 4], "big", signed=True)
+        if not 0 <= size <= len(said) - start - 4:
+            break
+        found, start = found + 1, start + 4 + size
+    return found
+
+
 class Peers:
     """All connections of one attack; counts what happens to them."""
 
@@ -147,6 +164,7 @@ class Peers:
         self._port = port
         self._tls = tls if attack.handshake else None
         self._said = attack.said()
+        self._frames = frames(self._said)
         self._sources = cycle([HOST] if attack.near else ADDRESSES)
         self.counts: Counter[str] = Counter()
 
@@ -170,6 +188,10 @@ class Peers:
             HOST, self._port, ssl=self._tls, local_addr=(next(self._sources), 0), limit=PIECE
         )
         try:
+            if first := self._attack.first():
+                writer.write(first)
+                await self._heard(reader)
+                self.counts["frames"] += frames(first)
             await self._say(writer)
             while self._attack.again and self._said:
                 if not self._attack.deaf:
@@ -196,6 +218,7 @@ class Peers:
             self.counts["bytes"] += min(step, len(self._said) - start)
             if self._attack.drops:
                 await asyncio.sleep(0.1)
+        self.counts["frames"] += self._frames
 
 
 def main() -> None:

@@ -7,17 +7,17 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
 
 from brokers.client import BrokerClient
-from brokers.embedded.process import ChildProcess
 from brokers.transport import TcpTransport, Transport
 from brokers.wire.errors import Error
 from brokers.wire.primitives import NO_TAGS
@@ -25,6 +25,7 @@ from brokers.wire.versions import Api
 from tests.cluster.endpoint import EndpointProcess
 from tests.cluster.scene import Scene
 from tests.polling import eventually
+from tests.verify.siege_costs import Cost, Delay, descriptors, forget_peak, peak_mb, starved_s
 from tests.verify.system import Times
 
 ATTACK_S: Final = 6.0
@@ -32,7 +33,6 @@ SAMPLE_S: Final = 0.2
 ENDS_S_MAX: Final = 120.0
 CALL_S_MAX: Final = 5.0
 """How long one connection of a probe is tried; then it makes another, as brokers do."""
-MIB: Final = 1_048_576
 
 
 @dataclass
@@ -42,23 +42,28 @@ class Waits:
     call: Callable[[], Awaitable[None]]
     served: int = 0
     tried_again: int = 0
-    longest_s: float = 0.0
-    longest_own_s: float = 0.0
-    """Without the time in which this process waited for a CPU."""
+    delay: Delay = field(default_factory=Delay)
 
     async def go_on(self) -> None:
-        """Until cancelled; a call under way at the end counts with what it has waited."""
-        while True:
-            began_s, starved_s = time.monotonic(), _waited_for_cpu_s("self")
+        """Until cancelled, on a thread that does nothing else: while that waits for a processor, so does a call."""
+        over = threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            calling = asyncio.get_running_loop().run_in_executor(thread, lambda: asyncio.run(self._call_on(over)))
             try:
-                while not await self.tried():
-                    self.tried_again += 1
-                    await asyncio.sleep(0.05)  # as long as a broker waits before it looks for its controller again
-                self.served += 1
+                await asyncio.shield(calling)
             finally:
-                waited_s = time.monotonic() - began_s
-                self.longest_s = max(self.longest_s, waited_s)
-                self.longest_own_s = max(self.longest_own_s, waited_s - _waited_for_cpu_s("self") + starved_s)
+                over.set()
+                await calling
+
+    async def _call_on(self, over: threading.Event) -> None:
+        """A call under way at the end counts with what it has waited."""
+        while not over.is_set():
+            began_s, starved_before_s = time.monotonic(), starved_s("thread-self")
+            while not (served := await self.tried()) and not over.is_set():
+                self.tried_again += 1
+                await asyncio.sleep(0.05)  # as long as a broker waits before it looks for its controller again
+            self.served += served
+            self.delay.add(time.monotonic() - began_s, starved_s("thread-self") - starved_before_s)
             await asyncio.sleep(SAMPLE_S)
 
     async def tried(self) -> bool:
@@ -81,43 +86,40 @@ class Siege:
     transport: Transport
     client: Transport
     broker_epoch: int
-    lag_s_max: float = 0.0
-    own_lag_s_max: float = 0.0
-    """Without the time in which the daemon's loop waited for a CPU."""
-    broker_wait_s_max: float = 0.0
+    loop: asyncio.AbstractEventLoop
     broker_restarts: int = 0
-    lease_part_min: float = 1.0
-    memory_mb_max: int = 0
+    costs: list[Cost] = field(default_factory=list)
 
     async def endure(self, attack: str, port: int, *, tls: bool = False) -> None:
         """One attack from its beginning to its end; prints what it did and what it cost."""
         brokers, clients = Waits(self._broker_asks), Waits(self._client_asks)
+        cost = Cost(attack, "endpoint" if port == self.at.port else "controller listener", broker=brokers.delay)
         self.stage.load.take_stall()
-        before, starved_s = await self._lags(), _waited_for_cpu_s(self.stage.daemon.pid)
-        for process in (self.stage.daemon, self.at):
-            _forget_peak(process)
+        for pid in self._pids():
+            forget_peak(pid)
         for probe in (brokers, clients):
             await eventually(probe.tried, 60.0)
-        async with _going_on(brokers.go_on(), clients.go_on(), self._watch_lease()):
-            counts = await self._attack(attack, port, tls=tls)
-        lag_s = highest(before, await self._lags())
-        starved_s = _waited_for_cpu_s(self.stage.daemon.pid) - starved_s
-        memory = [_peak_mb(process) for process in (self.stage.daemon, self.at)]
+        await self._sample(cost)
+        async with _going_on(brokers.go_on(), clients.go_on(), self._watch(cost)):
+            cost.counts = await self._attack(attack, port, tls=tls)
+        await self._sample(cost)
+        cost.served, cost.again = brokers.served, brokers.tried_again
+        daemon, endpoint = (peak_mb(pid) for pid in self._pids())
+        cost.memory_mb = daemon, endpoint
+        self.costs.append(cost)
         stall_s = self.stage.load.take_stall().seconds
-        self.lag_s_max = max(self.lag_s_max, lag_s)
-        self.own_lag_s_max = max(self.own_lag_s_max, lag_s - starved_s)
-        self.broker_wait_s_max = max(self.broker_wait_s_max, brokers.longest_own_s)
-        self.memory_mb_max = max(self.memory_mb_max, *memory)
-        where = "endpoint" if port == self.at.port else "controller listener"
         self.times.note(
-            f"{where}: {attack}",
-            f"{json.dumps(counts)}; a broker's call waited {brokers.longest_s:.2f} s at most "
-            f"({brokers.longest_own_s:.2f} s of it not for this test's own turn; {brokers.served} served, "
-            f"{brokers.tried_again} tried again), a client's {clients.longest_s:.2f} s ({clients.served} served), a "
-            f"record {stall_s:.2f} s; the loop was late by at most {lag_s:g} s (it waited {starved_s:.2f} s "
-            f"for a CPU in all); {memory[0]} MB and {memory[1]} MB",
+            f"{cost.at}: {attack}",
+            f"{json.dumps(cost.counts)}; a broker's call waited {cost.broker.raw_s:.2f} s at most, without the wait "
+            f"for a processor {cost.broker.own_s:.2f} s ({cost.served} served, {cost.again} tried again), a client's "
+            f"{clients.delay.raw_s:.2f} s ({clients.served} served), a record {stall_s:.2f} s; the loop was late by at "
+            f"most {cost.lag.raw_s:g} s, without the wait for a processor {cost.lag.own_s:.2f} s; {daemon} MB and "
+            f"{endpoint} MB",
         )
         assert brokers.served, f"no broker's call was served during: {attack}"
+
+    def _pids(self) -> tuple[int, int]:
+        return self.stage.daemon.pid, self.at.pid
 
     async def _attack(self, attack: str, port: int, *, tls: bool) -> dict[str, int]:
         command = [sys.executable, "-m", "tests.verify.hostile_peers", attack, str(port), str(ATTACK_S)]
@@ -145,7 +147,8 @@ class Siege:
         finally:
             connection.close()
         if int.from_bytes(answer[9:11], "big") == Error.STALE_BROKER_EPOCH:  # it lost its session, and has a new one
-            self.broker_epoch = (await self.stage.w.store.load_brokers()).brokers[1].epoch
+            asked = asyncio.run_coroutine_threadsafe(self.stage.w.store.load_brokers(), self.loop)
+            self.broker_epoch = (await asyncio.wrap_future(asked)).brokers[1].epoch
             self.broker_restarts += 1
             raise ConnectionRefusedError("stale broker epoch")
         assert answer[9:11] == b"\0\0", answer
@@ -156,29 +159,25 @@ class Siege:
 
     # -- what it costs
 
-    async def _watch_lease(self) -> None:
+    async def _watch(self, cost: Cost) -> None:
         while True:
             with suppress(httpx.HTTPError):
-                self.lease_part_min = min(self.lease_part_min, await self.stage.metric("regent_lease_remaining_ratio"))
+                await self._sample(cost)
             await asyncio.sleep(SAMPLE_S)
 
-    async def _lags(self) -> dict[float, float]:
-        """How many turns of the loop were late by at most so many seconds."""
+    async def _sample(self, cost: Cost) -> None:
+        """How late the loop was since the last one, the lease, and what is open."""
         async with self.stage.daemon._client() as client:
             text = (await client.get("/metrics")).text
         found = re.findall(r'^regent_loop_lag_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         assert found, "no histogram of the loop's lag"
-        return {float(bound): float(count) for bound, count in found}
-
-
-def highest(before: dict[float, float], after: dict[float, float]) -> float:
-    """Bound of the highest bucket that something came into."""
-    found, reached, last = 0.0, 0.0, after[max(after)] - before[max(before)]
-    for bound in sorted(after):
-        if reached < last:
-            found = bound
-        reached = after[bound] - before[bound]
-    return found
+        daemon, endpoint = self._pids()
+        cost.lag.sample({float(bound): float(count) for bound, count in found}, starved_s(str(daemon)))
+        [left] = re.findall(r"^regent_lease_remaining_ratio (\S+)$", text, re.MULTILINE)
+        cost.lease_part = min(cost.lease_part, float(left))
+        highest = zip(cost.descriptors, (descriptors(daemon), descriptors(endpoint)), strict=True)
+        of_daemon, of_endpoint = (max(pair) for pair in highest)
+        cost.descriptors = of_daemon, of_endpoint
 
 
 @asynccontextmanager
@@ -193,21 +192,6 @@ async def _going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-def _forget_peak(process: ChildProcess) -> None:
-    """The highest memory is counted from now on."""
-    Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
-
-
-def _waited_for_cpu_s(pid: int | str) -> float:
-    """How long the main thread of a process, its loop, was ready and did not run."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-
-
-def _peak_mb(process: ChildProcess) -> int:
-    [kib] = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-    return int(kib) * 1_024 // MIB
 
 
 def plain() -> Transport:
