@@ -74,7 +74,7 @@ async def test_replicas_move_and_their_old_logs_go(stage: Scene) -> None:
 async def test_the_daemon_is_killed_while_they_move(stage: Scene) -> None:
     """At any instant: what was asked for is done by the next life of it, and the logs of the old replicas go too."""
     topic = await create(stage, RING[0])
-    for number, wait_s in enumerate((0.0, 0.02, 0.05, 0.1, 0.3, 1.0), 1):
+    for number, wait_s in enumerate((0.0, 0.05, 0.3), 1):
         await ask(stage, topic, RING[number % 3])
         await asyncio.sleep(wait_s)  # where it is by then is what this varies
         await stage.daemon.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from tests.cluster.scene import agreed, regent
@@ -30,14 +31,15 @@ async def test_certificates_are_renewed_and_strangers_stay_outside(tmp_path: Pat
 
         wrong = tmp_path / "wrong"
         wrong.write_text("kafka:nobody-knows\n", encoding="utf-8")
-        for settings, told in (
+        refused = (
             ({"security.sasl_file": str(wrong)}, "SASL SCRAM-SHA-512 as kafka is refused"),
             ({"security.sasl_mechanism": "PLAIN"}, "SASL PLAIN is not offered, but SCRAM-SHA-512"),
             ({"security.ca_file": str(tmp_path / "broker.pem")}, "certificate is not accepted"),
             ({"security.protocol": "PLAINTEXT"}, "security.protocol is PLAINTEXT"),
             ({"security.sasl_file": str(tmp_path / "none")}, "cannot be read"),
-        ):
-            stranger = w.daemon(settings=secured.settings() | settings)
-            code, out, err = await regent(stranger, "preflight")
+        )
+        strangers = [w.daemon(settings=secured.settings() | settings) for settings, _ in refused]
+        ends = await asyncio.gather(*(regent(stranger, "preflight") for stranger in strangers))
+        for (_, told), (code, out, err) in zip(refused, ends, strict=True):
             assert code, out
             assert told in out + err, (told, out + err)

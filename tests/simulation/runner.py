@@ -19,7 +19,7 @@ from tests.simulation.world import Outcome, play
 
 T = TypeVar("T")
 
-SEEDS_PER_CHILD: Final = 20
+SEEDS_PER_CHILD: Final = 5
 COMPARED_EVERY: Final = 4
 """Merged and unmerged telling are compared in one seed of so many."""
 
