@@ -25,6 +25,7 @@ from msgspec import Struct
 from brokers.delivery import Answer, Shared
 from brokers.link import Link
 from brokers.sealing import REQUEST_ROWS_MAX
+from brokers.snapshot import Turn
 from brokers.wire.answers import Errors
 from brokers.wire.errors import error_name
 from brokers.wire.requests import EMPTY_BODY
@@ -200,7 +201,8 @@ class Channel:
             return
         stops = outbox.take_stop(REQUEST_ROWS_MAX)
         await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
-        body, reached = shared.sealer.update_metadata(outbox.position, cut, current=self._heard_turn)
+        withheld = self._audience.withheld_from(outbox)
+        body, reached = shared.sealer.update_metadata(outbox.position, cut, current=self._heard_turn, withheld=withheld)
         if body is not None:
             await self._tell_metadata(body)
         else:
@@ -235,8 +237,7 @@ class Channel:
         self._heard_turn = True
         while outbox.introduced < outbox.turn_end and self._audience.view.present <= INTRODUCED_ROWS_MAX:
             turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
-            if turn.metadata is not None:
-                await self._tell_metadata(turn.metadata)
+            await self._tell_turn(turn)
             outbox.introduced = turn.last
         outbox.blank = False
 
@@ -250,12 +251,17 @@ class Channel:
         turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
         self._heard_turn = True
         await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
-        if turn.metadata is not None and turn.last > outbox.introduced:  # what changed since is in the feed
-            await self._tell_metadata(turn.metadata)
+        if turn.last > outbox.introduced:  # what changed since is in the feed
+            await self._tell_turn(turn)
         if outbox.turn == turn.first:
             outbox.turn = min(turn.last, outbox.turn_end)
 
     # -- requests
+
+    async def _tell_turn(self, turn: Turn) -> None:
+        metadata = turn.cautious if self._audience.withheld_from(self.outbox) else turn.metadata
+        if metadata is not None:
+            await self._tell_metadata(metadata)
 
     async def _tell_live_list(self) -> None:
         while self.outbox.live_version != self._audience.live_version:

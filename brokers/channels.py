@@ -92,6 +92,24 @@ class Channels:
         self._audience.live_list_changed()
         self._wake()
 
+    # -- lost topic ids
+
+    def withhold(self, topics: Iterable[int]) -> None:
+        """No broker hears the metadata of these topics before it is said to have answered (:meth:`answered`)."""
+        self._audience.withhold(topics)
+
+    def answered(self, broker_ids: Iterable[int]) -> list[int]:
+        """Brokers that may hear of all topics from now on; returns those that did not before."""
+        boxes = self._audience.outboxes
+        fresh = [b for b in broker_ids if b in boxes and not boxes[b].asked]
+        for broker_id in fresh:
+            boxes[broker_id].asked = True
+        return fresh
+
+    def hand_out(self, topics: Iterable[int]) -> None:
+        """Topics that have an id, or are gone: every broker may hear of them; the caller has them told."""
+        self._audience.withheld.difference_update(topics)
+
     # -- telling
 
     def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:

@@ -8,7 +8,7 @@ they stand at cuts, so one UpdateMetadata body serves every channel that goes fr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from brokers.wire.answers import Failure, TopicKey
@@ -34,6 +34,7 @@ KEPT_MAX: Final = 40_000
 SHARED_BODIES_MAX: Final = 4
 """UpdateMetadata bodies that are kept for channels that come to the same position."""
 ANY_NUMBER: Final = -1
+NOTHING_WITHHELD: Final = 0
 
 
 class _Kept(NamedTuple):
@@ -53,7 +54,7 @@ class Sealer:
         self._encoder = PartitionEncoder(ibp)
         self._by_id = ibp.leader_and_isr_version >= 5
         self._kept: dict[int, _Kept] = {}
-        self._shared: dict[tuple[int, int, int], tuple[bytes | None, int]] = {}
+        self._shared: dict[tuple[int, int, int, int], tuple[bytes | None, int]] = {}
         self._cut = 0
         self._cut_at_s = -math.inf
 
@@ -80,18 +81,21 @@ class Sealer:
             self._cut, self._cut_at_s = number, now_s
         return self._cut
 
-    def update_metadata(self, position: int, cut: int, *, current: bool = False) -> tuple[bytes | None, int]:
-        """Body with what changed between ``position`` and ``cut``, and the new position.
+    def update_metadata(
+        self, position: int, cut: int, *, current: bool = False, withheld: Collection[int] = ()
+    ) -> tuple[bytes | None, int]:
+        """Body with what changed between ``position`` and ``cut``, without topics ``withheld``, and the new position.
 
         A row that changed once more since may be in it as it was when another channel asked: what it is now follows.
         A broker that heard a turn of a snapshot meanwhile may know that already, so it needs a ``current`` body.
         """
-        key = position, cut, self._audience.feed.number if current else ANY_NUMBER
+        withholding = self._audience.withholding if withheld else NOTHING_WITHHELD
+        key = position, cut, self._audience.feed.number if current else ANY_NUMBER, withholding
         shared = self._shared.get(key)
         if shared is None:
             rows, reached = self._audience.feed.since(position, cut, REQUEST_ROWS_MAX)
             rows, reached = self._one_incarnation(rows, reached)
-            shared = self._metadata(rows), reached
+            shared = self._metadata(rows, withheld), reached
             while len(self._shared) >= SHARED_BODIES_MAX:
                 del self._shared[next(iter(self._shared))]
             self._shared[key] = shared
@@ -112,7 +116,7 @@ class Sealer:
                 return rows[:at], self._audience.feed.number_of(rows[at - 1])
         return rows, reached
 
-    def _metadata(self, changed: Iterable[int]) -> bytes | None:
+    def _metadata(self, changed: Iterable[int], withheld: Collection[int]) -> bytes | None:
         rows, kept, offline_replicas = self._view.rows, self._kept, self._view.offline_replicas
         groups: dict[int, list[bytes]] = {}
         group, topic = [], NO_TOPIC
@@ -120,7 +124,8 @@ class Sealer:
             row, known = rows[i], kept.get(i)
             if known is None or known.row is not row:
                 known = self._encode(i, row)
-            if known is None and not self._forgets(i, row):
+            hidden = row.topic in withheld if known is not None else not self._forgets(i, row)
+            if hidden:
                 continue
             if row.topic != topic:
                 group, topic = groups.setdefault(row.topic, []), row.topic

@@ -34,16 +34,24 @@ _ONLINE = PartitionState.ONLINE
 
 
 class Turn:
-    """Rows ``first`` to ``last`` (exclusive), encoded. ``metadata`` is None where nothing in them is told."""
+    """Rows ``first`` to ``last`` (exclusive), encoded. ``metadata`` is None where nothing in them is told.
 
-    def __init__(self, first: int, last: int, metadata: bytes | None, leads: dict[int, bytes | None]) -> None:
+    ``cautious`` is the same without the topics that are withheld.
+    """
+
+    def __init__(
+        self, first: int, last: int, metadata: bytes | None, leads: dict[int, bytes | None], cautious: bytes | None
+    ) -> None:
         self.first = first
         self.last = last
         self.metadata = metadata
         self.leads = leads
+        self.cautious = cautious
         self.number = 0
         self.live_version = 0
-        self.size = len(metadata or b"") + sum(len(lead or b"") for lead in leads.values())
+        self.withholding = 0
+        bodies = (metadata, *leads.values(), None if cautious is metadata else cautious)
+        self.size = sum(len(found or b"") for found in bodies)
 
     def take(self, broker: int) -> bytes | None:
         """The broker's LeaderAndIsr body, once; None where it hosts nothing of the turn."""
@@ -76,6 +84,7 @@ class Snapshots:
         audience = self._audience
         return (
             turn.live_version == audience.live_version
+            and turn.withholding == audience.withholding
             and audience.feed.last_change(turn.first, turn.last) <= turn.number
         )
 
@@ -84,8 +93,10 @@ class Snapshots:
         wanting = [b for b, outbox in audience.outboxes.items() if outbox.turn <= first < outbox.turn_end]
         if self._pieces is None or not self._pieces.serves(wanting):
             self._pieces = Pieces(audience.view, self._encoder, wanting)
+        self._pieces.withheld = audience.withheld
         turn = encode_turn(self._pieces, first, self._turn_rows)
         turn.number, turn.live_version = audience.feed.number, audience.live_version
+        turn.withholding = audience.withholding
         self._cache.pop(first, None)
         self._cache[first] = turn
         while len(self._cache) > 1 and sum(kept.size for kept in self._cache.values()) > self._bytes_max:
@@ -128,7 +139,9 @@ class Pieces:
         self.view = view
         self.encoder = encoder
         self.metadata: list[bytes] = []
+        self.withheld: Collection[int] = ()
         self._metadata_pieces: list[bytes] = []
+        self._withheld_pieces: set[int] = set()
         self._live, self._failed = view.live, view.any_failed
         self._leads: dict[int, list[bytes]] = {broker: [] for broker in brokers}
         self._lead_parts: dict[int, list[bytes]] = {broker: [] for broker in brokers}
@@ -146,6 +159,7 @@ class Pieces:
         """A new turn."""
         self.metadata.clear()
         self._metadata_pieces.clear()
+        self._withheld_pieces.clear()
         for broker, entries in self._leads.items():
             entries.clear()
             self._lead_parts[broker].clear()
@@ -177,6 +191,8 @@ class Pieces:
         if not self.metadata:
             return
         encoded = self.encoder.topic(self.view.topics[topic])
+        if topic in self.withheld:
+            self._withheld_pieces.add(len(self._metadata_pieces))
         self._metadata_pieces.append(topic_piece(encoded, self.metadata))
         self.metadata.clear()
         heads: dict[int, bytes] = {}
@@ -203,7 +219,11 @@ class Pieces:
             broker: b"".join((varint(self._lead_topics[broker] + 1), *parts)) if parts else None
             for broker, parts in self._lead_parts.items()
         }
-        return Turn(first, last, body(self._metadata_pieces) if self._metadata_pieces else None, leads)
+        metadata = cautious = body(self._metadata_pieces) if self._metadata_pieces else None
+        if self._withheld_pieces:
+            free = [piece for at, piece in enumerate(self._metadata_pieces) if at not in self._withheld_pieces]
+            cautious = body(free) if free else None
+        return Turn(first, last, metadata, leads, cautious)
 
 
 def encode_turn(pieces: Pieces, first: int, rows_max: int) -> Turn:

@@ -26,6 +26,7 @@ from controller.deleting import Deleting
 from controller.event_queue import EventQueue
 from controller.inherited_configs import InheritedConfigs
 from controller.journal.term import TermJournal, reason_of
+from controller.lost_ids import LostIds
 from controller.mutation_quotas import MutationQuotas
 from controller.principals import Principals
 from controller.questions import Ask
@@ -121,8 +122,7 @@ class Controller:
         self.deleting = deleting or Deleting(cluster, queue)
         self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
-        self.lost_ids: set[str] = set()
-        """Topics that run without a topic id although they may have had one."""
+        self.lost_ids = LostIds()
         self.ask = ask
         self.late: set[int] = set()
         """Rows that :func:`state_machines.failover.take_up` has yet to be carried out for."""

@@ -25,6 +25,7 @@ from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
+from controller.handlers.lost_ids import lost_ids
 from controller.handlers.mended_state import mended_state
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.token_expiry import expired_tokens
@@ -63,6 +64,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "deletion_progress": lambda c, _: deletion_progress(c),
     "isr_notification": lambda c, _: isr_notification(c),
     "late_partitions": lambda c, _: late_partitions(c),
+    "lost_ids": lambda c, _: lost_ids(c),
     "mended_state": lambda c, e: mended_state(c, str(e.detail)),
     "alter_partition": lambda c, e: alter_partition(c, pending(e)),
     "controlled_shutdown": lambda c, e: controlled_shutdown_call(c, pending(e)),

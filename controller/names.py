@@ -8,7 +8,7 @@ from typing import Final
 NAMES_SHOWN: Final = 5
 
 
-def shortly(names: Sequence[str]) -> str:
+def shortly(names: Sequence[str], what: str = "topics") -> str:
     """Topics for a log line: some of them, however many there are."""
     shown = ", ".join(names[:NAMES_SHOWN])
-    return f"{shown} and {len(names) - NAMES_SHOWN} more topics" if len(names) > NAMES_SHOWN else shown
+    return f"{shown} and {len(names) - NAMES_SHOWN} more {what}" if len(names) > NAMES_SHOWN else shown

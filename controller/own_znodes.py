@@ -8,6 +8,7 @@
 | /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, in assignments they are repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
 | /regent/broker_settings | persistent | what brokers last said of their settings (:mod:`controller.adoption`) |
+| /regent/topic_ids_begin | persistent | no topic that ran had an id when a term began: they are being given |
 | /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (:mod:`metadata_store.endpoint_znode`) |
 """
 
@@ -31,6 +32,7 @@ LOCKS: Final = f"{ROOT}/locks"
 ROLLBACK: Final = f"{ROOT}/rollback"
 """What the last take-over found, for a hand-back by a daemon on another machine."""
 BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"
+TOPIC_IDS_BEGIN: Final = f"{ROOT}/topic_ids_begin"
 FORMAT_VERSION: Final = 1
 
 

@@ -109,11 +109,12 @@ class Outbox:
     the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``.
     ``blank``: the broker has just come up and knows of no topic; ``introduced``: up to which row it heard the metadata
     of the snapshot already. ``refused``: up to where in the feed it may have refused UpdateMetadata, which then had no
-    effect and is not repeated.
+    effect and is not repeated. ``asked``: the broker answered which topic ids it knows, or is waited for no more.
     """
 
     __slots__ = (
         "after",
+        "asked",
         "begun",
         "blank",
         "introduced",
@@ -143,6 +144,7 @@ class Outbox:
         self.begun = False
         self.blank = False
         self.introduced = 0
+        self.asked = False
 
     def add_lead(self, i: int, *, is_new: bool) -> None:
         """The replica of row ``i`` must hear LeaderAndIsr."""
@@ -220,6 +222,10 @@ class Audience:
         self.outboxes: dict[int, Outbox] = {}
         self.live_version = 1
         self.acknowledged = 0
+        self.withheld: set[int] = set()
+        """Topics without an id: a broker forgets the one that it knows with the first UpdateMetadata without it."""
+        self.withholding = 0
+        """Grows with ``withheld``: what was encoded before does not serve brokers that are yet to answer."""
         self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
 
     def add(self, broker: int) -> Outbox:
@@ -234,6 +240,18 @@ class Audience:
         self.live_list_changed()
         self._recipients.clear()
         self.outboxes.pop(broker, None)
+
+    def withhold(self, topics: Iterable[int]) -> None:
+        """Topics whose ids brokers are asked for: none hears their metadata before it has answered."""
+        if new := set(topics) - self.withheld:
+            self.withheld |= new
+            self.withholding += 1
+            for outbox in self.outboxes.values():
+                outbox.asked = False
+
+    def withheld_from(self, outbox: Outbox) -> Collection[int]:
+        """Topics of which the broker hears no metadata yet; LeaderAndIsr it does hear, no broker forgets by that."""
+        return () if outbox.asked else self.withheld
 
     def live_list_changed(self) -> None:
         """Registrations, endpoints or racks changed: every broker must hear the whole list again (KAFKA-13225)."""

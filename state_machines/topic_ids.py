@@ -1,21 +1,25 @@
 """Ids of topics that have none in ZooKeeper although they run: a tool that does not know topic ids rewrote the znode.
 
-A broker whose log has another id refuses the topic for good (INCONSISTENT_TOPIC_ID, KAFKA-14190), one that is told
-none takes it as it is. So only an id that is known to be right, or a topic that never had one, gets an id.
+A broker whose log has another id refuses the topic for good (INCONSISTENT_TOPIC_ID, KAFKA-14190), one that is sent
+none takes it as it is, and a log without an id takes the first one that it is sent. So only an id that is known to be
+right, or a topic that never had one, gets an id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final
 
 from state_machines.cluster import Cluster
 from state_machines.decision import TopicChange
+from state_machines.types import Broker, Topic
 
 SAMPLE_MAX: Final = 20
 """Topics with ids that a broker is asked for, to see whether it was ever told ids."""
+LOST_SAMPLE_MAX: Final = 100
+"""Topics that a broker is asked for where no topic that runs has an id."""
 GIVEN: Final = "topic id written"
 
 TopicIds = Mapping[str, bytes | None]
@@ -26,38 +30,93 @@ class Verdict(Enum):
     """Where no broker knows an id."""
 
     NEVER_HAD_ONE = "it never had an id"
-    UNKNOWN = "it may have an id that nobody knows"
+    UNKNOWN = "it may have an id that no live broker knows"
+    UNANSWERED = "a live broker that may know its id does not answer"
+
+
+class Evidence:
+    """What brokers answered, merged: it grows with the topics, not with topics x brokers.
+
+    ``ids``: by topic, those that any broker knows. ``never``: topics that a controller from before ids told of.
+    ``answered``: broker id -> broker epoch. ``sampled``: whether the answers are of a sample of the topics.
+    """
+
+    def __init__(self, before: Evidence | None = None, *, sampled: bool = False) -> None:
+        self.ids: dict[str, set[bytes]] = {} if before is None else before.ids
+        self.never: set[str] = set() if before is None else before.never
+        self.answered: dict[int, int] = {}
+        self.sampled = sampled
+
+    def add(self, broker: Broker, told: TopicIds, lost: Iterable[str], with_id: Iterable[str], *, late: bool) -> None:
+        """Merges an answer. ``late``: the broker was sent the topics without ids first, so only an id says anything.
+
+        ``with_id``: topics that have one in ZooKeeper. A broker that was told none of them has heard of no
+        controller that knows ids.
+        """
+        known = [told[name] for name in with_id if name in told]
+        for name in lost:
+            if (topic_id := told.get(name)) is not None:
+                self.ids.setdefault(name, set()).add(topic_id)
+            elif name in told and known and not any(known) and not late:
+                self.never.add(name)
+        if not late:
+            self.answered[broker.id] = broker.epoch
+
+    def lacks(self, broker: Broker) -> bool:
+        """Whether the broker has yet to answer."""
+        return self.answered.get(broker.id) != broker.epoch
+
+    def complete(self, live: Mapping[int, Broker]) -> bool:
+        """Whether all live brokers answered; never where there are none."""
+        return bool(live) and not any(self.lacks(broker) for broker in live.values())
 
 
 def judge_ids(
-    lost: Iterable[str], told: Collection[TopicIds], with_id: Collection[str], *, complete: bool
+    lost: Iterable[str], evidence: Evidence, *, complete: bool, none_had_one: bool
 ) -> dict[str, bytes | Verdict]:
-    """The id of each topic in ``lost``, as far as that can be said. ``complete``: ``told`` has every live broker's.
+    """The id of each topic in ``lost``, as far as that can be said. ``complete``: every live broker answered.
 
-    ``with_id``: topics that have one in ZooKeeper. Where there are none, and no broker has one, the cluster comes from
-    before topic ids. A controller from before them told its brokers none of any topic.
+    ``none_had_one``: no topic that ran had an id in ZooKeeper. Where no broker knows one either, the cluster comes
+    from before topic ids: a controller tells every broker of every id, so any answer would show one.
     """
-    before_ids = [ids for ids in told if (known := [ids[name] for name in with_id if name in ids]) and not any(known)]
-    return {name: _judge(name, told, before_ids, upgraded=complete and not with_id) for name in lost}
+    upgraded = none_had_one and complete and not evidence.ids
+    return {name: _judge(name, evidence, complete=complete, upgraded=upgraded) for name in lost}
 
 
-def _judge(
-    name: str, told: Collection[TopicIds], before_ids: Collection[TopicIds], *, upgraded: bool
-) -> bytes | Verdict:
-    found = {topic_id for ids in told if (topic_id := ids.get(name)) is not None}
+def _judge(name: str, evidence: Evidence, *, complete: bool, upgraded: bool) -> bytes | Verdict:
+    found = evidence.ids.get(name, ())
     if len(found) == 1:
-        return found.pop()
-    never = upgraded or any(name in ids for ids in before_ids)
-    return Verdict.NEVER_HAD_ONE if never and not found else Verdict.UNKNOWN
+        return next(iter(found))
+    if not found and (upgraded or name in evidence.never):
+        return Verdict.NEVER_HAD_ONE
+    return Verdict.UNKNOWN if complete or found else Verdict.UNANSWERED
 
 
 def sample(cluster: Cluster) -> list[str]:
-    """Some topics that have an id."""
-    named = (topic.name for topic in cluster.topics if topic.topic_id and cluster.topic(topic.name) is topic)
-    return list(islice(named, SAMPLE_MAX))
+    """Some topics that run and have an id. One that is new proves nothing: it has its id from this term."""
+    return list(
+        islice((topic.name for topic in cluster.topics if topic.topic_id and _runs(cluster, topic)), SAMPLE_MAX)
+    )
 
 
-def id_changes(cluster: Cluster, ids: Mapping[str, bytes]) -> list[TopicChange]:
+def _runs(cluster: Cluster, topic: Topic) -> bool:
+    return cluster.topic(topic.name) is topic and any(cluster.rows[i].has_leadership for i in topic.rows)
+
+
+def sample_of_lost(lost: Mapping[str, int]) -> list[str]:
+    """Some of the topics (name -> czxid) without an id: those that may have had one come first.
+
+    Ids are given in the order of names, so an interrupted term gave them to the first. The youngest topics may have
+    had theirs from the beginning. Where a tool rewrote all topics, any of them shows it.
+    """
+    names = sorted(lost)
+    if len(names) <= LOST_SAMPLE_MAX:
+        return names
+    half = LOST_SAMPLE_MAX // 2
+    return [*names[:half], *sorted(names[half:], key=lambda name: lost[name])[-half:]]
+
+
+def id_changes(cluster: Cluster, ids: Mapping[str, bytes]) -> Sequence[TopicChange]:
     """Rewrites of the topics that have no id yet."""
     known = [(topic, ids[name]) for name in ids if (topic := cluster.topic(name)) is not None]
     return [

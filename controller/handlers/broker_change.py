@@ -13,6 +13,7 @@ from functools import partial
 from controller.controller import Controller
 from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed
+from controller.handlers.lost_ids import inquire_anew
 from controller.handlers.reassignment import brokers_returned
 from controller.report import Report
 from metadata_store import paths
@@ -62,6 +63,7 @@ async def broker_change(c: Controller) -> None:
         for name in sorted(c.waiting_topics):
             c.queue.signal("partition_modifications", name)
     brokers_changed(c, gone, back)
+    inquire_anew(c, registered=bool(back))
     hold(c)
     c.brokers_joined(back)
 

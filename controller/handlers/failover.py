@@ -20,7 +20,7 @@ from controller.handlers.broker_settings import recall
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
-from controller.handlers.lost_ids import find_lost_ids
+from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
@@ -140,8 +140,8 @@ async def load_topics(c: Controller, since: int) -> None:
             await enter(c, some)
         done += count
         count = min(GROWTH_MAX * count, max(1, TURN_ROWS * done // max(done, len(c.cluster.rows))))
-    await find_lost_ids(c)
     await c.zk.watch(data=[*watched, *c.malformed_below(paths.TOPICS)], since_zxid=since)
+    await ask_for_lost_ids(c)
 
 
 async def load_deletions(c: Controller) -> None:

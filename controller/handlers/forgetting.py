@@ -9,12 +9,13 @@ from state_machines.events import Kind
 def forget(c: Controller, name: str) -> int:
     """Returns how many partitions it had."""
     c.waiting_topics.discard(name)
-    c.lost_ids.discard(name)
+    c.lost_ids.drop(name)
     c.reassignments.name_daemons.discard(name)
     topic = c.cluster.topic(name)
     if topic is None:
         return 0
     c.deleting.gone(topic.index)
+    c.channels.hand_out([topic.index])
     if c.reassignments.names(name):
         c.queue.signal("reassign_partitions")
     c.journal.event(Kind.TOPIC_DELETE, topic=name)

@@ -1,7 +1,8 @@
-"""Topics that run and whose znodes have no topic id: brokers are asked for it before they are told anything else.
+"""Topics that run and whose znodes have no topic id: brokers are asked for it beside the queue.
 
-A broker forgets an id as soon as it is told none, so a term asks before it tells. Bounded in time: until an id is
-known such a topic is led without one, which brokers accept, whatever id their logs have.
+A broker forgets an id with the first UpdateMetadata without it, so none is sent the metadata of such topics before it
+has answered, nor before the ids that others know are written; LeaderAndIsr makes no broker forget and goes at once.
+Until an id is known such a topic is led without one, which brokers accept, whatever id their logs have.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from brokers.wire.errors import Error
+from brokers.wire.errors import Error, error_name
 from controller.controller import Controller
 from controller.handlers.topic_rewrites import settle
 from controller.names import shortly
+from controller.own_znodes import TOPIC_IDS_BEGIN
 from controller.questions import Asked, ask_each
 from metadata_store import paths
-from state_machines.topic_ids import TopicIds, Verdict, id_changes, judge_ids, sample
+from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.fenced import submit
+from metadata_store.port import ANY_VERSION, Create, Delete, Op
+from state_machines.topic_ids import Evidence, TopicIds, Verdict, id_changes, judge_ids, sample, sample_of_lost
 from state_machines.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -29,62 +36,220 @@ ASKED_AT_ONCE_MAX: Final = 5
 ANSWER_S_MAX: Final = 5.0
 """How long the answers of some brokers are waited for."""
 ASK_S_MAX: Final = 10.0
-"""How long answers are waited for altogether."""
+"""How long answers are waited for in one try."""
+PAUSE_S: Final = 1.0
+"""Between two tries."""
+TOPICS_MAX: Final = 500
+"""Topics that get their ids in one turn of the queue."""
+NOT_NOTED: Final = "that topic ids begin could not be noted in ZooKeeper"
 
 
-async def find_lost_ids(c: Controller) -> list[str]:
-    """Writes the ids that brokers know, and new ones for topics that never had any; the others are reported.
+# -- the question
 
-    Returns the topics that have an id now.
+
+async def begin(c: Controller) -> None:
+    """Has brokers asked for what a term's first reading found lost; notes it where no topic that runs has an id.
+
+    The note outlives a term that ends while ids are given: topics that have one by then would make the others look as
+    if they had lost theirs.
     """
-    if not c.lost_ids:
-        return []
-    names, with_id = sorted(c.lost_ids), sample(c.cluster)
-    c.lost_ids.clear()
-    brokers = len(c.cluster.brokers)
-    told = await _told(c, names, with_id)
-    c.term.check()
-    verdicts = judge_ids(names, told, with_id, complete=len(told) == brokers)
-    found = {name: of for name, of in verdicts.items() if isinstance(of, bytes) and c.cluster.topic_by_id(of) is None}
-    new = {name: uuid.uuid4().bytes for name, of in verdicts.items() if of is Verdict.NEVER_HAD_ONE}
-    ids = found | new
-    failed = await settle(c, lambda: id_changes(c.cluster, ids), "topic id")
-    c.waiting_topics |= failed.keys()
-    for name in failed.keys() & found:  # brokers have it, and would forget it where they were told none
-        c.cluster.observe_topic_id(name, found[name])
-    _say(found, [name for name in names if name not in ids])
-    return [name for name in ids if name in found or name not in failed]
+    if not c.ibp.topic_ids:
+        return
+    lost = c.lost_ids
+    lost.noted = await c.zk.exists(TOPIC_IDS_BEGIN) is not None
+    lost.with_id = sample(c.cluster)
+    lost.none_had_one = bool(lost.topics) and (lost.noted or not lost.with_id)
+    await _note(c)
+    inquire_of_new(c)
 
 
-async def _told(c: Controller, names: Sequence[str], with_id: Sequence[str]) -> list[TopicIds]:
-    """What brokers know of topics: some are asked after the others, until one knows an id of each, or time is up."""
-    deadline_s = asyncio.get_running_loop().time() + ASK_S_MAX
-    told: list[TopicIds] = []
-    waiting = sorted(c.cluster.brokers.values(), key=lambda broker: broker.epoch)
-    while c.ask is not None and waiting and any(not any(ids.get(name) for ids in told) for name in names):
-        if (left_s := deadline_s - asyncio.get_running_loop().time()) <= 0:
+def inquire_of_new(c: Controller) -> None:
+    """Has brokers asked for topics that were just found without an id; their metadata waits for the answers."""
+    lost = c.lost_ids
+    if not lost.fresh:
+        return
+    c.channels.withhold(topic.index for name in lost.fresh if (topic := c.cluster.topic(name)) is not None)
+    lost.fresh.clear()
+    if lost.ask(of_new=True):
+        c.spawn(_inquire(c))
+
+
+def inquire_anew(c: Controller, *, registered: bool) -> None:
+    """Brokers ``registered``, which are asked, or are gone, which are waited for no more."""
+    if not c.lost_ids.topics:
+        return
+    if registered:
+        if c.lost_ids.ask(of_new=False):
+            c.spawn(_inquire(c))
+    elif not c.lost_ids.asking:
+        c.queue.signal("lost_ids")
+
+
+async def _inquire(c: Controller) -> None:
+    """Asks until every live broker has answered or ``TRIES_MAX`` is reached; each try ends with an event."""
+    lost = c.lost_ids
+    try:
+        while lost.tries_left and lost.topics:
+            lost.tries_left -= 1
+            evidence = lost.evidence
+            await _ask(c, evidence)
+            if evidence is not lost.evidence:
+                continue
+            if evidence.sampled and evidence.ids:
+                lost.ask_of_all()
+                continue
+            if evidence.complete(c.cluster.brokers):
+                lost.tries_left = 0
+            c.queue.signal("lost_ids")
+            if lost.tries_left:
+                await asyncio.sleep(PAUSE_S)
+    finally:
+        lost.asking = False
+
+
+async def _ask(c: Controller, evidence: Evidence) -> None:
+    """One try: some brokers are asked after the others, until one knows an id of each topic, or time is up."""
+    lost, now_s = c.lost_ids, asyncio.get_running_loop().time
+    names = sample_of_lost(lost.topics) if evidence.sampled else sorted(lost.topics)
+    waiting = [broker for broker in c.cluster.brokers.values() if evidence.lacks(broker)]
+    waiting.sort(key=lambda broker: (broker.id in lost.silent, broker.epoch))
+    deadline_s = now_s() + ASK_S_MAX
+
+    async def question(asked: Asked, _: Broker) -> TopicIds:
+        return await _ids(asked, [*names, *lost.with_id])
+
+    while c.ask is not None and waiting and any(name not in evidence.ids for name in names):
+        if (left_s := deadline_s - now_s()) <= 0 or (evidence.sampled and evidence.ids):
             break
-        some, waiting = waiting[:ASKED_AT_ONCE_MAX], waiting[ASKED_AT_ONCE_MAX:]
-        asked = {broker.id: broker for broker in some}
-
-        async def question(broker: Asked, _: Broker) -> TopicIds:
-            return await _ids(broker, [*names, *with_id])
-
-        answers = await ask_each(c.ask, asked, question, min(left_s, ANSWER_S_MAX))
-        for broker_id, found in answers.items():
-            if isinstance(found, BrokerCallFailed):
-                log.warning("broker %d cannot be asked for lost topic ids: %s", broker_id, found)
+        some = {broker.id: broker for broker in waiting[:ASKED_AT_ONCE_MAX]}
+        del waiting[:ASKED_AT_ONCE_MAX]
+        for broker_id, told in (await ask_each(c.ask, some, question, min(left_s, ANSWER_S_MAX))).items():
+            broker = some[broker_id]
+            if isinstance(told, BrokerCallFailed):
+                lost.silent[broker_id] = str(told)
             else:
-                told.append(found)
-    return told
+                lost.silent.pop(broker_id, None)
+                late = lost.late.get(broker_id) == broker.epoch
+                evidence.add(broker, told, names, lost.with_id, late=late)
 
 
 async def _ids(broker: Asked, names: Sequence[str]) -> TopicIds:
-    topics = (await broker.metadata(names)).topics
-    return {name: topic.topic_id for name, topic in topics.items() if topic.error != Error.UNKNOWN_TOPIC_OR_PARTITION}
+    """What a broker was told; raises BrokerCallFailed where it may not say that of every topic."""
+    found: dict[str, bytes | None] = {}
+    for name, topic in (await broker.metadata(names)).topics.items():
+        if topic.error == Error.NONE:
+            found[name] = topic.topic_id
+        elif topic.error != Error.UNKNOWN_TOPIC_OR_PARTITION:
+            raise BrokerCallFailed(f"it answers {error_name(topic.error)} for topic {name}")
+    return found
 
 
-def _say(found: Iterable[str], unknown: Sequence[str]) -> None:
+# -- what comes of it
+
+
+async def lost_ids(c: Controller) -> None:
+    """Judges what brokers answered, writes the ids, some topics at a time, and has the topics sent."""
+    lost = c.lost_ids
+    for name in [name for name, czxid in lost.topics.items() if not _is_lost(c, name, czxid)]:
+        lost.drop(name)
+    if not lost.ids:
+        _judge(c)
+    if lost.ids:
+        await _write(c)
+    if lost.ids:
+        c.queue.signal("lost_ids")
+        return
+    _send(c)
+    await _note(c)
+
+
+def _is_lost(c: Controller, name: str, czxid: int) -> bool:
+    topic = c.cluster.topic(name)
+    return topic is not None and topic.czxid == czxid and topic.topic_id is None
+
+
+def _judge(c: Controller) -> None:
+    """Finds the ids that are to be written, in the order of names; the other topics are reported."""
+    lost = c.lost_ids
+    complete = lost.evidence.complete(c.cluster.brokers)
+    verdicts = judge_ids(sorted(lost.topics), lost.evidence, complete=complete, none_had_one=lost.none_had_one)
+    known = {name: of for name, of in verdicts.items() if isinstance(of, bytes) and c.cluster.topic_by_id(of) is None}
+    times = Counter(known.values())
+    found = {name: of for name, of in known.items() if times[of] == 1}
+    new = {name: uuid.uuid4().bytes for name, of in verdicts.items() if of is Verdict.NEVER_HAD_ONE}
+    lost.ids, lost.found = found | new, set(found)
+    if lost.evidence.ids:
+        lost.none_had_one = False
+    _say_found(found)
+    unanswered = {name for name, of in verdicts.items() if of is Verdict.UNANSWERED}
+    _say_unknown(c, lost.topics.keys() - lost.ids.keys(), unanswered)
+
+
+async def _write(c: Controller) -> None:
+    """Writes the next ids; those that brokers know get to replicas with another leader epoch."""
+    lost = c.lost_ids
+    ids = dict(islice(lost.ids.items(), TOPICS_MAX))
+    failed = await settle(c, lambda: id_changes(c.cluster, ids), "topic id")
+    c.waiting_topics |= failed.keys()
+    for name in failed.keys() & lost.found:  # brokers have it, and would forget it where they were told none
+        c.cluster.observe_topic_id(name, ids[name])
+    for name in ids:
+        lost.ids.pop(name, None)
+        topic = c.cluster.topic(name)
+        if topic is None or topic.topic_id is None:
+            continue
+        if name in lost.found:
+            c.take_up(topic.rows)
+        else:
+            lost.made_up = True
+        c.channels.hand_out([topic.index])
+        lost.drop(name)
+
+
+def _send(c: Controller) -> None:
+    """Brokers that answered, or are waited for no more, are sent all topics, with or without an id.
+
+    A log without an id takes one with the leader epoch that its broker knows, so a snapshot does for made-up ids.
+    """
+    lost, live = c.lost_ids, c.cluster.brokers
+    answered = [b for b, broker in live.items() if not lost.evidence.lacks(broker)]
+    if not lost.tries_left:
+        lost.late.update((b, broker.epoch) for b, broker in live.items() if lost.evidence.lacks(broker))
+        answered = list(live)
+    first = c.channels.answered(answered)
+    rows = [i for name in lost.unsent if (topic := c.cluster.topic(name)) is not None for i in topic.rows]
+    if lost.made_up:
+        c.channels.snapshot(None)
+    elif first and lost.topics.keys() - lost.unsent:
+        c.channels.snapshot(first)
+    elif rows:
+        c.channels.metadata_changed(rows)
+    lost.unsent.clear()
+    lost.made_up = False
+
+
+async def _note(c: Controller) -> None:
+    """Notes that topic ids begin, as long as topics wait for theirs that never had one."""
+    lost = c.lost_ids
+    wanted = lost.none_had_one and bool(lost.topics)
+    if wanted is lost.noted:
+        return
+    op: Op = Create(TOPIC_IDS_BEGIN, b"") if wanted else Delete(TOPIC_IDS_BEGIN, ANY_VERSION)
+    await c.connected()
+    try:
+        failed: ZkError | None = await submit(c.zk, c.fence, [op])
+    except MultiFailed:
+        raise
+    except ZkError as error:
+        failed = error
+    c.term.check()
+    lost.noted = wanted
+    if failed is not None and failed.code not in (Code.NODE_EXISTS, Code.NO_NODE):
+        c.counters.failures[NOT_NOTED] += 1
+        log.error("%s (%s): check the ACL of %s", NOT_NOTED, failed.code.name, TOPIC_IDS_BEGIN)
+
+
+def _say_found(found: Iterable[str]) -> None:
     if names := sorted(found):
         log.warning(
             "%s: the znode has no topic id (a tool rewrote it?); the one that brokers know is written back; find the "
@@ -92,11 +257,32 @@ def _say(found: Iterable[str], unknown: Sequence[str]) -> None:
             shortly(names),
             paths.TOPICS,
         )
-    if unknown:
+
+
+def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str]) -> None:
+    """Reports topics that stay without an id, where they are others than the last time."""
+    lost, names = c.lost_ids, sorted(unknown)
+    silent = [
+        f"broker {b} ({lost.silent.get(b, 'not asked yet')})"
+        for b, known in sorted(c.cluster.brokers.items())
+        if lost.evidence.lacks(known)
+    ]
+    said = frozenset((*names, *silent))
+    if not names or said == lost.said:
+        return
+    lost.said = said
+    if set(names) & set(unanswered):
         log.error(
-            "%s: the znode has no topic id and no live broker knows it: no id is made up, because brokers would refuse "
-            "another one than their logs have; led without an id; put topic_id from partition.metadata, in a log "
-            "directory of a replica, into %s",
-            shortly(unknown),
-            paths.topic(unknown[0]),
+            "%s: the znode has no topic id, and brokers that may know it do not answer: %s; led without an id until "
+            "they answer or are gone; see why they do not answer, or restart them: a broker that registers is asked",
+            shortly(names),
+            shortly(silent, "brokers") if silent else "no broker is live",
         )
+        return
+    log.error(
+        "%s: the znode has no topic id and no live broker knows it: no id is made up, because brokers would refuse "
+        "another one than their logs have; led without an id; put topic_id from partition.metadata, in a log "
+        "directory of a replica, into %s",
+        shortly(names),
+        paths.topic(names[0]),
+    )

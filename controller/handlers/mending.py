@@ -168,7 +168,7 @@ def _id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | Non
     if told is not None or topic.topic_id is not None or not c.ibp.topic_ids:
         return told or topic.topic_id
     if _has_started(c, topic, states):
-        c.lost_ids.add(topic.name)
+        c.lost_ids.add(topic.name, topic.czxid)
         return None
     return uuid.uuid4().bytes
 

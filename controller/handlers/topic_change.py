@@ -6,14 +6,13 @@ A topic is started only from what was read back or written by us, after :mod:`co
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from controller.controller import Controller
 from controller.handlers.deletion import take_back
 from controller.handlers.forgetting import forget
-from controller.handlers.lost_ids import find_lost_ids
+from controller.handlers.lost_ids import inquire_of_new
 from controller.handlers.mending import Load, State, States, mend, note_running, read_new
 from controller.names import shortly
 from controller.term import TermEnded
@@ -148,7 +147,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
     created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
-    await _find_ids(c, rows)
+    inquire_of_new(c)
     if not c.deleting.markers.isdisjoint(topic.name for topic in topics):
         c.queue.signal("topic_deletion")
     for topic in created:
@@ -181,18 +180,13 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     return rows, found
 
 
-async def _find_ids(c: Controller, fresh: Sequence[int]) -> None:
-    """Ids of topics that run without one; who was told their partitions before is to be told again."""
-    topics = [c.cluster.topic(name) for name in await find_lost_ids(c)]
-    c.take_up({i for topic in topics if topic is not None for i in topic.rows}.difference(fresh))
-
-
 def _learn_id(c: Controller, topic: TopicAssignment) -> None:
     """The znode of a topic that was served without an id, or with one that was refused, has one: replicas are told."""
     known = c.cluster.topic(topic.name)
     if known is None or topic.topic_id is None or topic.topic_id == known.topic_id or not c.ibp.topic_ids:
         return
-    c.lost_ids.discard(topic.name)
+    c.lost_ids.drop(topic.name)
+    c.channels.hand_out([known.index])
     c.cluster.observe_topic_id(topic.name, topic.topic_id)
     c.take_up(known.rows)
 

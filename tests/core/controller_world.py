@@ -43,6 +43,7 @@ from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
 from tests.core.role_kit import settings_for
+from tests.polling import eventually
 
 
 class Witness(Channels):
@@ -255,12 +256,19 @@ class World(Kafka):
     async def told(self) -> None:
         """Until every broker has acknowledged everything, and what follows from its answers is handled and told."""
         await self.settle()
+        await self.ids_asked()
         answered = True
         while answered:
             behind = await self.reign.channels.quiesced(5.0)
             assert not behind, f"brokers {sorted(behind)} are behind"
             answered = bool(len(self.reign.queue))
             await self.settle()
+
+    async def ids_asked(self) -> None:
+        """Until no broker is asked for a lost topic id, and what came of it is handled."""
+        reign = self.reign
+        await eventually(lambda: not reign.controller.lost_ids.asking or reign.term.ended, 120.0)
+        await self.settle()
 
     # -- calls of brokers
 

@@ -213,6 +213,45 @@ async def test_topics_that_vanished_do_not_make_a_cluster_large(monkeypatch: pyt
         assert (first.api, len(first.partitions())) == (UPDATE_METADATA, 20), "all topics, before anything else"
 
 
+async def test_topics_whose_ids_are_asked_for_are_left_out_of_the_metadata_of_brokers_that_did_not_answer() -> None:
+    async with world(1, 2, snapshot_turn_partitions=TURN) as w:
+        w.add_topic("a", [(1, 2)] * 3)
+        rows = w.add_topic("lost", [(1, 2)] * 3)
+        index = w.cluster.rows[rows[0]].topic
+        w.channels.withhold([index])
+        assert w.channels.answered([1, 7]) == [1]
+        w.channels.snapshot()
+        await settled(w)
+        w.elect(*rows, leader=2)
+        await settled(w)
+        for number, known in ((1, {"a", "lost"}), (2, {"a"})):
+            assert {t for heard in w.brokers[number].of(UPDATE_METADATA) for t, _ in heard.partitions()} == known
+            led = [heard.partitions() for heard in w.brokers[number].of(LEADER_AND_ISR)]
+            assert {t for told in led for t, _ in told} == {"a", "lost"}, "a broker forgets nothing by that"
+        assert w.channels.answered([1, 2]) == [2]
+        w.channels.snapshot([2])
+        await settled(w)
+        for broker in w.brokers.values():
+            knows_the_model(w, broker)
+
+
+async def test_a_turn_that_another_broker_wanted_before_a_topic_was_withheld_is_encoded_again() -> None:
+    async with world(1, 2, snapshot_turn_partitions=TURN) as w:
+        rows = w.add_topic("lost", [(1, 2)] * (TURN + 1))
+        w.brokers[2].hold()
+        w.channels.snapshot()
+        await eventually(lambda: w.channels.propagation()[1].partitions == 0)
+        w.channels.withhold([w.cluster.rows[rows[0]].topic])
+        w.brokers[2].let_go.set()
+        await settled(w)
+        assert [heard.partitions() for heard in w.brokers[2].of(UPDATE_METADATA) if heard.partitions()] == []
+        w.channels.hand_out([w.cluster.rows[rows[0]].topic])
+        w.channels.metadata_changed(rows)
+        await settled(w)
+        for broker in w.brokers.values():
+            knows_the_model(w, broker)
+
+
 async def test_replicas_that_were_stopped_are_left_out_of_a_snapshot() -> None:
     async with world(1, 2) as w:
         rows = w.add_topic("t", [(2, 1), (2, 1)])

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from brokers.delivery import Answer
 from brokers.wire.errors import Error
 from brokers.wire.versions import Api
-from controller.handlers import lost_ids
 from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
 from metadata_store.port import ANY_VERSION
-from state_machines.topic_ids import Verdict, judge_ids
 from state_machines.types import Assignment
 from tests.core.controller_kafka import id_of
-from tests.core.controller_parts import LEADER_AND_ISR
+from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import alter, caught_up, told, written
 from tests.core.virtual_time import in_virtual_time
@@ -46,15 +41,22 @@ async def running(w: World, *replicas: tuple[int, ...]) -> None:
     w.questioned.clear()
 
 
-def ids_told(w: World, name: str = "t") -> set[bytes | None]:
-    """Every id that any broker was told with LeaderAndIsr."""
+def ids_told(
+    w: World, name: str = "t", api: int = LEADER_AND_ISR, brokers: Iterable[int] = (1, 2, 3)
+) -> set[bytes | None]:
+    """Every id that any of the brokers was told with LeaderAndIsr."""
     return {
         found.topic_id.bytes if found.topic_id else None
-        for broker in (1, 2, 3)
-        for request in w.wires.heard(broker, LEADER_AND_ISR)
+        for broker in brokers
+        for request in w.wires.heard(broker, api)
         for found in request.topic_states
         if found.topic_name == name
     }
+
+
+def metadata_ids(w: World, name: str = "t") -> set[bytes | None]:
+    """Every id that any broker was told with UpdateMetadata."""
+    return ids_told(w, name, UPDATE_METADATA)
 
 
 # -- while a term knows the topic
@@ -208,7 +210,8 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(knowing: int)
         await w.take_office()
         await w.told()
         assert w.assignment("t").topic_id == id_of("t")
-        assert ids_told(w) == {id_of("t")}, "nothing is told before it is known"
+        assert metadata_ids(w) == {id_of("t")}, "brokers would forget it"
+        w.wires.frames.clear()
         w.die(1)
         await w.told()
         assert w.led()["t", 0] == (2, (2, 3))
@@ -221,7 +224,7 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(knowing: int)
 async def test_an_id_that_nobody_knows_is_not_made_up(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await lost(w)
-        w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}}
+        w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
         await w.take_office()
         await w.told()
         assert w.assignment("t").topic_id is None
@@ -259,23 +262,6 @@ async def test_the_id_of_another_topic_is_not_believed() -> None:
 
 
 @in_virtual_time
-async def test_brokers_that_do_not_answer_hold_up_a_term_for_some_seconds_at_most() -> None:
-    async with world(*range(1, 40)) as w:
-        await lost(w)
-
-        @asynccontextmanager
-        async def never(_: object) -> Any:
-            await asyncio.sleep(3_600)
-            yield
-
-        began_s = asyncio.get_running_loop().time()
-        with mock.patch.object(w, "ask", never):
-            await w.take_office()
-        assert asyncio.get_running_loop().time() - began_s < lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + 1.0
-        assert w.assignment("t").topic_id is None
-
-
-@in_virtual_time
 async def test_where_no_id_is_lost_nobody_is_asked() -> None:
     async with world() as w:
         await w.topic("fresh", (1, 2), topic_id=None)
@@ -301,29 +287,5 @@ async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_con
         w.server.release_watches(session)
         await w.told()
         assert w.assignment("late").topic_id == id_of("late")
-        assert ids_told(w, "late") <= {id_of("late")}
+        assert metadata_ids(w, "late") == {id_of("late")}
         w.agreed()
-
-
-# -- the judgement
-
-
-ID = b"0123456789abcdef"
-JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict, bool]] = {
-    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID, True),
-    "nobody answers": ([], ["x"], Verdict.UNKNOWN, True),
-    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN, True),
-    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN, True),
-    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN, True),
-    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE, True),
-    "no topic has an id": ([], [], Verdict.NEVER_HAD_ONE, True),
-    "no topic has an id, a broker did not answer": ([{"t": None}], [], Verdict.UNKNOWN, False),
-    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID, True),
-    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN, True),
-}
-
-
-@pytest.mark.parametrize("case", JUDGED)
-def test_what_is_known_of_an_id(case: str) -> None:
-    told_ids, with_id, expected, complete = JUDGED[case]
-    assert judge_ids(["t"], told_ids, with_id, complete=complete) == {"t": expected}

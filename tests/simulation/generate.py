@@ -146,7 +146,7 @@ class Generator:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
-        self.actions += foreign(self.seed, self.topics, self.daemons, BEGIN_S, self.at_s)
+        self.actions += foreign(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)
         actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
         return Plan(
             self.seed,

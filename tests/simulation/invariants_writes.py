@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from controller.handlers.reassignment import STOPPED_S_MAX
+from controller.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.port import (
@@ -62,7 +63,7 @@ class WriteInvariants(Checking):
         first = ops[0]
         if not isinstance(first, Check) or first.path != paths.CONTROLLER_EPOCH:
             return
-        if ops[1:] and all(isinstance(op, Delete) and op.path.startswith(OWN_ROOTS) for op in ops[1:]):
+        if ops[1:] and all(isinstance(op, Delete) and _is_given_up(op.path) for op in ops[1:]):
             self._given_up.add(first.version)
             return
         self._may_act(zk, f"writes {ops[-1].path}")
@@ -301,3 +302,8 @@ class WriteInvariants(Checking):
         """A leader asks for ISRs."""
         for change in changes:
             self._asked.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))
+
+
+def _is_given_up(path: str) -> bool:
+    """Whether a term deletes this when it gives its role up."""
+    return path.startswith(OWN_ROOTS) and path != TOPIC_IDS_BEGIN

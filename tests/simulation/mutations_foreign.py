@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from controller.controller import Controller
 from controller.handlers import lost_ids, mending
 from controller.handlers.mending import States
+from state_machines.audience import Audience
 from state_machines.cluster import Cluster
 from state_machines.decision import Change
-from state_machines.topic_ids import TopicIds, Verdict
+from state_machines.topic_ids import Evidence, Verdict
 from state_machines.types import PartitionRow, TopicAssignment
 from tests.simulation.planting import mutation, put
 
@@ -31,11 +32,23 @@ def new_id_at_failover(stack: ExitStack) -> None:
     """A term gives every topic without an id a new one and asks nobody."""
 
     def judged(
-        lost: Iterable[str], told: Collection[TopicIds], with_id: Collection[str], *, complete: bool
+        lost: Iterable[str], evidence: Evidence, *, complete: bool, none_had_one: bool
     ) -> dict[str, bytes | Verdict]:
         return dict.fromkeys(lost, Verdict.NEVER_HAD_ONE)
 
     put(stack, lost_ids, "judge_ids", judged)
+
+
+@mutation
+def metadata_before_the_answer(stack: ExitStack) -> None:
+    """Brokers are sent topics without ids before they are asked: they forget what they know, and none had one."""
+    put(stack, Audience, "withheld_from", lambda self, outbox: ())
+
+
+@mutation
+def silent_brokers_know_nothing(stack: ExitStack) -> None:
+    """A broker that does not answer is taken for one that knows no id."""
+    put(stack, Evidence, "complete", lambda self, live: True)
 
 
 @mutation

@@ -96,7 +96,7 @@ class Quiescence:
         waiting = any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons)
         if waiting and self.w.handed_over:
             self.w.operate(self.w.actions.give_role("regent"))
-        if self.w.ibp.topic_ids and (reign := self._reign()) is not None:
+        if self.w.ibp.topic_ids and (reign := self._reign()) is not None and not reign.controller.lost_ids.asking:
             for name, topic_id in self.w.invariants.history.lost_ids().items():
                 known = reign.cluster.topic(name)
                 if known is not None and known.topic_id is None:

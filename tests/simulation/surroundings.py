@@ -65,7 +65,7 @@ def explained(world: World, text: str) -> bool:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "/state cannot be used" in text:
         return bool(counts[faults.OPERATOR_SCRIBBLED])
-    if "no live broker knows it" in text:
+    if "no live broker knows it" in text or "that may know it do not answer" in text:
         return bool(counts[faults.OPERATOR_REWROTE])
     if "hand-back undone" in text:
         return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)

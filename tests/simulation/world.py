@@ -41,6 +41,8 @@ from tests.simulation.surroundings import surroundings
 from tests.simulation.unmerged import Unmerged
 from tests.simulation.zookeeper import SimZooKeeper
 
+ANSWER_S_MAX: Final = 0.3
+"""How long a broker takes to answer a question; what it hears before goes into the answer."""
 START_S: Final = 2.0
 """Daemons and brokers are started within this time."""
 
@@ -54,6 +56,7 @@ class AskedBroker:
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Whom it takes for the controller, and the ids of topics."""
+        await self._node.world.on_its_way(self._node)
         cache, wanted = self._node.core.cache, frozenset(topics or ())
         known = sorted({topic for topic, _ in cache.partitions} & wanted)
         found = {name: TopicMetadata(0, cache.topic_ids.get(name), {}) for name in known}
@@ -103,6 +106,7 @@ class World:
         self.plan = plan
         self.loop = SimLoop()
         self.chance = random.Random(f"{plan.seed} world")
+        self.asked = random.Random(f"{plan.seed} asked")
         self.ensemble = Ensemble(self.loop, random.Random(f"{plan.seed} ensemble"), plan.servers)
         self.network = Network(self.loop, random.Random(f"{plan.seed} network"))
         self.ibp = Ibp.parse(plan.ibp)
@@ -241,9 +245,19 @@ class World:
         node = self.brokers[broker.id]
         if not node.listening or node.wire.refuses:
             raise BrokerCallFailed(f"{node} refuses")
-        if node.wire.cut or not node.awake:
-            await self.loop.create_future()
+        await self._if_it_answers(node)
         yield AskedBroker(node)
+
+    async def on_its_way(self, node: BrokerNode) -> None:
+        """A question takes its time; the broker may be silent by then."""
+        await asyncio.sleep(ANSWER_S_MAX * self.asked.random())
+        await self._if_it_answers(node)
+
+    async def _if_it_answers(self, node: BrokerNode) -> None:
+        if node.wire.cut or not node.awake or not node.listening:
+            if self.invariants.history.lost_ids():
+                self.happened(faults.BROKER_SILENT)
+            await self.loop.create_future()
 
     @property
     def sends_ids(self) -> bool:

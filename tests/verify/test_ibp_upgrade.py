@@ -44,8 +44,7 @@ async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> No
         stage.daemon.configure({"controller.ibp": NEW})
         await stage.daemon.boot()
         await stage.proven()
-        given = await topic_id(stage)
-        assert given is not None
+        given = await eventually(lambda: topic_id(stage), 30.0)
         await eventually(lambda: _agrees(stage), 30.0)
         await stage.w.cluster.brokers[1].kill()
         await stage.w.leads_nothing(1)

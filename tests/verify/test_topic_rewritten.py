@@ -84,8 +84,28 @@ async def test_a_topic_that_loses_its_id_keeps_it_through_deaths_of_leaders_and_
         assert (await znode(stage)).topic_id is None
         await stage.daemon.boot()
         await stage.active()
-        assert (await znode(stage)).topic_id == topic_id
+        await eventually(lambda: has_id(stage, topic_id), 30.0)
         await leader_dies(stage, 2)
+        assert refusals(stage) == []
+
+
+@pytest.mark.seed("S4-85")
+async def test_an_id_that_one_broker_alone_knows_is_found() -> None:
+    """The others restarted while no daemon ran; the term sends none metadata without the id before it is written."""
+    async with held() as stage:
+        topic_id = (await znode(stage)).topic_id
+        assert topic_id is not None
+        await stage.daemon.kill()
+        await rewrite(stage)
+        one, *others = stage.w.cluster.brokers
+        for broker in others:
+            await stage.w.cluster.brokers[broker].kill()
+            await stage.w.cluster.revive(broker)
+        await stage.daemon.boot()
+        await stage.active()
+        await eventually(lambda: has_id(stage, topic_id), 30.0)
+        await stage.proven()
+        await leader_dies(stage, one)
         assert refusals(stage) == []
 
 

@@ -1,0 +1,390 @@
+"""Brokers are asked for lost topic ids beside the queue: what silent ones hold up, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from brokers.client import ClusterMetadata, TopicMetadata
+from controller.handlers import lost_ids
+from controller.lost_ids import TRIES_MAX
+from controller.own_znodes import TOPIC_IDS_BEGIN
+from metadata_store import paths
+from state_machines.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
+from state_machines.types import Broker
+from tests.core.controller_kafka import id_of
+from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.core.controller_world import World, world
+from tests.core.test_topic_rewritten import OTHER_ID, ids_told, lost, metadata_ids, rewrite
+from tests.core.virtual_time import in_virtual_time
+from tests.polling import eventually
+
+OLD = ("a", "b", "c")
+
+
+class Silence:
+    """Brokers that take questions and do not answer before they thaw."""
+
+    def __init__(self, w: World, *brokers: int) -> None:
+        self.frozen = set(brokers)
+        self.asked: list[int] = []
+        self.names: list[int] = []
+        self._ask = w.ask
+        w.ask = self.ask  # type: ignore[method-assign]
+
+    @asynccontextmanager
+    async def ask(self, broker: Broker) -> AsyncIterator[Any]:
+        self.asked.append(broker.id)
+        if broker.id in self.frozen:
+            await asyncio.sleep(3_600.0)
+        async with self._ask(broker) as asked:
+            answer: Callable[[Iterable[str]], Any] = asked.metadata
+
+            async def metadata(names: Iterable[str]) -> ClusterMetadata:
+                self.names.append(len(list(names)))
+                found: ClusterMetadata = await answer(names)
+                return found
+
+            asked.metadata = metadata
+            yield asked
+
+
+async def upgraded(w: World, *names: str, dead_leader: int | None = None) -> None:
+    """A cluster in which no topic ever had an id, as its brokers say."""
+    for name in names or OLD:
+        await w.topic(name, (1, 2, 3), leaders=True, topic_id=None)
+    w.knows = {broker: dict.fromkeys(names or OLD) for broker in (1, 2, 3)}
+    if dead_leader is not None:
+        w.die(dead_leader)
+
+
+def given(w: World, *names: str) -> set[bool]:
+    return {w.assignment(name).topic_id is not None for name in names or OLD}
+
+
+async def tries_over(w: World) -> None:
+    await w.ids_asked()
+    assert not w.reign.controller.lost_ids.tries_left
+
+
+# -- after an upgrade
+
+
+@in_virtual_time
+async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know() -> None:
+    async with world() as w:
+        await upgraded(w)
+        await w.take_office()
+        await w.told()
+        assert given(w) == {True}
+        assert {state.leader_epoch for state in w.states.values()} == {3}
+        for name in OLD:
+            assert w.assignment(name).topic_id in ids_told(w, name)
+            assert metadata_ids(w, name) == {w.assignment(name).topic_id}
+        assert w.node(TOPIC_IDS_BEGIN) is None
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It might know ids; once it thaws and knows none, all topics get theirs without anybody's help."""
+    async with world() as w:
+        await upgraded(w)
+        silence = Silence(w, 3)
+        await w.take_office()
+        await eventually(lambda: "do not answer" in caplog.text, 30.0)
+        assert given(w) == {False}
+        assert "broker 3 (no answer within 5.0 s)" in caplog.text
+        assert "partition.metadata" not in caplog.text
+        silence.frozen.clear()
+        await w.told()
+        assert given(w) == {True}
+        assert silence.asked == [1, 2, 3, 3], "answers are remembered"
+        assert metadata_ids(w, "a") >= {w.assignment("a").topic_id}
+        w.agreed()
+
+
+@in_virtual_time
+async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more() -> None:
+    async with world() as w:
+        await upgraded(w)
+        Silence(w, 3)
+        await w.take_office()
+        await tries_over(w)
+        assert given(w) == {False}
+        w.die(3)
+        await w.told()
+        assert given(w) == {True}
+
+
+@in_virtual_time
+async def test_a_frozen_broker_that_knows_ids_after_all_is_believed() -> None:
+    async with world() as w:
+        await upgraded(w)
+        w.knows[3] = {name: id_of(name) for name in OLD}
+        silence = Silence(w, 3)
+        await w.take_office()
+        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
+        assert ids_told(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
+        assert ids_told(w, "a", LEADER_AND_ISR) == {None}, "brokers do not forget by that"
+        silence.frozen.clear()
+        await w.told()
+        assert [w.assignment(name).topic_id for name in OLD] == [id_of(name) for name in OLD]
+        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
+        w.agreed()
+
+
+@in_virtual_time
+async def test_what_a_broker_says_after_it_was_told_none_is_no_proof() -> None:
+    async with world() as w:
+        await upgraded(w)
+        silence = Silence(w, 3)
+        await w.take_office()
+        await tries_over(w)
+        assert silence.asked.count(3) == TRIES_MAX
+        await w.told()
+        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
+        silence.frozen.clear()
+        await w.bounce(2)
+        await w.told()
+        assert given(w) == {False}
+        await w.bounce(3)
+        await w.told()
+        assert given(w) == {True}
+        w.agreed()
+
+
+@in_virtual_time
+async def test_new_topics_and_elections_do_not_wait_for_the_question() -> None:
+    async with world() as w:
+        await upgraded(w, dead_leader=1)
+        Silence(w, 3)
+        await w.take_office()
+        assert {w.led()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
+        await w.topic("new", (2, 3), topic_id=None)
+        await w.settle()
+        assert w.assignment("new").topic_id is not None
+        await w.boot(1)
+        await w.settle()
+        w.die(2)
+        await w.settle()
+        assert {w.led()[name, 0] for name in OLD} == {(3, (3,))}
+        assert w.reign.controller.lost_ids.asking
+        assert given(w) == {False}
+        epoch = w.states["a", 0].leader_epoch
+        await eventually(lambda: w.wires.last_word(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
+
+
+@in_virtual_time
+async def test_a_term_that_ends_while_ids_are_given_leaves_the_rest_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers know ids of some topics by then, and of topics that were created meanwhile."""
+    monkeypatch.setattr(lost_ids, "TOPICS_MAX", 1)
+    async with world() as w:
+        await upgraded(w)
+        seat = await w.seat()
+        reign = await seat.begin()
+        seat.script.at(paths.topic("a"), lambda: reign.term.end("a test"), when="after", exact=True)
+        await seat.ended()
+        first = w.assignment("a").topic_id
+        assert (first is not None, given(w, "b", "c")) == (True, {False})
+        assert w.node(TOPIC_IDS_BEGIN) is not None
+        for known in w.knows.values():
+            known["a"] = first
+        await w.take_office()
+        await w.told()
+        assert (w.assignment("a").topic_id, given(w)) == (first, {True})
+        assert w.node(TOPIC_IDS_BEGIN) is None
+
+
+@in_virtual_time
+async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_known() -> None:
+    many = [f"t{number:03}" for number in range(3 * LOST_SAMPLE_MAX)]
+    async with world() as w:
+        await upgraded(w, *many)
+        silence = Silence(w)
+        await w.take_office()
+        await w.told()
+        assert given(w, *many) == {True}
+        assert max(silence.names) == LOST_SAMPLE_MAX
+    async with world() as w:
+        await upgraded(w, *many)
+        w.knows[2] = {name: id_of(name) for name in many[1:]} | {many[0]: None}
+        silence = Silence(w)
+        await w.take_office()
+        await w.told()
+        assert [w.assignment(name).topic_id for name in many[1:]] == [id_of(name) for name in many[1:]]
+        assert w.assignment(many[0]).topic_id is None, "a controller that knows ids told brokers none of it"
+        assert max(silence.names) == len(many)
+
+
+# -- while the question is open
+
+
+@pytest.mark.parametrize("how", ["another controller", "the session"])
+@in_virtual_time
+async def test_a_daemon_that_loses_its_office_meanwhile_writes_nothing(how: str) -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
+        silence = Silence(w, 3)
+        await w.take_office()
+        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+        if how == "the session":
+            w.server.expire(w.active.zk.session_id)
+        else:
+            await w.seize(2)
+        silence.frozen.clear()
+        asked = len(silence.asked)
+        await w.active.ended()
+        await asyncio.sleep(30.0)
+        assert w.assignment("t").topic_id is None
+        assert len(silence.asked) == asked
+
+
+@pytest.mark.parametrize("how", ["gone", "recreated", "mended"])
+@in_virtual_time
+async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(how: str) -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {3: {"t": id_of("t")}}
+        silence = Silence(w, 3)
+        await w.take_office()
+        if how == "mended":
+            await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
+        else:
+            await w.delete_topic("t")
+            await w.settle()
+        if how == "recreated":
+            await w.topic("t", (1, 2), topic_id=OTHER_ID)
+        await w.settle()
+        silence.frozen.clear()
+        await w.told()
+        cluster = w.reign.cluster
+        assert cluster.topic_by_id(id_of("t")) is None
+        assert not w.reign.controller.lost_ids.topics
+        if how != "gone":
+            assert w.assignment("t").topic_id == OTHER_ID
+            assert metadata_ids(w) == {OTHER_ID}
+
+
+@in_virtual_time
+async def test_the_verdict_is_remembered_until_a_broker_registers() -> None:
+    async with world() as w:
+        await lost(w)
+        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
+        silence = Silence(w, 3)
+        await w.take_office()
+        await tries_over(w)
+        asked = len(silence.asked)
+        await w.expand("t", (2, 3))
+        await w.told()
+        await asyncio.sleep(120.0)
+        assert len(silence.asked) == asked
+        silence.frozen.clear()
+        w.knows[3] = {"t": id_of("t")}
+        w.wires.frames.clear()
+        await w.bounce(3)
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
+        assert silence.asked[asked:] == [3]
+        assert ids_told(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
+        w.agreed()
+
+
+@in_virtual_time
+async def test_many_silent_brokers_are_asked_a_bounded_number_of_times() -> None:
+    async with world(*range(1, 40)) as w:
+        await lost(w)
+        silence = Silence(w, *range(1, 40))
+        began_s = asyncio.get_running_loop().time()
+        await w.take_office()
+        assert asyncio.get_running_loop().time() - began_s < lost_ids.ANSWER_S_MAX, "the take-over does not wait"
+        await tries_over(w)
+        taken_s = asyncio.get_running_loop().time() - began_s
+        assert taken_s < TRIES_MAX * (lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + lost_ids.PAUSE_S)
+        assert len(silence.asked) <= TRIES_MAX * 39
+        assert w.assignment("t").topic_id is None
+
+
+@in_virtual_time
+async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await upgraded(w, "t")
+        denied = 29
+        answer = w.ask
+
+        @asynccontextmanager
+        async def ask(broker: Broker) -> AsyncIterator[Any]:
+            async with answer(broker) as asked:
+                if broker.id == 3:
+
+                    async def metadata(names: Iterable[str]) -> ClusterMetadata:
+                        return ClusterMetadata(None, 0, (), {name: TopicMetadata(denied, None, {}) for name in names})
+
+                    asked.metadata = metadata
+                yield asked
+
+        w.ask = ask  # type: ignore[method-assign]
+        await w.take_office()
+        await w.told()
+        assert given(w, "t") == {False}
+        assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+
+
+# -- the judgement
+
+ID = b"0123456789abcdef"
+JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict, bool]] = {
+    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID, True),
+    "nobody answers": ([], ["x"], Verdict.UNANSWERED, False),
+    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN, True),
+    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN, True),
+    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN, True),
+    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE, True),
+    "no topic has an id": ([{"t": None}], [], Verdict.NEVER_HAD_ONE, True),
+    "no topic has an id, a broker did not answer": ([{"t": None}], [], Verdict.UNANSWERED, False),
+    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID, True),
+    "no topic has an id, a broker knows another's": ([{"t": None, "u": ID}], [], Verdict.UNKNOWN, True),
+    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN, True),
+}
+
+
+def broker(number: int) -> Broker:
+    return Broker(number, 7, (), None)
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_what_is_known_of_an_id(case: str) -> None:
+    told_ids, with_id, expected, complete = JUDGED[case]
+    evidence = Evidence()
+    for number, told in enumerate(told_ids):
+        evidence.add(broker(number), told, ["t", "u"], with_id, late=False)
+    assert judge_ids(["t"], evidence, complete=complete, none_had_one=not with_id)["t"] == expected
+
+
+def test_where_no_broker_is_live_nobody_has_answered() -> None:
+    assert not Evidence().complete({})
+    evidence = Evidence()
+    evidence.add(broker(1), {}, ["t"], [], late=False)
+    assert evidence.complete({1: broker(1)})
+    assert not evidence.complete({1: Broker(1, 8, (), None)}), "another registration"
+    late = Evidence()
+    late.add(broker(1), {"t": None}, ["t"], [], late=True)
+    assert not late.complete({1: broker(1)})
+
+
+def test_a_sample_has_the_topics_that_an_interrupted_term_began_with_and_the_youngest() -> None:
+    names = {f"t{number:04}": number % 7 for number in range(1_000)} | {"z": 1_000}
+    found = sample_of_lost(names)
+    assert len(found) == len(set(found)) == LOST_SAMPLE_MAX
+    assert found[:50] == [f"t{number:04}" for number in range(50)]
+    assert "z" in found
