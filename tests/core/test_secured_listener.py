@@ -231,7 +231,8 @@ def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
     sealed = tmp_path / "sealed.pem"
     seal = ["openssl", "pkcs8", "-topk8", "-in", str(files["certificate_file"]), "-passout", "pass:word"]
     key = subprocess.run(seal, check=True, capture_output=True, text=True).stdout
-    sealed.write_text(key + files["certificate_file"].read_text(encoding="utf-8"), encoding="utf-8")
+    own = files["certificate_file"].read_text(encoding="utf-8")
+    sealed.write_text(key + own[own.index("-----BEGIN CERTIFICATE") :], encoding="utf-8")
     with pytest.raises(SecurityUnusable, match=f"{sealed}.*the key without a password"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "certificate_file": sealed}))
     assert "b" not in repr(Login("PLAIN", "a", "b")).removeprefix("Login")
