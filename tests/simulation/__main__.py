@@ -21,6 +21,7 @@ from tests.simulation.actions import known
 from tests.simulation.generate import generate
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Plan, parse
+from tests.simulation.planting import IN_STORIES
 from tests.simulation.runner import Caught, catch_each, in_child, play_planted, run_seeds, shrunk
 from tests.simulation.totals import Totals
 
@@ -39,7 +40,7 @@ def main() -> int:
     """Exit code 1 where something is wrong."""
     given = parsed()
     if given.mutations is not None:
-        names = given.mutations or list(MUTATIONS)
+        names = given.mutations or [name for name in MUTATIONS if name not in IN_STORIES]
         return _mutations(names, given.seeds or MUTATION_SEEDS, given.jobs, given.json or CAUGHT)
     if given.seed is not None or given.story is not None:
         return _one(
@@ -64,7 +65,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--story", type=_story, metavar="FILE", help="a file with a story")
     parser.add_argument("--verbose", action="store_true", help="with everything that happened")
     parser.add_argument(
-        "--mutations", nargs="*", choices=MUTATIONS, metavar="NAME", help="planted bugs, all of them if none is named"
+        "--mutations",
+        nargs="*",
+        choices=MUTATIONS,
+        metavar="NAME",
+        help="planted bugs, all that seeds catch if none is named",
     )
     parser.add_argument(
         "--mutation", choices=MUTATIONS, metavar="NAME", help="plants this bug while a seed or a story is played"

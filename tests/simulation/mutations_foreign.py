@@ -14,7 +14,7 @@ from state_machines.cluster import Cluster
 from state_machines.decision import Change
 from state_machines.topic_ids import Evidence, Verdict
 from state_machines.types import PartitionRow, TopicAssignment
-from tests.simulation.planting import mutation, put
+from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
 @mutation
@@ -39,13 +39,13 @@ def new_id_at_failover(stack: ExitStack) -> None:
     put(stack, lost_ids, "judge_ids", judged)
 
 
-@mutation
+@mutation_in_a_story
 def metadata_before_the_answer(stack: ExitStack) -> None:
     """Brokers are sent topics without ids before they are asked: they forget what they know, and none had one."""
     put(stack, Audience, "withheld_from", lambda self, outbox: ())
 
 
-@mutation
+@mutation_in_a_story
 def silent_brokers_know_nothing(stack: ExitStack) -> None:
     """A broker that does not answer is taken for one that knows no id."""
     put(stack, Evidence, "complete", lambda self, live: True)

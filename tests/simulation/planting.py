@@ -8,12 +8,20 @@ from unittest import mock
 
 Plant = Callable[[ExitStack], None]
 MUTATIONS: dict[str, Plant] = {}
+IN_STORIES: set[str] = set()
+"""Those that a story catches, because seeds meet the like too rarely: not in the table of all."""
 
 
 def mutation(plant: Plant) -> Plant:
     """Registers one under its name."""
     MUTATIONS[plant.__name__.replace("_", "-")] = plant
     return plant
+
+
+def mutation_in_a_story(plant: Plant) -> Plant:
+    """Registers one that a story catches."""
+    IN_STORIES.add(plant.__name__.replace("_", "-"))
+    return mutation(plant)
 
 
 def put(stack: ExitStack, target: object, name: str, value: object) -> None:

@@ -13,6 +13,7 @@ from tests.simulation.__main__ import main, parsed
 from tests.simulation.generate import generate
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import parse
+from tests.simulation.planting import IN_STORIES
 from tests.simulation.runner import catch_each, in_child, run_seeds, shrunk
 from tests.simulation.runner import play_planted as play
 
@@ -67,6 +68,10 @@ def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
     assert again.invariant == caught.violation.invariant
     assert len(story.actions) < len(plan.actions) / 4
     assert in_child(play, story).violation is None
+
+
+def test_a_bug_that_seeds_meet_too_rarely_has_its_story() -> None:
+    assert {parse(path.read_text(encoding="utf-8")).catches for path in STORIES} >= IN_STORIES
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: str(path.stem))
