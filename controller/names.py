@@ -1,4 +1,4 @@
-"""Names in log lines."""
+"""Names and counts in log lines."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def shortly(names: Sequence[str], what: str = "topics") -> str:
     """Topics for a log line: some of them, however many there are."""
     shown = ", ".join(names[:NAMES_SHOWN])
     return f"{shown} and {len(names) - NAMES_SHOWN} more {what}" if len(names) > NAMES_SHOWN else shown
+
+
+def counted(count: int, what: str) -> str:
+    """Returns "1 partition" or "2 partitions"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -31,9 +31,14 @@ class RecentChanges:
             self._count -= len(self._batches.popleft())
 
     def why(self, entity: int) -> str | None:
-        """The reason of the last change of a row, or None where it is not remembered."""
+        """The reason of the last change of a row and which brokers left its ISR; None where it is not remembered."""
         for batch in reversed(self._batches):
             for change in reversed(batch):
                 if change.entity == entity:
-                    return change.why
+                    return _sentence(change)
         return None
+
+
+def _sentence(change: Change) -> str:
+    left = [str(broker) for broker in change.before.isr if broker not in change.after.isr]
+    return f"{change.why}; {', '.join(left)} left the ISR" if left else change.why

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from controller.names import counted
 from state_machines.alter_partition import ISR_CHANGED
 from state_machines.decision import Change, Refusal
 from state_machines.types import TopicPartition
@@ -102,10 +103,9 @@ def isr_sentences(joined: Counter[int], left: Counter[int]) -> list[str]:
 
 
 def _of_brokers(counts: Counter[int], what: str) -> list[str]:
-    named = [f"broker {broker} {what} the ISR of {_partitions(n)}" for broker, n in counts.most_common(BROKERS_SHOWN)]
+    named = [
+        f"broker {broker} {what} the ISR of {counted(n, 'partition')}"
+        for broker, n in counts.most_common(BROKERS_SHOWN)
+    ]
     more = len(counts) - len(named)
     return [*named, f"{more} more brokers {what} ISRs"] if more else named
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"

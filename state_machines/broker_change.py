@@ -15,7 +15,7 @@ from state_machines.replica import ReplicaStateMachine
 from state_machines.types import Broker, PartitionState
 
 LEADER_DIED = "the leader's broker died"
-REPLICA_DIED = "its broker died"
+REPLICA_DIED = "a replica's broker died"
 
 
 class BrokerDelta(Struct, frozen=True):

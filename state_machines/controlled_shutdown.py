@@ -15,7 +15,7 @@ from state_machines.partition import PartitionStateMachine
 from state_machines.replica import ReplicaStateMachine
 from state_machines.types import NO_VERSION
 
-LEAVES = "its broker shuts down"
+LEAVES = "a replica's broker shuts down"
 
 
 def controlled_shutdown(draft: Draft, broker: int) -> None:

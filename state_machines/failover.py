@@ -14,7 +14,7 @@ from state_machines.partition import PartitionStateMachine, Unclean, never_uncle
 from state_machines.replica import ReplicaStateMachine
 from state_machines.types import PartitionState
 
-ABSENT = "its broker was gone when this controller took over"
+ABSENT = "a replica's broker was gone when this controller took over"
 TAKEN_UP = "it was there before this controller knew of it: its leader goes on with another leader epoch"
 
 

@@ -50,7 +50,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
                 left[0],
             )
         else:
-            log.info("broker %d may stop: it leads nothing that another replica could lead", call.broker_id)
+            log.info("broker %d is free to stop: every partition that others can lead has moved away", call.broker_id)
             c.journal.brokers(Kind.BROKER_SHUTDOWN_END, [broker])
     except BaseException:
         pending.refuse()

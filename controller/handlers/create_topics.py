@@ -33,6 +33,7 @@ from controller.handlers.led import unled
 from controller.handlers.paying import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
 from controller.mutation_quotas import Account, payer
+from controller.names import counted, shortly
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import TopicSite
@@ -288,7 +289,7 @@ async def _start(c: Controller, names: list[str]) -> None:
     """Elects leaders now; where the connection is lost, the event that the new children of the parent raise does."""
     if not names:
         return
-    log.info("%d topics are created, the first is %s", len(names), names[0])
+    log.info("created %s: %s", counted(len(names), "topic"), shortly(names))
     try:
         await start_topics(c, [name for name in names if c.cluster.topic(name) is None])
     except (NotConnected, OutcomeUnknown):

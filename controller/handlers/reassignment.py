@@ -20,6 +20,7 @@ from controller.calls import PendingCall
 from controller.controller import Controller
 from controller.handlers.reassignment_request import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, settle
+from controller.names import counted
 from controller.reassignment_call import (
     AlterReassignments,
     AlterReassignmentsReply,
@@ -95,8 +96,9 @@ async def begin(c: Controller, targets: Targets, why: str) -> Refused:
         await withdraw(c, {c.cluster.name(i) for i in wanted})
         refused |= await _write(c, wanted)
         began = [i for i in wanted if c.cluster.name(i) not in refused]
-        _say(f"{_counted(targets)} {why}", refused)
-        await go_on(c, began, f"reassignment of {len(began)} partitions {why}", again=True)
+        _say(f"{_counted(targets)}, {why}", refused)
+        begun = {name: targets[name] for name in map(c.cluster.name, began)}
+        await go_on(c, began, f"reassignment {_counted(begun)}, {why}", again=True)
     return refused
 
 
@@ -115,7 +117,7 @@ async def list_reassignments(c: Controller, pending: PendingCall) -> None:
 async def reassign_partitions(c: Controller) -> None:
     """``/admin/reassign_partitions`` was written: what is new there begins, what is refused leaves it."""
     if rows := await _requested(c):
-        await go_on(c, rows, f"reassignment of {len(rows)} partitions asked for by znode")
+        await go_on(c, rows, f"reassignment of {counted(len(rows), 'partition')} asked for by znode")
     await shrink_request(c)
 
 
@@ -130,7 +132,7 @@ async def _requested(c: Controller) -> list[int]:
     wanted, refused = await _judge(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
         refused |= await _write(c, wanted)
-        _say(f"{len(request.targets)} partitions in {paths.REASSIGN_PARTITIONS}", refused)
+        _say(f"{counted(len(request.targets), 'partition')} in {paths.REASSIGN_PARTITIONS}", refused)
     c.reassignments.request = request
     return [i for i in wanted if c.cluster.name(i) not in refused]
 
@@ -180,9 +182,8 @@ def _say(what: str, refused: Refused) -> None:
 
 def _counted(targets: Targets) -> str:
     cancels = sum(target is None for target in targets.values())
-    cancelled = f"{cancels} partitions cancelled" if cancels else ""
-    moved = f"{len(targets) - cancels} partitions" if len(targets) > cancels else ""
-    return " and ".join(part for part in (moved, cancelled) if part)
+    parts = (("begun", len(targets) - cancels), ("cancelled", cancels))
+    return " and ".join(f"{what} for {counted(count, 'partition')}" for what, count in parts if count)
 
 
 # -- brought to their end
@@ -202,7 +203,8 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     settled = {i for i in rows if is_settled(c.cluster, i)}
     if settled:
         stops = sum(len(leaves(c.cluster, i)) for i in settled)
-        log.info("reassignment: %d partitions have their final replicas; %d replicas have to stop", len(settled), stops)
+        settled_now, stopping = counted(len(settled), "partition"), counted(stops, "replica")
+        log.info("reassignment: %s with the final replicas; %s to stop", settled_now, stopping)
     c.reassignments.complete |= settled
     c.reassignments.stopped -= settled
     _finish_later(c)

@@ -91,7 +91,8 @@ class Transport:
             return False
         _log.warning(
             "ZooKeeper server %s has answered nothing for %.1f s: its connection is given up, and the session is "
-            "resumed at another server. Look at that server: it may be frozen, or cut off",
+            "resumed at another server. It may be frozen or cut off, or healthy while the ensemble has no leader: ask "
+            "every server for its mode (echo srvr | nc HOST PORT)",
             ":".join(map(str, self.peer or ("unknown",))),
             silent_s,
         )

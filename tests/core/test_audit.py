@@ -63,9 +63,15 @@ def found(*rows: Row) -> set[str]:
 
 SOUND: dict[str, Row] = {
     "an election": row(),
-    "an election and a shrink in one write": row(leader_epoch1=6, steps=["leader lost", "its broker died"]),
+    "an election and a shrink in one write": row(leader_epoch1=6, steps=["leader lost", "a replica's broker died"]),
     "nobody can lead": row(
-        leader1=-1, to_state="OFFLINE", states=None, isr0=[1], isr1=[1], strategy=None, steps=["its broker died"]
+        leader1=-1,
+        to_state="OFFLINE",
+        states=None,
+        isr0=[1],
+        isr1=[1],
+        strategy=None,
+        steps=["a replica's broker died"],
     ),
     "an unclean election": row(isr0=[1], isr1=[3], leader1=3, strategy="unclean", unclean=True),
     "a leader's own change": by_leader(),
@@ -93,7 +99,7 @@ MUTATIONS: dict[str, tuple[str, Row]] = {
     "the leader epoch falls": ("A1", row(leader_epoch1=3)),
     "the leader epoch stays": ("A1", row(leader_epoch1=4)),
     "the leader epoch skips one": ("A1", row(leader_epoch1=6)),
-    "two steps, one epoch": ("A1", row(steps=["leader lost", "its broker died"])),
+    "two steps, one epoch": ("A1", row(steps=["leader lost", "a replica's broker died"])),
     "the leader's own change takes an epoch": ("A1", by_leader(leader_epoch1=5)),
     "the leader's own change counts a step": ("A1", by_leader(leader_epoch1=5, steps=["x"])),
     "a new partition begins at 1": ("A1", created(leader_epoch1=1)),

@@ -149,13 +149,22 @@ def test_the_last_change_is_remembered_for_a_while() -> None:
     recent = RecentChanges(changes_max=4)
     assert recent.why(0) is None
     recent.add(changes)
-    assert recent.why(0) == OFFLINE_IN_ISR
+    assert recent.why(0) == f"{OFFLINE_IN_ISR}; 1 left the ISR"
     again = changes[0]
     recent.add([Change(again.entity, again.before, again.after, "later")])
-    assert (recent.why(0), recent.why(1)) == ("later", None), "the batch before it went as a whole"
+    assert (recent.why(0), recent.why(1)) == ("later; 1 left the ISR", None), "the batch before it went as a whole"
     recent.add(changes * 3)
-    assert recent.why(3) == OFFLINE_IN_ISR
+    assert recent.why(3) == f"{OFFLINE_IN_ISR}; 1 left the ISR"
     assert "decided in this term; last change: leader lost" in said(cluster, last=recent.why(0))
+
+
+def test_a_followers_death_is_not_said_of_the_leaders_broker() -> None:
+    cluster = make_cluster(P((2, 1, 3), leader=2))
+    die(cluster, 3)
+    recent = RecentChanges()
+    recent.add(carried_out(cluster, partial(broker_death, dead=[3])).writes)
+    found = explain(cluster, 0, unclean=False, last=recent.why(0)).leader
+    assert found.endswith("; last change: a replica's broker died; 3 left the ISR")
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
 from metadata_store.errors import NotConnected
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.servers import Address, Servers
 from metadata_store.kazoo_adapter.silence import answered_or_left
+from metadata_store.kazoo_adapter.transport import Transport
 from tests.core.controller_parts import Clock
 from tests.core.virtual_time import in_virtual_time
 
@@ -74,6 +77,22 @@ async def test_a_server_that_is_silent_for_a_third_of_the_session_is_left() -> N
         await answered_or_left(link, link.answer, 6.0)
     assert link.left_s is not None
     assert link.left_s - begun_s == pytest.approx(2.0, abs=0.1)
+
+
+@in_virtual_time
+async def test_a_server_that_is_left_is_not_blamed_for_an_ensemble_without_a_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def ignore(*_: object) -> None: ...
+
+    with mock.patch("metadata_store.kazoo_adapter.transport.Client") as client:
+        client.return_value.connections, client.return_value.peer = 0, ("10.0.0.1", 2181)
+        transport = Transport("a,b", 18_000, None, ignore, ignore, ignore, Limits())
+        assert transport.leave(6.0)
+    [said] = caplog.messages
+    assert said.startswith("ZooKeeper server 10.0.0.1:2181 has answered nothing for 6.0 s: ")
+    assert "or healthy while the ensemble has no leader" in said
+    assert "ask every server for its mode" in said
 
 
 @in_virtual_time

@@ -15,6 +15,7 @@ from controller.report import BROKERS_SHOWN, Report
 from controller.stall import stacks
 from state_machines.alter_partition import ISR_CHANGED
 from state_machines.decision import Change
+from tests.core.carried_kit import create, created, topic
 from tests.core.controller_world import World, world
 from tests.core.model import P, make_cluster
 from tests.core.reassignment_kit import alter
@@ -71,6 +72,26 @@ async def test_a_broker_that_stops_cleanly_is_no_warning(caplog: pytest.LogCaptu
 
 
 @in_virtual_time
+async def test_a_broker_that_has_moved_its_leaders_is_free_to_stop(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(1)
+        said = "broker 1 is free to stop: every partition that others can lead has moved away"
+        assert ("INFO", said) in lines(caplog)
+
+
+@in_virtual_time
+async def test_created_topics_are_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        await running(w)
+        await created(w, create(topic("new")))
+        await created(w, create(*(topic(f"n{i}") for i in range(7))))
+        said = [line for _, line in lines(caplog)]
+        assert "created 1 topic: new" in said
+        assert "created 7 topics: n0, n1, n2, n3, n4 and 2 more topics" in said
+
+
+@in_virtual_time
 async def test_an_isr_line_names_the_brokers_that_joined_and_left(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await running(w)
@@ -100,12 +121,18 @@ async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to
         await alter(w, {("t", 0): (2, 3)})
         await alter(w, {("t", 0): None})
         said = [line for _, line in lines(caplog)]
-        assert "reassignment: 1 partitions requested by an admin client" in said
-        assert "reassignment: 1 partitions cancelled requested by an admin client" in said
-        assert "reassignment: 1 partitions have their final replicas; 1 replicas have to stop" in said
+        assert "reassignment: begun for 1 partition, requested by an admin client" in said
+        assert "reassignment: cancelled for 1 partition, requested by an admin client" in said
+        assert "reassignment: 1 partition with the final replicas; 1 replica to stop" in said
         decided = [line for _, line in lines(caplog, "regent.state-change")]
         assert [line for line in decided if "reassignment cancelled: the replicas that it added stop" in line]
         assert not [line for line in decided if "reassignment complete" in line]
+        assert any(line.startswith("reassignment cancelled for 1 partition, requested by ") for line in decided)
+        kept = dict.fromkeys(row.why for row in w.book.read() if row.reason == "reassignment")
+        assert [why for why in kept if why and "requested by" in why] == [
+            "reassignment begun for 1 partition, requested by an admin client",
+            "reassignment cancelled for 1 partition, requested by an admin client",
+        ]
 
 
 @in_virtual_time

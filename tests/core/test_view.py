@@ -175,9 +175,9 @@ async def test_an_explanation_tells_of_former_terms(tmp_path: Path) -> None:
 
 
 def test_an_explanation_says_of_which_broker_a_replica_is() -> None:
-    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "REPLICA", "orders", 0, broker=2, why="its broker died")
+    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "REPLICA", "orders", 0, broker=2, why="a replica's broker died")
     [told] = happenings([row])
-    assert told.told == "replica on broker 2: its broker died"
+    assert told.told == "replica on broker 2: a replica's broker died"
 
 
 async def test_an_explanation_does_not_need_a_journal(tmp_path: Path) -> None:
