@@ -42,12 +42,12 @@ class Census:
             replicas = row.assignment.replicas
             hosted[replicas] += 1
             if len(row.isr) < len(replicas):
-                self.under_replicated += 1
+                self.under_replicated += row.under_replicated
                 self.under_min_isr += under(row, least(row.topic))
             if row.version >= 0:
                 self.leads[row.leader] += 1
-                if row.leader != replicas[0] and replicas[0] not in row.assignment.adding:
-                    self.not_preferred += 1
+                if row.leader != replicas[0]:
+                    self.not_preferred += not row.led_as_preferred
         for replicas, count in hosted.items():
             for broker in replicas:
                 self.hosts[broker] += count

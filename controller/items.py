@@ -11,7 +11,7 @@ from controller.compare import Difference
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
 from controller.journal import query
-from controller.min_isr import under
+from controller.min_isr import at, under
 from controller.preflight.listeners import PROTOCOL_NAMES
 from controller.verify import Verdict
 from state_machines.broker_settings import InForce, advice, shown, source
@@ -35,7 +35,6 @@ def setting_item(found: InForce) -> models.Setting:
 def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
     """One partition."""
     row = cluster.rows[i]
-    replicas = row.assignment.replicas
     return Partition(
         topic=cluster.topics[row.topic].name,
         partition=row.partition,
@@ -44,17 +43,17 @@ def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
         leader_epoch=row.leader_epoch,
         partition_epoch=row.version,
         controller_epoch=row.controller_epoch,
-        replicas=list(replicas),
+        replicas=list(row.assignment.replicas),
         isr=list(row.isr),
         adding=list(row.assignment.adding),
         removing=list(row.assignment.removing),
         offline_replicas=list(cluster.offline_replicas(i)),
         recovering=row.recovering,
-        under_replicated=len(row.isr) < len(replicas),
-        at_min_isr=None if min_isr is None else len(row.isr) <= min_isr,
+        under_replicated=row.under_replicated,
+        at_min_isr=None if min_isr is None else at(row, min_isr),
         under_min_isr=None if min_isr is None else under(row, min_isr),
         min_isr=min_isr,
-        preferred=row.leader == replicas[0],
+        preferred=row.led_as_preferred,
     )
 
 
@@ -65,10 +64,10 @@ def topic_item(cluster: Cluster, topic: TopicRows) -> Topic:
         name=topic.name,
         id=None if topic.topic_id is None else base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
         partitions=len(rows),
-        replication_factor=len(rows[0].assignment.replicas) if rows else 0,
+        replication_factor=len(rows[0].assignment.origin) if rows else 0,
         offline=sum(row.state is not PartitionState.ONLINE for row in rows),
-        under_replicated=sum(len(row.isr) < len(row.assignment.replicas) for row in rows),
-        not_preferred=sum(row.leader != row.assignment.replicas[0] for row in rows),
+        under_replicated=sum(row.under_replicated for row in rows),
+        not_preferred=sum(not row.led_as_preferred for row in rows),
     )
 
 

@@ -107,7 +107,11 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_outranking_brokers", "Live ones that saw a higher controller epoch", g.outranking_brokers)
     yield gauge("regent_malformed_znodes", "Znodes not understood, which are left alone", g.malformed_znodes)
     yield gauge("regent_admin_endpoint_shown", "1 while brokers show the admin endpoint to clients", g.endpoint_shown)
-    yield gauge("regent_under_replicated_partitions", "ISR below the replica set", g.under_replicated_partitions)
+    yield gauge(
+        "regent_under_replicated_partitions",
+        "ISR below the replica set without those being added",
+        g.under_replicated_partitions,
+    )
     yield gauge("regent_under_min_isr_partitions", "ISR below min.insync.replicas", g.under_min_isr_partitions)
     yield gauge("regent_reassigning_partitions", "Partitions that move", g.reassigning_partitions)
 

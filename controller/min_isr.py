@@ -43,6 +43,11 @@ def under(row: PartitionRow, min_isr: int | None) -> bool:
     return min_isr is not None and len(row.isr) < required(row, min_isr)
 
 
+def at(row: PartitionRow, min_isr: int | None) -> bool:
+    """Checks whether one replica less in sync would make producers wait (Kafka isAtMinIsr); False while unknown."""
+    return min_isr is not None and len(row.isr) == required(row, min_isr)
+
+
 async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
     """Asks one live broker for the default and reads the topics' own settings, in turns."""
     own: dict[str, int] = {}

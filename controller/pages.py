@@ -9,7 +9,7 @@ from typing import Final
 from controller.http.models import Partition, Topic
 from controller.http.view import NotFound, Only, PartitionPage, PartitionQuery, TopicPage
 from controller.items import partition_item, topic_item
-from controller.min_isr import MinIsr, under
+from controller.min_isr import MinIsr, at, under
 from state_machines.cluster import Cluster
 from state_machines.types import PartitionRow, PartitionState
 from state_machines.types import Topic as TopicRows
@@ -66,16 +66,16 @@ def partition_page(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr) -> 
 
 
 def matches(row: PartitionRow, only: frozenset[Only], min_isr: int | None) -> bool:
-    """Whether any of the filters names the row; ``at-min-isr`` means at it or below."""
+    """Whether any of the filters names the row."""
     if Only.OFFLINE in only and row.state is not PartitionState.ONLINE:
         return True
-    if Only.UNDER_REPLICATED in only and len(row.isr) < len(row.assignment.replicas):
+    if Only.UNDER_REPLICATED in only and row.under_replicated:
         return True
-    if Only.NOT_PREFERRED in only and row.leader != row.assignment.replicas[0]:
+    if Only.NOT_PREFERRED in only and not row.led_as_preferred:
         return True
     if Only.UNDER_MIN_ISR in only and under(row, min_isr):
         return True
-    return Only.AT_MIN_ISR in only and min_isr is not None and len(row.isr) <= min_isr
+    return Only.AT_MIN_ISR in only and at(row, min_isr)
 
 
 def _names_after(cluster: Cluster, after: str | None) -> Sequence[str]:

@@ -150,6 +150,7 @@ class View:
             "offline_partitions": len(cluster.leaderless),
             "under_replicated_partitions": census.under_replicated if census is not None else None,
             "under_min_isr_partitions": self._under_min_isr(census),
+            "reassignments": len(cluster.reassigning),
             "unacknowledged_partitions": sum(broker.partitions for broker in told),
             "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
             "event_queue_size": len(reign.queue) if reign is not None else 0,

@@ -167,6 +167,17 @@ class PartitionRow(Struct, frozen=True, gc=False):
         """Whether a state znode is known: only then is the partition told to anybody."""
         return self.version != NO_VERSION
 
+    @property
+    def under_replicated(self) -> bool:
+        """Whether the ISR is smaller than the replica set; replicas that are being added do not count, as in Kafka."""
+        return len(self.isr) < len(self.assignment.origin)
+
+    @property
+    def led_as_preferred(self) -> bool:
+        """Whether the first replica leads, or is only being added: then no other leader is preferred yet."""
+        assignment = self.assignment
+        return self.leader == assignment.replicas[0] or assignment.replicas[0] in assignment.adding
+
 
 class Topic(Struct, frozen=True, gc=False):
     """One incarnation of a topic. ``rows`` are row indexes sorted by partition number (a range where possible)."""

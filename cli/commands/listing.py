@@ -10,8 +10,10 @@ from cli.session import Session, command, group
 
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one topic.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Those without a leader.")]
-UnderReplicated = Annotated[bool, typer.Option("--under-replicated", help="Those whose ISR lacks a replica.")]
-AtMinIsr = Annotated[bool, typer.Option("--at-min-isr", help="Those whose ISR is at min.insync.replicas or below.")]
+UnderReplicated = Annotated[
+    bool, typer.Option("--under-replicated", help="Those whose ISR lacks a replica, beside those being added.")
+]
+AtMinIsr = Annotated[bool, typer.Option("--at-min-isr", help="Those whose ISR is just min.insync.replicas.")]
 UnderMinIsr = Annotated[
     bool, typer.Option("--under-min-isr", help="Those whose ISR is below min.insync.replicas: acks=all producers wait.")
 ]

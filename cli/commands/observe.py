@@ -14,6 +14,7 @@ from cli.session import Session, command
 VERIFY_TIMEOUT_S: Final = 120.0
 NUMBERS: Final = (
     "brokers", "topics", "partitions", "offlinePartitions", "underReplicatedPartitions", "underMinIsrPartitions",
+    "reassignments",
 )  # fmt: skip
 """Of the cluster in a status; absent where the daemon holds no model of it."""
 

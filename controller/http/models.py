@@ -69,6 +69,7 @@ class Status(Item):
     under_min_isr_partitions: int | None = Field(
         None, description="their producers with acks=all wait; absent until a broker has sent min.insync.replicas"
     )
+    reassignments: int | None = Field(None, description="partitions that move to other replicas")
     unacknowledged_partitions: int | None = Field(
         None, description="committed, but not acknowledged by every broker yet"
     )

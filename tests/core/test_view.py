@@ -10,8 +10,10 @@ from unittest import mock
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from brokers.attested import Seals
+from cli.commands.observe import NUMBERS
 from controller import census as census_module
 from controller import pages
 from controller.census import Census, Counted
@@ -20,7 +22,7 @@ from controller.gauges import Mode as GaugeMode
 from controller.gauging import MODES
 from controller.http.models import OperationRequest
 from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
-from controller.items import happenings
+from controller.items import happenings, partition_item
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
 from controller.lease import Lease
@@ -35,6 +37,7 @@ from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
 from state_machines.events import Row
+from state_machines.types import Assignment
 from tests.core.controller_parts import SECRET
 from tests.core.model import P, die, make_cluster, topic
 from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka, settings_for
@@ -472,7 +475,41 @@ def test_filters_name_what_they_say() -> None:
     assert named(Only.UNDER_REPLICATED) == ["t-3"]
     assert named(Only.OFFLINE, Only.UNDER_REPLICATED) == ["t-2", "t-3"]
     assert named(Only.AT_MIN_ISR, min_isr=MinIsr(1, {})) == ["t-3"]
-    assert named(Only.AT_MIN_ISR, min_isr=MinIsr(1, {"t": 2})) == ["t-0", "t-1", "t-2", "t-3"]
+    assert named(Only.AT_MIN_ISR, min_isr=MinIsr(1, {"t": 2})) == ["t-0", "t-1", "t-2"], "t-3 is below it"
+    assert named(Only.AT_MIN_ISR, min_isr=MinIsr(3, {})) == ["t-0", "t-1", "t-2"], "never more than the replicas"
+
+
+def test_a_reassignment_makes_nothing_under_replicated_as_in_kafka() -> None:
+    """Kafka's ``OngoingReassignmentState.replicationFactor`` leaves out the replicas that are being added."""
+    cluster = make_cluster(P((1, 2), leader=1), P((1, 2), leader=1, isr=(1,)), P((1, 2), leader=1))
+    for i, added in enumerate([(3, 4), (3, 4), ()]):
+        cluster.rows[i] = replace(
+            cluster.rows[i], assignment=Assignment((*added, 1, 2), added, (1, 2) if added else ())
+        )
+
+    def named(only: Only) -> list[str]:
+        return walk(cluster, PartitionQuery("t", frozenset({only}), 10, None), MinIsr(2, {}))[0]
+
+    assert named(Only.UNDER_REPLICATED) == ["t-1"], "its origin lacks broker 2"
+    assert named(Only.AT_MIN_ISR) == ["t-0", "t-2"]
+    assert named(Only.UNDER_MIN_ISR) == ["t-1"]
+    assert named(Only.NOT_PREFERRED) == [], "a replica that is being added is not preferred yet"
+    found = census_module.counted(cluster.rows, lambda _: 2)
+    assert (found.under_replicated, found.under_min_isr, found.not_preferred) == (1, 1, 0)
+    [moving, lacking] = [partition_item(cluster, i, 2) for i in (0, 1)]
+    assert [(item.under_replicated, item.preferred) for item in (moving, lacking)] == [(False, True), (True, True)]
+    assert (moving.at_min_isr, lacking.at_min_isr, lacking.under_min_isr) == (True, False, True)
+    described = topic_page(cluster, 1, None).items[0]
+    assert (described.replication_factor, described.under_replicated, described.not_preferred) == (2, 1, 0)
+
+
+async def test_reassignments_under_way_are_a_row_of_the_status(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        assert daemon.reign is not None
+        assert view.status().reassignments == 0
+        daemon.reign.cluster.reassigning[0] = Assignment((1, 2, 3), (3,), (1,))
+        assert view.status().reassignments == 1
+        assert "reassignments" in NUMBERS, "the row is there before anything is counted, too"
 
 
 async def test_a_large_model_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
