@@ -56,7 +56,7 @@ async def configured(w: World, **entries: str) -> None:
 async def test_it_says_the_same_as_kafkas_own_controller_on_the_same_brokers() -> None:
     async with world(2, properties=PROPERTIES) as w:
         controller = w.cluster.brokers[await w.broker_controls()]
-        before = await created(controller.client_port, "a")
+        before = await eventually(lambda: created(controller.client_port, "a"), 30.0)  # once it has seen both brokers
         assert before["retention.ms"] == ("4620000", 5, False, False)
         await configured(w, **{"log.segment.bytes": "1048576", "log.retention.ms": "7200000"})
 
