@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from controller.office import Claim, Office
+from controller.outage import Outage
 from controller.term import Term
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -46,7 +47,7 @@ class ClaimWatch:
         self._outranked = False
         self._comparing: asyncio.Task[None] | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
-        self._down_since_s: float | None = None
+        self._outage = Outage()
 
     def connected(self) -> bool:
         """Up, and the claim was compared since it came up."""
@@ -65,8 +66,7 @@ class ClaimWatch:
             self._office.zk.peer,
             max(0.0, self._term.lease.remaining_s()),
         )
-        if self._down_since_s is None:
-            self._down_since_s = asyncio.get_running_loop().time()
+        self._outage.begin(self._term.lease)
         self.ready.clear()
         self._doubts += 1
         self._watch_lease()
@@ -123,18 +123,13 @@ class ClaimWatch:
                 self._end(f"error: {type(error).__name__}: {error}")
         if not self.ready.is_set():
             log.info(
-                "ZooKeeper server %s is connected after an outage of %.1f s, within the lease: epoch %d goes on",
+                "ZooKeeper server %s is connected after %s, within the lease: epoch %d goes on",
                 self._office.zk.peer,
-                self._outage_s(),
+                self._outage.end(),
                 self._claim.epoch,
             )
-            self._down_since_s = None
             self.ready.set()
             self._back()
-
-    def _outage_s(self) -> float:
-        since_s = self._down_since_s
-        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     async def _compare(self) -> None:
         """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""

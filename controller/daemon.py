@@ -28,6 +28,7 @@ from controller.journal.term import Journals
 from controller.lease import Lease, boottime_s
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
+from controller.outage import Outage
 from controller.own_acls import announcer_of
 from controller.own_znodes import Process, this_process
 from controller.questions import Ask
@@ -134,7 +135,7 @@ class Daemon:
         )
         self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
-        self._outage_since_s: float | None = None
+        self._outage = Outage()
 
     def become(self, mode: Mode, why: str, level: int = logging.INFO) -> None:
         """Changes the mode and says why, once, at a log level. A daemon that stops stays at that."""
@@ -206,7 +207,7 @@ class Daemon:
         """Connects, queues, and claims whenever it is our turn; returns when the session is over."""
         self.become(Mode.CONNECTING, f"connecting to ZooKeeper at {self.settings.zookeeper.connect}")
         zk = self.zk = self._connect()
-        self._lost, self._outage_since_s = asyncio.Event(), None
+        self._lost = asyncio.Event()
         zk.on_watch, zk.on_state = self._watched, self._state_changed
         zk.on_state_thread = self._state_changed_at_once
         try:
@@ -283,10 +284,10 @@ class Daemon:
             self._lost.set()
         if state is ConnectionState.CONNECTED and self.zk is not None:
             self._granted(self.zk)
+        if self.zk is not None:
+            self._log_outage(self.zk, state)
         if self.reign is not None:
             self.reign.state_changed(state)
-        elif self.zk is not None:
-            self._log_outage(self.zk, state)
         self.changed.set()
 
     def _granted(self, zk: ZooKeeper) -> None:
@@ -298,15 +299,14 @@ class Daemon:
             self.guard.within(granted_s)
 
     def _log_outage(self, zk: ZooKeeper, state: ConnectionState) -> None:
-        """Logs the begin and the end of an outage outside of a term; a term logs its own with the lease."""
-        now_s = asyncio.get_running_loop().time()
+        """Logs an outage that no term lives through; a term that does logs its own with the lease."""
+        in_term = self.reign is not None and not self.reign.term.ended
         if state is ConnectionState.SUSPENDED:
-            log.warning("the connection to ZooKeeper server %s is lost: this daemon waits until it is back", zk.peer)
-            self._outage_since_s = now_s
-        elif state is ConnectionState.CONNECTED and self._outage_since_s is not None:
-            away_s = now_s - self._outage_since_s
-            log.info("ZooKeeper server %s is connected after an outage of %.1f s", zk.peer, away_s)
-            self._outage_since_s = None
+            self._outage.begin(self.lease)
+            if not in_term:
+                log.warning("connection to ZooKeeper server %s is lost: this daemon waits until it is back", zk.peer)
+        elif state is ConnectionState.CONNECTED and (length := self._outage.end()) is not None and not in_term:
+            log.info("ZooKeeper server %s is connected after %s", zk.peer, length)
 
     def _state_changed_at_once(self, state: ConnectionState) -> None:
         """On the adapter's thread."""

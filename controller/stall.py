@@ -17,6 +17,8 @@ from controller.lease import boottime_s
 
 STALLED_EXIT = 75
 TICK_S = 0.05
+LAST_WORDS_S_MAX = 1.0
+"""How long the second of the two that watch waits for the first one's last words."""
 SESSION_FRACTION = 0.45
 """A limit that is not below half of the session as it was granted becomes this part of it."""
 
@@ -35,6 +37,7 @@ class StallGuard:
         self._clock = clock
         self._ticked: float | None = None
         self._stop = threading.Event()
+        self._ending = threading.Lock()
 
     def within(self, session_s: float) -> None:
         """A session timeout was granted: a frozen process must be gone before its session is."""
@@ -74,6 +77,9 @@ class StallGuard:
                 self._end(lag)
 
     def _end(self, lag: float) -> None:
+        """Ends the process. Loop and thread may both get here: the second one waits and writes nothing."""
+        if not self._ending.acquire(timeout=LAST_WORDS_S_MAX):
+            os._exit(STALLED_EXIT)
         try:
             self.last_words(
                 f"the event loop stood still for {lag:.1f} s (limit {self.limit_s:.1f} s, "

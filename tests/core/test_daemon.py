@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import weakref
 from collections.abc import Sequence
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 
 from controller.modes import Mode
 from metadata_store import paths
+from metadata_store.errors import NotConnected
 from metadata_store.port import SetData, Write
 from state_machines.cluster import Cluster
 from state_machines.draft import Draft
@@ -153,6 +155,51 @@ async def test_a_suspended_standby_waits_and_goes_on() -> None:
         await d.in_office()
         assert now_s() - resumed_s < 1.0
         assert epoch(w) == 1, "one claim, made when a lease allows to use it"
+
+
+def outages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Ends of outages, from the length on."""
+    said = [r.getMessage() for r in caplog.records]
+    return [line.partition(" is connected after ")[2] for line in said if " is connected after " in line]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@in_virtual_time
+async def test_an_outage_counts_from_the_last_answer_and_not_from_the_loss_of_the_connection(
+    holds: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "regent")
+    async with world() as w, daemon(w) as d:
+        await w.give_role_to("regent" if holds else "brokers")
+        await (d.in_office() if holds else d.says("says brokers"))
+        assert d.daemon.lease is not None
+        with mock.patch.object(d.sessions[-1], "heartbeat", side_effect=NotConnected("no answer")):
+            silent_s = d.daemon.lease.silent_s()
+            await asyncio.sleep(2.0)
+            w.server.blip(d.session)
+            await eventually(lambda: bool(outages(caplog)))
+        [said] = outages(caplog)
+        assert said.startswith(f"{silent_s + 2.0:.1f} s without an answered heartbeat, 0.0 s without a connection")
+        assert said.endswith(", within the lease: epoch 1 goes on") is holds
+
+
+@pytest.mark.parametrize("end", ["resume", "expire"])
+@in_virtual_time
+async def test_an_outage_that_a_term_does_not_survive_has_an_end_with_its_length_all_the_same(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "regent")
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        reign = await d.in_office()
+        w.server.suspend(d.session)
+        await asyncio.sleep(20.0)
+        assert reign.term.ended
+        assert not outages(caplog)
+        {"resume": w.server.resume, "expire": w.server.expire}[end](d.session)
+        await eventually(lambda: bool(outages(caplog)))
+        [said] = outages(caplog)
+        assert said.endswith(" 20.0 s without a connection")
 
 
 class FaultAt:

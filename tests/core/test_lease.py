@@ -299,6 +299,29 @@ def test_a_slow_start_is_no_stall() -> None:
     assert guard.stalled_s() == 0.0
 
 
+def test_loop_and_thread_that_both_find_a_stall_write_one_line() -> None:
+    guard, said = StallGuard(1.0), list[str]()
+
+    def ends() -> None:
+        with pytest.raises(SystemExit):
+            guard._end(3.0)
+
+    def last_words(text: str) -> None:
+        said.append(text)
+        if len(said) == 1:
+            other = threading.Thread(target=ends)
+            other.start()
+            other.join()
+
+    guard.last_words = last_words
+    with mock.patch("controller.stall.LAST_WORDS_S_MAX", 0.01), mock.patch("os._exit") as end:
+        end.side_effect = SystemExit
+        with pytest.raises(SystemExit):
+            guard._end(2.0)
+    assert len(said) == 1
+    assert [call.args for call in end.call_args_list] == [(STALLED_EXIT,)] * 2
+
+
 async def test_a_loop_that_ended_in_order_is_not_watched_any_more() -> None:
     """The last seconds of a process (HTTP's graceful stop) are no stall."""
     clock = Clock()
