@@ -108,7 +108,9 @@ class ControllerListener:
             wanted.buffered_bytes_max,
             self._callers.known,
         )
-        self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed) if secret is not None else None
+        self._envelopes: Envelopes | None = None
+        if secret is not None:
+            self.take_secret(secret)
         self._address = host, port
         self._entrance = Entrance(
             self.places,
@@ -160,6 +162,13 @@ class ControllerListener:
     def serve(self, handlers: CallHandlers) -> None:
         """The daemon holds the role: calls go to ``handlers``."""
         self._handlers = handlers
+
+    def take_secret(self, secret: bytes) -> None:
+        """What admin endpoints know from now on; none of their calls is taken before :meth:`identify`."""
+        if self._envelopes is None:
+            self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed)
+        else:
+            self._envelopes.take_secret(secret)
 
     def identify(self, cluster_id: str, daemon: int) -> None:
         """Who listens here: admin endpoints seal calls for this daemon of this cluster."""

@@ -86,6 +86,10 @@ class Envelopes:
         self._under_way: set[asyncio.Future[Struct]] = set()
         self._told: WeakKeyDictionary[InboundConnection, _Told] = WeakKeyDictionary()
 
+    def take_secret(self, secret: bytes) -> None:
+        """Another secret: no envelope is opened before the daemon is identified again."""
+        self._secret, self._key = secret, None
+
     def identify(self, cluster_id: str, daemon: int) -> None:
         """Which daemon of which cluster envelopes must be for; before, none is opened."""
         self._key = envelope_key(self._secret, cluster_id, daemon)

@@ -39,12 +39,55 @@ def shared_secret(path: Path) -> bytes:
         ) from error
 
 
+def present_secret(path: Path) -> bytes | None:
+    """Returns the secret, None where there is no such file; makes nothing. Raises :class:`SecretUnusable`."""
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+    except SecretUnusable:
+        raise
+    except OSError as error:
+        raise SecretUnusable(
+            f"the secret {path} cannot be read by this user ({error.strerror or error}): give the file to the daemon's "
+            "user"
+        ) from error
+
+
 def existing_secret(path: Path) -> bytes | None:
     """Returns the secret where it exists and this user may read it; makes nothing."""
     try:
-        return _read(path)
+        return present_secret(path)
+    except SecretUnusable:
+        return None
+
+
+def secret_trouble(path: Path) -> str | None:
+    """Says why the daemon cannot use the file, with the remedy; None where it can, and where there is none yet.
+
+    The owner of the file's folder is taken for the daemon's user where root runs the check. Nothing is said to somebody
+    whom the folder does not let in.
+    """
+    try:
+        present_secret(path)
+        return _kept_from_its_user(path)
+    except SecretUnusable as error:
+        return str(error) if _lets_in(path.parent) else None
+
+
+def _lets_in(folder: Path) -> bool:
+    return os.access(folder, os.X_OK)
+
+
+def _kept_from_its_user(path: Path) -> str | None:
+    """Judges for the daemon's user, where root runs the check: root may read everything."""
+    try:
+        file, folder = path.stat(), path.parent.stat()
     except OSError:
         return None
+    if os.geteuid() != ROOT or folder.st_uid in (ROOT, file.st_uid) or file.st_mode & stat.S_IRGRP:
+        return None
+    return f"the secret {path} cannot be read by the owner of its folder: chown {folder.st_uid} {path}"
 
 
 def _read(path: Path) -> bytes:

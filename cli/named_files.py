@@ -56,6 +56,13 @@ def _over_tcp(settings: Settings) -> str | None:
     return _refused("http", lambda: credentials_of(settings.http)) if settings.http.address else None
 
 
+def _between_daemon_and_endpoint(settings: Settings) -> str | None:
+    from brokers.shared_secret import secret_trouble
+
+    trouble = secret_trouble(settings.secret_file)
+    return f"[admin]: {trouble}" if trouble else None
+
+
 def _refused(section: str, use: Callable[[], object]) -> str | None:
     from brokers.security.users import SecurityUnusable
 
@@ -66,4 +73,4 @@ def _refused(section: str, use: Callable[[], object]) -> str | None:
     return None
 
 
-CHECKS: Final = (_between_brokers, _towards_clients, _towards_zookeeper, _over_tcp)
+CHECKS: Final = (_between_brokers, _between_daemon_and_endpoint, _towards_clients, _towards_zookeeper, _over_tcp)

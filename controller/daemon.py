@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
 
@@ -33,6 +34,7 @@ from controller.own_acls import announcer_of
 from controller.own_znodes import Process, this_process
 from controller.questions import Ask
 from controller.reign import Reign
+from controller.secret_watch import SecretWatch
 from controller.shadow.report_file import report_path
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
@@ -74,7 +76,8 @@ class Daemon:
 
     ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
     TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
-    (:mod:`brokers.shared_secret`); without it none of their calls is taken. Without a ``journal`` none is kept.
+    (:mod:`brokers.shared_secret`); without it none of their calls is taken. ``secret_file`` is looked at again while
+    the daemon runs. Without a ``journal`` none is kept.
     ``endpoint_beside``: an admin endpoint starts beside it.
     """
 
@@ -95,10 +98,12 @@ class Daemon:
         journal: Journals | None = None,
         counters: Counters | None = None,
         secret: bytes | None = None,
+        secret_file: Path | None = None,
         access: Access | None = None,
     ) -> None:
         self.settings = settings
-        self._secret = secret
+        self.secret = secret
+        self.secret_watch = SecretWatch(self, secret_file)
         self._new_lease = new_lease
         self.counters = counters or Counters()
         self.me = me or this_process(settings.controller.id)
@@ -153,6 +158,7 @@ class Daemon:
                 if self.guard is not None:
                     tasks.start_soon(self.guard.tick)
                 tasks.start_soon(self._stop_on_signal)
+                tasks.start_soon(self.secret_watch.keep)
                 while not self.stopping.is_set():
                     await self._session()
                 tasks.cancel_scope.cancel()
@@ -230,7 +236,7 @@ class Daemon:
             digest=digest_pair(self.settings),
             listener=":".join(map(str, self.advertised())),
             announcer=announcer_of(self.settings),
-            secret=self._secret,
+            secret=self.secret,
         )
         try:
             async with anyio.create_task_group() as tasks:
@@ -347,6 +353,15 @@ class Daemon:
             self._draining.cancel()
         self.reign = None
         reign.finished.set()
+
+    def take_secret(self, secret: bytes) -> None:
+        """What admin endpoints know from now on; in office the endpoint beside is judged anew."""
+        self.secret = secret
+        self.listener.take_secret(secret)
+        if self.office is not None:
+            self.office.take_secret(secret)
+        if self.reign is not None:
+            self.reign.queue.signal("endpoint_change")
 
     def advertised(self) -> tuple[str, int]:
         """Where brokers reach the controller listener."""

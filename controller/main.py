@@ -81,6 +81,7 @@ async def run(
             journal=journal,
             counters=counters,
             secret=None if shadow else secret_of(settings),
+            secret_file=None if shadow else settings.secret_file,
             access=access,
         )
         guard.on_lag = daemon.counters.loop_lag.record
@@ -125,11 +126,10 @@ def journal_of(settings: Settings, counters: Counters) -> Journal | None:
 
 
 def secret_of(settings: Settings) -> bytes | None:
-    """What admin endpoints know, too; None, with a warning, where there is none: then brokers alone are served."""
+    """What admin endpoints know, too; None where it cannot be had: the daemon logs why, and looks at the file again."""
     try:
         return shared_secret(settings.secret_file)
-    except SecretUnusable as error:
-        log.warning("no admin endpoint can reach this daemon: %s", error)
+    except SecretUnusable:
         return None
 
 

@@ -105,6 +105,10 @@ class Office:
         self._announcer = announcer
         self._secret = secret
         self._seals: Seals | None = None
+        self._place = me
+        self._marked_under: bytes | None = None
+        """The secret of the mark in our place; so is ``_sealed_under`` of the seal in ``/controller``."""
+        self._sealed_under: bytes | None = None
 
     # -- the queue
 
@@ -125,12 +129,17 @@ class Office:
         self.lock_path = await clear_own_places(self.zk, self.me)
         if self.lock_path is not None:
             return self.lock_path
-        seals = await self.seals()
-        mark = seals.of_daemon(self.me.id, self.me.nonce) if seals is not None else ""
-        data = own.encode(structs.replace(self.me, clock_ms=int(time.time() * 1000), mark=mark))
+        secret, seals = self._secret, await self.seals()
+        self._place = structs.replace(self.me, clock_ms=int(time.time() * 1000))
+        data = self._marked(seals)
         created = await self.zk.create(f"{own.LOCKS}/lock-", data, ephemeral=True, sequential=True)
         self.lock_path = created.path
+        self._marked_under = secret
         return created.path
+
+    def _marked(self, seals: Seals | None) -> bytes:
+        mark = seals.of_daemon(self.me.id, self.me.nonce) if seals is not None else ""
+        return own.encode(structs.replace(self._place, mark=mark))
 
     async def make_endpoints(self) -> None:
         """Makes the place where admin endpoints announce themselves, which they may not where ACLs close znodes."""
@@ -151,6 +160,28 @@ class Office:
                 return Seals(self._secret, "")
             self._seals = Seals(self._secret, cluster_id)
         return self._seals
+
+    def take_secret(self, secret: bytes) -> None:
+        """Another secret, read while the daemon runs; :meth:`seal_again` puts it into what is written already."""
+        self._secret, self._seals = secret, None
+
+    async def seal_again(self, claim: Claim | None) -> None:
+        """Seals our place in the queue, and ``/controller`` while ``claim`` holds, under the present secret.
+
+        Writes nothing where both are. Raises what a write raises.
+        """
+        place, secret, seals = self.lock_path, self._secret, await self.seals()
+        if place is not None and self._marked_under != secret:
+            await self.zk.set(place, self._marked(seals), ANY_VERSION)
+            self._marked_under = secret
+        if claim is None or self._sealed_under == secret:
+            return
+        record, stat = await self.controller()
+        if record is None or stat is None or record.regent != self.me.nonce:
+            return
+        fence = Check(paths.CONTROLLER_EPOCH, claim.fence_version)
+        await self.zk.multi([fence, SetData(paths.CONTROLLER, self._record(seals), stat.version)])
+        self._sealed_under = secret
 
     async def leave_queue(self) -> None:
         """Gives the place up."""
@@ -255,10 +286,11 @@ class Office:
                 "them forget it, set it to the largest controller_epoch of the partition states, and start them again"
             )
         record, stat = await self.controller()
-        ops: list[Op] = [Check(place, 0), Check(own.ROLE, flag.version), *await self._migration_check()]
+        ops: list[Op] = [Check(place, ANY_VERSION), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)
         ops.append(SetData(paths.CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_node.stat.version))
-        ops += self._write_controller(stat, await self.seals())
+        secret, seals = self._secret, await self.seals()
+        ops += self._write_controller(stat, self._record(seals))
         try:
             results = await self.zk.multi(ops)
         except MultiFailed as failed:
@@ -269,6 +301,7 @@ class Office:
             if failed.index == 0:
                 raise PlaceLost(f"our lock node {place} is gone") from failed
             return None
+        self._sealed_under = secret
         written = results[at]
         assert isinstance(written, Stat)
         displaced = record.brokerid if record is not None and record.brokerid != self.me.id else None
@@ -286,13 +319,15 @@ class Office:
             )
         return [Check(paths.MIGRATION, node.stat.version)]
 
-    def _write_controller(self, stat: Stat | None, seals: Seals | None) -> list[Op]:
+    def _record(self, seals: Seals | None) -> bytes:
         now_ms = str(int(time.time() * 1000))
         seal = None
         if seals is not None and self._listener is not None:
             seal = seals.of_controller(self.me.id, self.me.nonce, self._listener)
         record = ControllerRecord(self.me.id, now_ms, regent=self.me.nonce, listener=self._listener, seal=seal)
-        data = msgspec.json.encode(record)
+        return msgspec.json.encode(record)
+
+    def _write_controller(self, stat: Stat | None, data: bytes) -> list[Op]:
         if stat is not None and self.hold and stat.ephemeral_owner == 0:
             return [SetData(paths.CONTROLLER, data, stat.version)]
         gone: list[Op] = [Delete(paths.CONTROLLER, stat.version)] if stat is not None else []

@@ -11,12 +11,15 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from controller.beside import Announced, announced
 from controller.census import Counted
 from controller.gauges import HolderKind
 from controller.min_isr import MinIsr, read_min_isr
 from controller.office import Office
 from controller.own_znodes import Process
 from controller.questions import Ask
+from metadata_store import paths
+from metadata_store.codecs.controller import decode_epoch
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from state_machines.cluster import Cluster
@@ -28,13 +31,18 @@ CONFIGS_S: Final = 30.0
 
 
 class Outlook(Struct, frozen=True):
-    """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is."""
+    """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is.
+
+    ``epoch`` is the cluster's, None where there is none that can be read; ``endpoint`` is the one beside this daemon.
+    """
 
     role_flag: Literal["regent", "brokers"] = "brokers"
     holder: int | None = None
     holder_kind: HolderKind = "nobody"
     cluster_id: str | None = None
     queue: tuple[Process, ...] = ()
+    epoch: int | None = None
+    endpoint: Announced = Announced()
 
 
 async def look(office: Office) -> Outlook:
@@ -52,7 +60,15 @@ async def look(office: Office) -> Outlook:
         kind,
         cluster_id if isinstance(cluster_id, str) else None,
         tuple(process for _, process in await office.queue() if process is not None),
+        await _epoch(office),
+        await announced(office),
     )
+
+
+async def _epoch(office: Office) -> int | None:
+    node = await office.zk.get(paths.CONTROLLER_EPOCH)
+    found = decode_epoch(paths.CONTROLLER_EPOCH, node.data) if node is not None else None
+    return found if isinstance(found, int) else None
 
 
 class Watchtower:

@@ -15,6 +15,7 @@ import anyio
 from brokers.channel import Propagation
 from configs.version import product_version
 from controller import gauges as gauge
+from controller.beside import trouble_of
 from controller.census import Census, partitions_of
 from controller.daemon import Daemon
 from controller.explain import explain
@@ -82,17 +83,22 @@ class View:
 
     def liveness(self) -> Health:
         """The loop turned, or this would not be answered."""
-        return Health(ok=True, mode=self._daemon.mode.value, why="the event loop turns")
+        return Health(ok=True, mode=self._mode(), why="the event loop turns")
 
     def readiness(self) -> Health:
         """Active, a warm standby, or a shadow."""
         mode, why = self._daemon.mode, self._daemon.why
         if (suspended := suspension(self._daemon)) is not None:
-            return Health(ok=False, mode=mode.value, why=suspended)
+            return Health(ok=False, mode=self._mode(), why=suspended)
         lease = self._daemon.lease
         if mode is Mode.ACTIVE and lease is not None and not lease.valid():
             return Health(ok=False, mode=mode.value, why="the lease ran out: ZooKeeper does not answer heartbeats")
+        if (trouble := self._daemon.secret_watch.trouble) is not None:
+            why += f"; without an admin endpoint: {trouble}"
         return Health(ok=mode in READY, mode=mode.value, why=why)
+
+    def _mode(self) -> str:
+        return gauge.Mode.SUSPENDED.value if suspension(self._daemon) else self._daemon.mode.value
 
     # -- the whole
 
@@ -109,11 +115,11 @@ class View:
         suspended = suspension(daemon)
         holds = reign is not None
         base = Status(
-            mode=gauge.Mode.SUSPENDED.value if suspended else daemon.mode.value,
+            mode=self._mode(),
             why=suspended or daemon.why,
             version=product_version(),
             controller_id=daemon.settings.controller.id,
-            controller_epoch=reign.claim.epoch if reign is not None else 0,
+            controller_epoch=reign.claim.epoch if reign is not None else seen.epoch,
             lease_remaining_s=lease_s(daemon),
             role_flag=seen.role_flag,
             on_absence=daemon.settings.controller.on_absence,
@@ -123,11 +129,22 @@ class View:
             ibp=str(daemon.ibp),
             zookeeper_connected=connected(daemon),
             session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
-            admin_endpoint=str(reign.controller.endpoint) if reign is not None and reign.controller.endpoint else None,
+            **self._endpoint(reign),
         )
         cluster = self._model()
         base = base.model_copy(update=self._of_shadow())
         return base if cluster is None else base.model_copy(update=self._numbers(cluster, reign))
+
+    def _endpoint(self, reign: Reign | None) -> dict[str, str | None]:
+        """In office as brokers are told; before, as it has announced itself."""
+        daemon, seen = self._daemon, self.tower.outlook.endpoint
+        if daemon.shadow is not None:
+            return {}
+        shown = reign.controller.endpoint if reign is not None else seen.endpoint if seen.ours else None
+        return {
+            "admin_endpoint": str(shown) if shown is not None else None,
+            "admin_endpoint_trouble": trouble_of(seen, daemon.secret_watch.trouble),
+        }
 
     def _of_shadow(self) -> dict[str, object]:
         shadow = self._daemon.shadow

@@ -12,11 +12,11 @@ from cli.exit_codes import Exit
 from cli.session import Session, command
 
 VERIFY_TIMEOUT_S: Final = 120.0
-NUMBERS: Final = (
-    "brokers", "topics", "partitions", "offlinePartitions", "underReplicatedPartitions", "underMinIsrPartitions",
-    "reassignments",
+ALWAYS: Final = (
+    "controllerEpoch", "adminEndpoint", "brokers", "topics", "partitions", "offlinePartitions",
+    "underReplicatedPartitions", "underMinIsrPartitions", "reassignments",
 )  # fmt: skip
-"""Of the cluster in a status; absent where the daemon holds no model of it."""
+"""Rows of every status; a dash where the daemon does not know, as a standby without a model of the cluster."""
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 Partition = Annotated[int, typer.Argument(help="Number of the partition.", min=0)]
@@ -38,7 +38,7 @@ def status(
         item = client.get("/v1/status")["items"][0]
         if watch is not None and not output.for_programs:
             output.clear()
-        output.detail("Status", item if output.for_programs else item | {name: item.get(name) for name in NUMBERS})
+        output.detail("Status", item if output.for_programs else item | {name: item.get(name) for name in ALWAYS})
         if watch is None:
             return
         time.sleep(watch)

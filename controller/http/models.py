@@ -47,7 +47,9 @@ class Status(Item):
     why: str
     version: str
     controller_id: int
-    controller_epoch: int = 0
+    controller_epoch: int | None = Field(
+        None, description="of this daemon's term; without one the cluster's, as ZooKeeper last had it"
+    )
     since: datetime | None = None
     lease_remaining_s: float = 0.0
     role_flag: Literal["regent", "brokers"] = "brokers"
@@ -59,7 +61,12 @@ class Status(Item):
     zookeeper_connected: bool = False
     session_timeout_ms: int = 0
     admin_endpoint: str | None = Field(
-        None, description="where clients of brokers find the controller, as brokers are told by the daemon in office"
+        None,
+        description="where clients of brokers find the controller: in office as brokers are told, on a standby as the "
+        "endpoint beside it has announced itself",
+    )
+    admin_endpoint_trouble: str | None = Field(
+        None, description="why the endpoint beside this daemon serves no clients, or would not after a restart"
     )
     brokers: int | None = None
     topics: int | None = None

@@ -36,12 +36,22 @@ async def daemons_agree(ctx: Context) -> Finding:
     places = [place for place in await read_places(ctx.zk) if place.process is not None]
     seals = await ctx.office.seals()
     other = [_who(p) for p in places if seals is not None and not _same_secret(seals, p)]
+    without = [_who(p) for p in places if p.process is not None and not p.process.mark]
+    if without:
+        return warn(
+            name,
+            f"daemon {named(without)} has no admin secret that it can use: while it holds the role, Kafka's tools find "
+            "no controller",
+            f"mend {ctx.settings.secret_file} on its machine as its log says (the daemon reads it again by itself), or "
+            "upgrade a daemon of an earlier release",
+        )
     if other:
         return warn(
             name,
             f"daemon {named(other)} has another admin secret than this machine: Kafka's tools would be refused where "
             "the role and the endpoint are on different machines",
-            f"copy {ctx.settings.secret_file} to every machine with a daemon or an endpoint, and restart these",
+            f"copy {ctx.settings.secret_file} to every machine with a daemon or an endpoint, for the user of both, and "
+            "restart the endpoints (daemons read it again by themselves)",
         )
     skewed = [f"{_who(p)} by {skew_s:+.1f} s" for p in places if abs(skew_s := _skew_s(p)) > SKEW_S_MAX]
     if skewed:
@@ -51,7 +61,7 @@ async def daemons_agree(ctx: Context) -> Finding:
             "let NTP set the clocks of daemons and ZooKeeper servers",
         )
     if seals is None:
-        return ok(name, f"{len(places)} clocks compared; {ctx.settings.secret_file} is not readable here to compare it")
+        return ok(name, f"{len(places)} clocks compared; {_not_compared(ctx.settings.secret_file)}")
     return ok(name, f"{len(places)} daemons have the same admin secret, and ZooKeeper's clock")
 
 
@@ -59,8 +69,17 @@ def _who(place: Place) -> str:
     return f"{place.process.id} on {place.process.host}" if place.process is not None else place.path
 
 
+def _not_compared(file: Path) -> str:
+    try:
+        there = file.exists()
+    except OSError:
+        there = True
+    if there:
+        return f"{file} is not readable here to compare it"
+    return f"there is no {file} yet to compare: a daemon or its admin endpoint makes it at its start"
+
+
 def _same_secret(seals: Seals, place: Place) -> bool:
-    """A daemon of an earlier release left no mark and is not judged."""
     found = place.process
     return found is None or not found.mark or found.mark == seals.of_daemon(found.id, found.nonce)
 

@@ -297,13 +297,22 @@ class Kafka:
         )
 
     @asynccontextmanager
-    async def daemon(self, *, shadow: bool = False, **changes: Any) -> AsyncIterator[Daemon]:
-        """A running daemon, which is stopped at the end; ``changes`` are of sections of its settings."""
+    async def daemon(
+        self, *, shadow: bool = False, secret_file: Path | None = None, **changes: Any
+    ) -> AsyncIterator[Daemon]:
+        """A running daemon, which is stopped at the end; ``changes`` are of sections of its settings.
+
+        With a ``secret_file`` it knows no secret but what it reads there.
+        """
         chosen = self.settings.model_copy(update=changes)
         digest = chosen.zookeeper.digest
         credentials = digest.get_secret_value() if digest is not None else None
         daemon = Daemon(
-            chosen, lambda: MemoryZooKeeper(self.server, credentials=credentials), shadow=shadow, secret=SECRET
+            chosen,
+            lambda: MemoryZooKeeper(self.server, credentials=credentials),
+            shadow=shadow,
+            secret=SECRET if secret_file is None else None,
+            secret_file=secret_file,
         )
         task = asyncio.create_task(daemon.run())
         try:

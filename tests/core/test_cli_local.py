@@ -98,6 +98,21 @@ def test_config_check_reads_the_token_of_the_http_address(file: Path, tmp_path: 
     regent("config", "check")
 
 
+def test_config_check_reads_the_secret_that_the_daemon_will_read(file: Path, tmp_path: Path) -> None:
+    file.write_text(f'{file.read_text()}[state]\ndirectory = "{tmp_path}"\n')
+    regent("config", "check")
+    secret = tmp_path / "admin-secret"
+    assert not secret.exists(), "it is the daemon's to make"
+    secret.write_text("ab" * 32)
+    secret.chmod(0o644)
+    result = regent("config", "check", code=Exit.USAGE)
+    assert f"[admin]: the secret {secret} may be read or changed by others: chmod 600" in result.stderr.replace(
+        "\n", ""
+    )
+    secret.chmod(0o600)
+    regent("config", "check")
+
+
 def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGENT_ZOOKEEPER__DIGEST", "regent:s3cret")
     result = regent("config", "show", "-o", "json")

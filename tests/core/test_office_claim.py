@@ -14,7 +14,7 @@ from metadata_store import paths
 from metadata_store.acl import OPEN
 from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import OutcomeUnknown, ZkError
-from metadata_store.port import Check, Create, Delete, SetData
+from metadata_store.port import ANY_VERSION, Check, Create, Delete, SetData
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, World, world
 from tests.core.office_kit import DIGEST, claimed, process, queued
@@ -30,7 +30,7 @@ async def test_the_first_claim_of_a_cluster() -> None:
         flag = w.node(own.ROLE)
         assert flag is not None
         assert ops[:3] == [
-            Check(seat.office.lock_path or "", 0),
+            Check(seat.office.lock_path or "", ANY_VERSION),
             Check(own.ROLE, flag.stat.version),
             SetData(paths.CONTROLLER_EPOCH, b"1", 0),
         ]

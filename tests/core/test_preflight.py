@@ -51,9 +51,8 @@ async def queue_daemon(cluster: Kafka, number: int) -> None:
     for path in (own.ROOT, own.LOCKS):
         if await cluster.operator.exists(path) is None:
             await cluster.operator.create(path, b"")
-    await cluster.operator.create(
-        f"{own.LOCKS}/lock-", own.encode(this_process(number)), ephemeral=True, sequential=True
-    )
+    process = replace(this_process(number), mark="of its secret")
+    await cluster.operator.create(f"{own.LOCKS}/lock-", own.encode(process), ephemeral=True, sequential=True)
 
 
 async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: Path) -> None:
@@ -69,7 +68,7 @@ async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: 
         assert (found.level, str(secret) in found.remedy) == (Level.WARNING, True)
         assert f"daemon {daemon.me.id} on {daemon.me.host} has another admin secret" in found.what
         secret.unlink()
-        assert "is not readable here" in (await cluster.finding("daemons agree")).what
+        assert f"there is no {secret} yet to compare" in (await cluster.finding("daemons agree")).what
 
 
 @pytest.mark.parametrize(("ahead_ms", "level"), [(1_900, Level.OK), (-1_900, Level.OK), (2_100, Level.WARNING)])
@@ -77,7 +76,7 @@ async def test_a_clock_that_is_not_zookeepers_is_a_warning(
     ahead_ms: int, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with kafka(tmp_path) as cluster:
-        process = replace(this_process(DAEMON), clock_ms=10_000_000 + ahead_ms)
+        process = replace(this_process(DAEMON), clock_ms=10_000_000 + ahead_ms, mark="of its secret")
         place = Place("/regent/locks/lock-1", process, 1, 10_000_000)
 
         async def read(_zk: object) -> list[Place]:

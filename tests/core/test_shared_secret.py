@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from brokers.shared_secret import SECRET_BYTES, SecretUnusable, shared_secret
+from brokers.shared_secret import SECRET_BYTES, SecretUnusable, secret_trouble, shared_secret
 
 
 def test_it_is_made_with_its_folder_and_stays(tmp_path: Path) -> None:
@@ -64,3 +64,38 @@ def test_what_systemd_hands_over_is_roots_and_shows_the_right_of_a_group(tmp_pat
         file.chmod(0o444)
         with pytest.raises(SecretUnusable):
             shared_secret(file)
+
+
+def test_trouble_with_it_is_told_before_a_daemon_meets_it(tmp_path: Path) -> None:
+    file = tmp_path / "admin-secret"
+    assert secret_trouble(file) is None, "whoever starts first makes it"
+    assert not file.exists()
+    shared_secret(file)
+    assert secret_trouble(file) is None
+    file.chmod(0o644)
+    assert f"may be read or changed by others: chmod 600 {file}" in (secret_trouble(file) or "")
+    file.chmod(0o600)
+    file.write_text("00ff")
+    assert "does not hold 32 bytes" in (secret_trouble(file) or "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_roots_copy_in_the_daemons_folder_is_trouble_although_root_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "admin-secret"
+    shared_secret(file)
+    os.chown(tmp_path, 12_345, -1)
+    assert f"chown 12345 {file}" in (secret_trouble(file) or "")
+    os.chown(file, 12_345, -1)
+    assert secret_trouble(file) is None
+
+
+@pytest.mark.parametrize(("open_folder", "told"), [(True, True), (False, False)])
+def test_somebody_whom_the_folder_does_not_let_in_is_told_nothing(
+    open_folder: bool, told: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "admin-secret"
+    shared_secret(file)
+    refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))
+    with refused, mock.patch("os.access", return_value=open_folder):
+        trouble = secret_trouble(file)
+    assert ("cannot be read by this user (Permission denied)" in (trouble or "")) == told

@@ -65,6 +65,7 @@ async def test_before_anything_is_known_the_probes_answer(tmp_path: Path) -> Non
     assert (ready.ok, ready.mode, ready.why) == (False, "connecting", "not connected to ZooKeeper yet")
     status = view.status()
     assert (status.mode, status.zookeeper_connected, status.holder) == ("connecting", False, None)
+    assert (status.controller_epoch, view.readiness().mode) == (None, status.mode)
     for ask in (view.describe_cluster, view.list_brokers, lambda: view.list_topics(10, None)):
         with pytest.raises(NotActive, match="this daemon is connecting"):
             ask()
@@ -83,6 +84,7 @@ async def test_a_standby_is_ready_and_says_who_holds_the_role(tmp_path: Path) ->
         assert (status.mode, status.role_flag, status.holder_kind) == ("standby", "brokers", "broker")
         assert status.holder in cluster.brokers
         assert status.cluster_id == cluster.brokers[1].cluster_id
+        assert status.controller_epoch == await cluster.epoch()
         assert "regent takeover" in status.why
         assert (status.brokers, status.partitions, status.offline_partitions) == (None, None, None), "not zero: unknown"
         with pytest.raises(NotActive) as refused:
@@ -257,6 +259,7 @@ async def test_heartbeats_without_an_answer_make_a_daemon_suspended_in_every_mod
                 with mock.patch.object(daemon.lease, "silent_s", return_value=26.0):
                     ready, status = seen.readiness(), seen.status()
                     assert (ready.ok, status.mode, seen.gauges().mode) == (False, "suspended", GaugeMode.SUSPENDED)
+                    assert (ready.mode, seen.liveness().mode) == ("suspended", "suspended")
                     assert "has answered no heartbeat for 26 s, although the connection is up" in status.why
 
 
