@@ -17,7 +17,8 @@ class LostIds:
     ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was asked for them yet; ``unsent``:
     no broker was sent their metadata since. ``ids``: verdicts that have still to be written, ``found`` are not made up.
     ``none_had_one``: no topic that ran had an id when the term began, or an earlier one that noted it (``noted``).
-    ``late``: brokers (id -> epoch) that were sent topics without ids before they answered. ``silent``: why brokers did
+    ``sent``: brokers that were sent topics without ids, ``late`` before they answered; ``sent_before``: an earlier term
+    may have sent them to any. ``silent``: why brokers did
     not answer. ``made_up``: ids were given and are still unsent. ``said``: what was logged last.
     """
 
@@ -27,12 +28,14 @@ class LostIds:
         self.unsent: set[str] = set()
         self.with_id: Sequence[str] = ()
         self.none_had_one = False
-        self.noted = False
+        self.noted: bytes | None = None
         self.evidence = Evidence()
         self.ids: dict[str, bytes] = {}
         self.found: set[str] = set()
         self.made_up = False
-        self.late: dict[int, int] = {}
+        self.sent_before = False
+        self.sent: set[int] = set()
+        self.late: set[int] = set()
         self.silent: dict[int, str] = {}
         self.tries_left = 0
         self.asking = False

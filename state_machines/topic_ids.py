@@ -7,7 +7,7 @@ right, or a topic that never had one, gets an id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final
@@ -38,28 +38,43 @@ class Evidence:
     """What brokers answered, merged: it grows with the topics, not with topics x brokers.
 
     ``ids``: by topic, those that any broker knows. ``never``: topics that a controller from before ids told of.
-    ``answered``: broker id -> broker epoch. ``sampled``: whether the answers are of a sample of the topics.
+    ``told_none``: whether a broker was told any of the topics without an id. ``answered``: broker id -> broker epoch.
+    ``sampled``: whether the answers are of a sample of the topics.
     """
 
     def __init__(self, before: Evidence | None = None, *, sampled: bool = False) -> None:
         self.ids: dict[str, set[bytes]] = {} if before is None else before.ids
         self.never: set[str] = set() if before is None else before.never
+        self.told_none: bool = before is not None and before.told_none
         self.answered: dict[int, int] = {}
         self.sampled = sampled
 
-    def add(self, broker: Broker, told: TopicIds, lost: Iterable[str], with_id: Iterable[str], *, late: bool) -> None:
-        """Merges an answer. ``late``: the broker was sent the topics without ids first, so only an id says anything.
+    def add(
+        self,
+        broker: Broker,
+        told: TopicIds,
+        lost: Collection[str],
+        with_id: Iterable[str],
+        *,
+        sent: bool = False,
+        late: bool = False,
+    ) -> None:
+        """Merges an answer. ``sent``: a daemon sent the broker such topics without ids, so "none" is no proof.
+
+        ``late``: before it had answered, so with "none" it has not answered still.
 
         ``with_id``: topics that have one in ZooKeeper. A broker that was told none of them has heard of no
         controller that knows ids.
         """
         known = [told[name] for name in with_id if name in told]
+        none = [name for name in lost if name in told and told[name] is None]
         for name in lost:
             if (topic_id := told.get(name)) is not None:
                 self.ids.setdefault(name, set()).add(topic_id)
-            elif name in told and known and not any(known) and not late:
-                self.never.add(name)
-        if not late:
+        if none and not sent:
+            self.told_none = True
+            self.never.update(none if known and not any(known) else ())
+        if not (none and late):
             self.answered[broker.id] = broker.epoch
 
     def lacks(self, broker: Broker) -> bool:
@@ -77,9 +92,10 @@ def judge_ids(
     """The id of each topic in ``lost``, as far as that can be said. ``complete``: every live broker answered.
 
     ``none_had_one``: no topic that ran had an id in ZooKeeper. Where no broker knows one either, the cluster comes
-    from before topic ids: a controller tells every broker of every id, so any answer would show one.
+    from before topic ids: a controller tells every broker of every id, so any answer would show one. Brokers that all
+    restarted since were told nothing, and prove nothing.
     """
-    upgraded = none_had_one and complete and not evidence.ids
+    upgraded = none_had_one and complete and evidence.told_none and not evidence.ids
     return {name: _judge(name, evidence, complete=complete, upgraded=upgraded) for name in lost}
 
 

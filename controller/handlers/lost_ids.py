@@ -25,7 +25,7 @@ from controller.questions import Asked, ask_each
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fenced import submit
-from metadata_store.port import ANY_VERSION, Create, Delete, Op
+from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
 from state_machines.topic_ids import Evidence, TopicIds, Verdict, id_changes, judge_ids, sample, sample_of_lost
 from state_machines.types import Broker
 
@@ -41,6 +41,10 @@ PAUSE_S: Final = 1.0
 """Between two tries."""
 TOPICS_MAX: Final = 500
 """Topics that get their ids in one turn of the queue."""
+ASKED: Final = b"asked"
+TOLD_NONE: Final = b"told none"
+"""Noted: brokers are asked; before a daemon sent them a topic without an id, they had been told so by others."""
+NEVER_HAD_ANY: Final = f"; if no replica has that file, delete {TOPIC_IDS_BEGIN} and restart the daemon: ids are given"
 NOT_NOTED: Final = "that topic ids begin could not be noted in ZooKeeper"
 
 
@@ -56,9 +60,12 @@ async def begin(c: Controller) -> None:
     if not c.ibp.topic_ids:
         return
     lost = c.lost_ids
-    lost.noted = await c.zk.exists(TOPIC_IDS_BEGIN) is not None
+    node = await c.zk.get(TOPIC_IDS_BEGIN)
+    lost.noted = None if node is None else node.data or ASKED
     lost.with_id = sample(c.cluster)
-    lost.none_had_one = bool(lost.topics) and (lost.noted or not lost.with_id)
+    lost.none_had_one = bool(lost.topics) and (node is not None or not lost.with_id)
+    lost.evidence.told_none = lost.noted == TOLD_NONE
+    lost.sent_before = lost.noted == ASKED
     await _note(c)
     inquire_of_new(c)
 
@@ -129,8 +136,8 @@ async def _ask(c: Controller, evidence: Evidence) -> None:
                 lost.silent[broker_id] = str(told)
             else:
                 lost.silent.pop(broker_id, None)
-                late = lost.late.get(broker_id) == broker.epoch
-                evidence.add(broker, told, names, lost.with_id, late=late)
+                sent, late = lost.sent_before or broker_id in lost.sent, broker_id in lost.late
+                evidence.add(broker, told, names, lost.with_id, sent=sent, late=late)
 
 
 async def _ids(broker: Asked, names: Sequence[str]) -> TopicIds:
@@ -154,13 +161,14 @@ async def lost_ids(c: Controller) -> None:
         lost.drop(name)
     if not lost.ids:
         _judge(c)
+        await _note(c)
     if lost.ids:
         await _write(c)
     if lost.ids:
         c.queue.signal("lost_ids")
         return
-    _send(c)
     await _note(c)
+    _send(c)
 
 
 def _is_lost(c: Controller, name: str, czxid: int) -> bool:
@@ -213,10 +221,12 @@ def _send(c: Controller) -> None:
     """
     lost, live = c.lost_ids, c.cluster.brokers
     answered = [b for b, broker in live.items() if not lost.evidence.lacks(broker)]
+    lost.late.difference_update(answered)
     if not lost.tries_left:
-        lost.late.update((b, broker.epoch) for b, broker in live.items() if lost.evidence.lacks(broker))
+        lost.late.update(live.keys() - set(answered))
         answered = list(live)
     first = c.channels.answered(answered)
+    lost.sent.update(first if lost.topics else ())
     rows = [i for name in lost.unsent if (topic := c.cluster.topic(name)) is not None for i in topic.rows]
     if lost.made_up:
         c.channels.snapshot(None)
@@ -229,12 +239,17 @@ def _send(c: Controller) -> None:
 
 
 async def _note(c: Controller) -> None:
-    """Notes that topic ids begin, as long as topics wait for theirs that never had one."""
+    """Notes that topic ids begin, as long as topics wait for theirs, and that brokers were sent none before."""
     lost = c.lost_ids
-    wanted = lost.none_had_one and bool(lost.topics)
-    if wanted is lost.noted:
+    wanted: bytes | None = TOLD_NONE if lost.evidence.told_none else ASKED
+    if not (lost.none_had_one and lost.topics):
+        wanted = None
+    if wanted == lost.noted:
         return
-    op: Op = Create(TOPIC_IDS_BEGIN, b"") if wanted else Delete(TOPIC_IDS_BEGIN, ANY_VERSION)
+    op: Op = Delete(TOPIC_IDS_BEGIN, ANY_VERSION)
+    if wanted is not None:
+        create = lost.noted is None
+        op = Create(TOPIC_IDS_BEGIN, wanted) if create else SetData(TOPIC_IDS_BEGIN, wanted, ANY_VERSION)
     await c.connected()
     try:
         failed: ZkError | None = await submit(c.zk, c.fence, [op])
@@ -282,7 +297,8 @@ def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str
     log.error(
         "%s: the znode has no topic id and no live broker knows it: no id is made up, because brokers would refuse "
         "another one than their logs have; led without an id; put topic_id from partition.metadata, in a log "
-        "directory of a replica, into %s",
+        "directory of a replica, into %s%s",
         shortly(names),
         paths.topic(names[0]),
+        NEVER_HAD_ANY if lost.none_had_one else "",
     )

@@ -155,10 +155,55 @@ async def test_what_a_broker_says_after_it_was_told_none_is_no_proof() -> None:
         await w.bounce(2)
         await w.told()
         assert given(w) == {False}
+        w.knows[3] = dict.fromkeys(OLD)
+        await w.bounce(3)
+        await w.told()
+        assert given(w) == {False}, "its session ended, its process goes on"
+        w.knows[3] = {}
         await w.bounce(3)
         await w.told()
         assert given(w) == {True}
         w.agreed()
+
+
+@in_virtual_time
+async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_term(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A tool rewrote all topics, and every broker that knew ids restarted."""
+    async with world() as w:
+        await upgraded(w)
+        w.knows = {broker: {} for broker in (1, 2, 3)}
+        await w.take_office()
+        await w.told()
+        assert given(w) == {False}
+        w.knows = {broker: dict.fromkeys(OLD) for broker in (1, 2, 3)}
+        await w.bounce(2)
+        await w.told()
+        await w.active.crash()
+        await w.take_office()
+        await w.told()
+        assert given(w) == {False}, "this daemon told them none"
+        assert f"delete {TOPIC_IDS_BEGIN} and restart the daemon" in caplog.text
+        await w.active.crash()
+        await w.operator.delete(TOPIC_IDS_BEGIN, -1)
+        await w.take_office()
+        await w.told()
+        assert given(w) == {True}
+
+
+@in_virtual_time
+async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the_next() -> None:
+    async with world() as w:
+        await upgraded(w)
+        silence = Silence(w, 3)
+        await w.take_office()
+        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+        await w.active.crash()
+        silence.frozen.clear()
+        await w.take_office()
+        await w.told()
+        assert given(w) == {True}
 
 
 @in_virtual_time
@@ -351,6 +396,7 @@ JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdic
     "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN, True),
     "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE, True),
     "no topic has an id": ([{"t": None}], [], Verdict.NEVER_HAD_ONE, True),
+    "no topic has an id, all brokers restarted": ([{}, {}], [], Verdict.UNKNOWN, True),
     "no topic has an id, a broker did not answer": ([{"t": None}], [], Verdict.UNANSWERED, False),
     "no topic has an id, a broker knows it": ([{"t": ID}], [], ID, True),
     "no topic has an id, a broker knows another's": ([{"t": None, "u": ID}], [], Verdict.UNKNOWN, True),
@@ -367,14 +413,14 @@ def test_what_is_known_of_an_id(case: str) -> None:
     told_ids, with_id, expected, complete = JUDGED[case]
     evidence = Evidence()
     for number, told in enumerate(told_ids):
-        evidence.add(broker(number), told, ["t", "u"], with_id, late=False)
+        evidence.add(broker(number), told, ["t", "u"], with_id)
     assert judge_ids(["t"], evidence, complete=complete, none_had_one=not with_id)["t"] == expected
 
 
 def test_where_no_broker_is_live_nobody_has_answered() -> None:
     assert not Evidence().complete({})
     evidence = Evidence()
-    evidence.add(broker(1), {}, ["t"], [], late=False)
+    evidence.add(broker(1), {}, ["t"], [])
     assert evidence.complete({1: broker(1)})
     assert not evidence.complete({1: Broker(1, 8, (), None)}), "another registration"
     late = Evidence()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from controller.controller import Controller
@@ -13,7 +13,7 @@ from state_machines.audience import Audience
 from state_machines.cluster import Cluster
 from state_machines.decision import Change
 from state_machines.topic_ids import Evidence, Verdict
-from state_machines.types import PartitionRow, TopicAssignment
+from state_machines.types import Broker, PartitionRow, TopicAssignment
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
@@ -47,8 +47,13 @@ def metadata_before_the_answer(stack: ExitStack) -> None:
 
 @mutation_in_a_story
 def silent_brokers_know_nothing(stack: ExitStack) -> None:
-    """A broker that does not answer is taken for one that knows no id."""
-    put(stack, Evidence, "complete", lambda self, live: True)
+    """A broker that does not answer, or that restarted, is taken for one that was told of no id."""
+
+    def complete(self: Evidence, live: Mapping[int, Broker]) -> bool:
+        self.told_none = True
+        return True
+
+    put(stack, Evidence, "complete", complete)
 
 
 @mutation

@@ -150,7 +150,8 @@ class Quiescence:
             return ["a topic is being removed"]
         if self.w.scribbling:
             return ["a state znode is garbage"]
-        if self.w.ibp.topic_ids and (lost := self.w.invariants.history.lost_ids().keys()):
+        history = self.w.invariants.history
+        if self.w.ibp.topic_ids and (lost := history.lost_ids().keys() - history.markers):
             return [f"{sorted(lost)} have lost their ids"]
         if self.w.calling:
             return [f"{self.w.calling} admin clients wait for an answer"]
