@@ -58,6 +58,11 @@ class Propagation(Struct, frozen=True):
     partitions: int
     last_error: str | None
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether there is no connection, and the last attempt at one failed."""
+        return not self.connected and self.last_error is not None
+
 
 class Channel:
     """Tells one broker incarnation what its outbox holds."""

@@ -33,6 +33,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("RF", "replicationFactor"),
         Column("OFFLINE", "offline"),
         Column("UNDER-REPLICATED", "underReplicated"),
+        Column("UNDER-MIN-ISR", "underMinIsr"),
         Column("NOT-PREFERRED", "notPreferred"),
         Column("ID", "id", wide=True),
     ),

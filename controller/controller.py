@@ -27,6 +27,7 @@ from controller.event_queue import EventQueue
 from controller.inherited_configs import InheritedConfigs
 from controller.journal.term import TermJournal, reason_of
 from controller.lost_ids import LostIds
+from controller.min_isr import UNKNOWN
 from controller.mutation_quotas import MutationQuotas
 from controller.principals import Principals
 from controller.questions import Ask
@@ -118,6 +119,8 @@ class Controller:
         self.token_check_s = 0.0
         self.fence = Fence(term.fence_version, term.open)
         self.recent = RecentChanges()
+        self.min_isr = UNKNOWN
+        """As operators are shown it: for log lines alone, nothing is decided by it."""
         self.reassignments = Reassignments()
         self.deleting = deleting or Deleting(cluster, queue)
         self.journal = journal or TermJournal()

@@ -49,7 +49,8 @@ def explain(
     row = cluster.rows[i]
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
-    would_change = [*_would_change(cluster, i, unclean), *_would_end(cluster, i, row)]
+    least = None if min_isr is None else required(row, min_isr)
+    would_change = [*_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row)]
     return Explained(
         state, _leader(cluster, i, unclean, last), _isr(cluster, i, row) + _waiting(row, min_isr), would_change
     )
@@ -125,48 +126,48 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> st
     return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
 
 
-def _would_change(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+def _would_change(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
         yield "mending or deleting its state znode: that is noticed at once"
     elif row.state is PartitionState.ONLINE:
-        yield from _would_move(cluster, i, unclean)
+        yield from _would_move(cluster, i, unclean, least)
     else:
-        yield from _would_elect(cluster, i, unclean)
+        yield from _would_elect(cluster, i, unclean, least)
 
 
-def _would_move(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+def _would_move(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
     row, down = cluster.rows[i], cluster.failed(i)
     leader, replicas = row.leader, row.assignment.replicas
     found = _elected(cluster, i, cluster.live - {leader}, unclean)
-    yield f"if broker {leader} dies, {_outcome(found)}"
+    yield f"if broker {leader} dies, {_outcome(found, least)}"
     if len(replicas) == 1:
         yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
     else:
         leaving = cluster.shutting_down | {leader}
         select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=leaving)
         moved = selectors.last(select, cluster.outranked)(replicas, row.isr, down)
-        yield f"if broker {leader} shuts down, {_outcome(moved)}"
+        yield f"if broker {leader} shuts down, {_outcome(moved, least)}"
     if leader != replicas[0]:
         moved = _preferred(cluster, i)
         if isinstance(moved, NoLeader):
             yield f"a preferred election would be refused: {moved.why}"
         else:
-            yield f"at the next preferred election, automatic or by request, {_outcome(moved)}"
+            yield f"at the next preferred election, automatic or by request, {_outcome(moved, least)}"
 
 
-def _would_elect(cluster: Cluster, i: int, unclean: bool) -> Iterable[str]:
+def _would_elect(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
     row, down = cluster.rows[i], cluster.failed(i)
     for broker in row.assignment.replicas:
         if broker not in cluster.live or broker in down:
             found = _elected(cluster, i, cluster.live | {broker}, unclean, down - {broker})
             if isinstance(found, Election):
                 returns = "is restarted with a sound log directory" if broker in down else "returns"
-                yield f"if broker {broker} {returns}, {_outcome(found)}"
+                yield f"if broker {broker} {returns}, {_outcome(found, least)}"
     if row.has_leadership and not unclean:
         found = _elected(cluster, i, cluster.live, unclean=True)
         if isinstance(found, Election) and found.unclean:
-            yield f"if an unclean election is allowed, {_outcome(found)}; what only {_ids(row.isr)} hold is lost"
+            yield f"if an unclean election is allowed, {_outcome(found, least)}; what only {_ids(row.isr)} hold is lost"
 
 
 def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
@@ -203,10 +204,14 @@ def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:
     return selectors.never(rule, cluster.outranked)(row.assignment.replicas, row.isr, cluster.failed(i))
 
 
-def _outcome(found: Election | NoLeader) -> str:
+def _outcome(found: Election | NoLeader, least: int | None) -> str:
+    """``least``: replicas in sync without which acks=all fails; None while it is unknown."""
     if isinstance(found, NoLeader):
         return f"nobody else leads: {found.why}"
-    return f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
+    said = f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
+    if least is None or len(found.isr) >= least:
+        return said
+    return f"{said}, and acks=all producers wait: {len(found.isr)} of {least} required replicas in sync"
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -57,7 +57,7 @@ def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
     )
 
 
-def topic_item(cluster: Cluster, topic: TopicRows) -> Topic:
+def topic_item(cluster: Cluster, topic: TopicRows, min_isr: int | None) -> Topic:
     """One topic in numbers; the replication factor is that of its first partition."""
     rows = [cluster.rows[i] for i in topic.rows]
     return Topic(
@@ -67,6 +67,7 @@ def topic_item(cluster: Cluster, topic: TopicRows) -> Topic:
         replication_factor=len(rows[0].assignment.origin) if rows else 0,
         offline=sum(row.state is not PartitionState.ONLINE for row in rows),
         under_replicated=sum(row.under_replicated for row in rows),
+        under_min_isr=None if min_isr is None else sum(under(row, min_isr) for row in rows),
         not_preferred=sum(not row.led_as_preferred for row in rows),
     )
 
@@ -75,7 +76,7 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
     """A live broker and what it still has to hear."""
     return models.Broker(
         id=broker.id,
-        state="shutting down" if leaving else "live",
+        state="shutting down" if leaving else "unreachable" if told is not None and told.unreachable else "live",
         epoch=broker.epoch,
         rack=broker.rack,
         listeners=[
@@ -89,6 +90,7 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
         queued=told.partitions if told is not None else 0,
         unacknowledged_partitions=told.partitions if told is not None else 0,
         propagation_age_s=told.oldest_s if told is not None else 0.0,
+        last_error=told.last_error if told is not None else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from controller.questions import Ask
 from metadata_store.codecs.base import Malformed
 from metadata_store.kafka_store import KafkaStore
 from state_machines.cluster import Cluster
-from state_machines.types import PartitionRow
+from state_machines.types import PartitionRow, PartitionState
 
 CONFIGS_PER_TURN: Final = 1_000
 MIN_ISR: Final = "min.insync.replicas"
@@ -46,6 +46,20 @@ def under(row: PartitionRow, min_isr: int | None) -> bool:
 def at(row: PartitionRow, min_isr: int | None) -> bool:
     """Checks whether one replica less in sync would make producers wait (Kafka isAtMinIsr); False while unknown."""
     return min_isr is not None and len(row.isr) == required(row, min_isr)
+
+
+def led_but_under(cluster: Cluster, brokers: Iterable[int], min_isr: MinIsr) -> int | None:
+    """Counts the partitions hosted on ``brokers`` that have a leader, and whose producers with acks=all wait.
+
+    None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic asks for cost one comparison.
+    """
+    if min_isr.default is None:
+        return None
+    most = max(min_isr.default, *min_isr.topics.values(), 0)
+    rows, online = cluster.rows, PartitionState.ONLINE
+    hosted = {i for broker in brokers for i in cluster.hosted(broker)}
+    short = [row for i in hosted if len((row := rows[i]).isr) < most and row.state is online]
+    return sum(under(row, min_isr.of(cluster.topics[row.topic].name)) for row in short)
 
 
 async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:

@@ -9,7 +9,7 @@ from typing import Final
 from controller.http.models import Partition, Topic
 from controller.http.view import NotFound, Only, PartitionPage, PartitionQuery, TopicPage
 from controller.items import partition_item, topic_item
-from controller.min_isr import MinIsr, at, under
+from controller.min_isr import UNKNOWN, MinIsr, at, under
 from state_machines.cluster import Cluster
 from state_machines.types import PartitionRow, PartitionState
 from state_machines.types import Topic as TopicRows
@@ -34,7 +34,7 @@ def find_partition(cluster: Cluster, topic: str, partition: int) -> int:
     return found
 
 
-def topic_page(cluster: Cluster, limit: int, after: str | None) -> TopicPage:
+def topic_page(cluster: Cluster, limit: int, after: str | None, min_isr: MinIsr = UNKNOWN) -> TopicPage:
     """Topics by name."""
     names = _names_after(cluster, after)
     items: list[Topic] = []
@@ -43,7 +43,7 @@ def topic_page(cluster: Cluster, limit: int, after: str | None) -> TopicPage:
         if len(items) >= limit or scanned >= SCANNED_ROWS_MAX:
             return TopicPage(items, items[-1].name)
         topic = find_topic(cluster, name)
-        items.append(topic_item(cluster, topic))
+        items.append(topic_item(cluster, topic, min_isr.of(topic.name)))
         scanned += len(topic.rows)
     return TopicPage(items, None)
 

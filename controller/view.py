@@ -36,6 +36,7 @@ from controller.items import (
 from controller.journal.journal import folder_in
 from controller.journal.query import history
 from controller.modes import Mode
+from controller.names import shortly
 from controller.operations import Operations
 from controller.outlook import LOOK_S, Watchtower
 from controller.pages import find_partition, find_topic, partition_page, topic_page
@@ -78,6 +79,8 @@ class View:
     async def refresh(self) -> None:
         """One look."""
         await self.tower.refresh(self._daemon.office, self._model())
+        if (reign := self._reign()) is not None:
+            reign.controller.min_isr = self.tower.min_isr
 
     # -- probes
 
@@ -190,6 +193,7 @@ class View:
             )
         if (reign := self._reign()) is not None:
             found += sorted(reign.controller.adoption.advised)
+        found += self._unreachable()
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller")
         if counters.journal_failing:
@@ -202,6 +206,15 @@ class View:
         if census is None:
             found.append("partitions are still being counted: under-replicated ones are not known yet")
         return found
+
+    def _unreachable(self) -> list[str]:
+        """Registered brokers to which no connection can be made, with the error of the first."""
+        away = [told for told in self._propagation().values() if told.unreachable]
+        if not away:
+            return []
+        named = shortly([str(told.broker_id) for told in away], "brokers")
+        first = f"broker {away[0].broker_id}: {away[0].last_error}"
+        return [f"registered, but unreachable: {named} ({first}); a dead one leaves when its ZooKeeper session ends"]
 
     def describe_cluster(self) -> models.Cluster:
         """The cluster, and the daemons that queue for its role."""
@@ -247,12 +260,12 @@ class View:
 
     def list_topics(self, limit: int, after: str | None) -> TopicPage:
         """Topics by name."""
-        return topic_page(self._cluster(), limit, after)
+        return topic_page(self._cluster(), limit, after, self.tower.min_isr)
 
     def describe_topic(self, topic: str) -> models.Topic:
         """One of them."""
         cluster = self._cluster()
-        return topic_item(cluster, find_topic(cluster, topic))
+        return topic_item(cluster, find_topic(cluster, topic), self.tower.min_isr.of(topic))
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
         """Partitions that match."""

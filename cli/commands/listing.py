@@ -30,12 +30,17 @@ def register(app: typer.Typer) -> None:
 
 
 def brokers(session: Session) -> None:
-    """Brokers, with the dead ones that replicas are assigned to, and the partitions each has not acknowledged."""
+    """Brokers, with the dead ones that replicas are assigned to.
+
+    LEADS and HOSTS count partitions. UNACKED counts those whose last change the broker has not acknowledged yet; AGE
+    is the seconds since the oldest of these changes. An unreachable broker is registered, and no connection to it can
+    be made; `regent describe broker` has the error. A dead one is not registered any more.
+    """
     session.output.listing("Broker", session.client().get("/v1/brokers")["items"])
 
 
 def topics(session: Session) -> None:
-    """Topics in numbers."""
+    """Topics in numbers of partitions. UNDER-MIN-ISR: their acks=all producers wait; - while that is unknown."""
     session.output.listing("Topic", session.client().pages("/v1/topics"))
 
 

@@ -9,18 +9,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from functools import partial
+from typing import Final
 
 from controller.controller import Controller
 from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed
 from controller.handlers.lost_ids import inquire_anew
 from controller.handlers.reassignment import brokers_returned
+from controller.min_isr import led_but_under
+from controller.names import counted
 from controller.report import Report
 from metadata_store import paths
 from state_machines.broker_change import BrokerDelta, broker_death, broker_return, compare
 from state_machines.events import Kind
 
 log = logging.getLogger("regent.controller")
+
+UNDER_LISTED: Final = "regent list partitions --under-min-isr"
 
 
 async def broker_change(c: Controller) -> None:
@@ -69,12 +74,17 @@ async def broker_change(c: Controller) -> None:
 
 
 def _log_gone(c: Controller, delta: BrokerDelta, clean: Collection[int], report: Report) -> None:
-    """Logs a warning, unless every one of them had stopped by a controlled shutdown and nothing lost its leader."""
+    """Logs a warning, unless all had stopped by a controlled shutdown and no producer waits for that."""
     leaderless = len(c.cluster.leaderless)
-    parts = [f"{report.moved_leaders} leaders moved, {report.written} partitions lost an in-sync replica"]
+    moved, shrunk = counted(report.moved_leaders, "leader"), counted(report.written, "partition")
+    parts = [f"{moved} moved, {shrunk} lost an in-sync replica"]
     if leaderless:
-        parts.append(f"{leaderless} partitions have no leader (regent list partitions --offline)")
-    expected = set(delta.dead) <= set(clean) and not delta.bounced and not leaderless
+        parts.append(f"without a leader: {counted(leaderless, 'partition')} (regent list partitions --offline)")
+    waiting = led_but_under(c.cluster, (*delta.dead, *delta.bounced), c.min_isr)
+    if waiting:
+        below = counted(waiting, "partition")
+        parts.append(f"below min.insync.replicas, so that acks=all producers wait: {below} ({UNDER_LISTED})")
+    expected = set(delta.dead) <= set(clean) and not delta.bounced and not leaderless and not waiting
     log.log(logging.INFO if expected else logging.WARNING, "%s: %s", _gone(delta, clean), "; ".join(parts))
 
 

@@ -141,10 +141,13 @@ class Listener(Item):
 
 
 class Broker(Item):
-    """A broker and what it has not acknowledged. A dead one is not registered and hosts replicas; it has no epoch."""
+    """A broker and what it has not acknowledged. A dead one is not registered and hosts replicas; it has no epoch.
+
+    An unreachable one is registered, as its session lives, but no connection to it can be made.
+    """
 
     id: int
-    state: Literal["live", "shutting down", "dead"] = "live"
+    state: Literal["live", "unreachable", "shutting down", "dead"] = "live"
     epoch: int | None = None
     rack: str | None = None
     ibp: str | None = None
@@ -153,7 +156,8 @@ class Broker(Item):
     hosts: int = Field(0, description="replicas that are assigned to it")
     queued: int = 0
     unacknowledged_partitions: int = 0
-    propagation_age_s: float = 0.0
+    propagation_age_s: float = Field(0.0, description="of the oldest change that it has not acknowledged; 0: none")
+    last_error: str | None = Field(None, description="why requests do not get through to it now")
 
 
 class Topic(Item):
@@ -165,6 +169,9 @@ class Topic(Item):
     replication_factor: int = 0
     offline: int = 0
     under_replicated: int = 0
+    under_min_isr: int | None = Field(
+        None, description="their producers with acks=all wait; absent until a broker has sent min.insync.replicas"
+    )
     not_preferred: int = 0
 
 

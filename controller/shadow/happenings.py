@@ -35,7 +35,7 @@ class Kind(StrEnum):
     """Sorts of happenings."""
 
     CREATION = "topic creation"
-    DEATH = "broker death"
+    DEATH = "broker departure"
     RETURN = "broker return"
     SHUTDOWN = "clean shutdown"
     FAILOVER = "failover"

@@ -69,6 +69,7 @@ class Report(Struct, frozen=True):
     were not, the first of them in ``differences``. ``uncomparable``: writes whose order or base cannot be known, by
     reason. ``not_ours``: writes of kinds that regent decides only on request, by kind. ``unseen``: decisions that
     were overwritten before they were read: only what followed on them was compared. ``isr_changes``: by leaders.
+    ``events``: what was answered, by kind; a departure is the end of a broker's session, after a clean shutdown, too.
     ``waiting``: partitions whose counterpart is awaited. ``since_ms``: the begin of counting, over all processes.
     """
 

@@ -272,11 +272,13 @@ async def test_a_broker_that_does_not_accept_yet_is_told_as_soon_as_it_does() ->
         w.add_topic("t", [(1,)])
         w.channels.snapshot()
         await eventually(lambda: "Connection refused" in str(w.channels.propagation()[1].last_error))
+        assert w.channels.propagation()[1].unreachable
         assert w.channels.propagation()[1].connected is False
         await w.brokers[1].listen()
         await settled(w)
         knows_the_model(w, w.brokers[1])
         assert w.channels.propagation()[1].last_error is None
+        assert not w.channels.propagation()[1].unreachable
 
 
 async def test_a_request_whose_answer_was_lost_is_sent_again_before_anything_newer() -> None:

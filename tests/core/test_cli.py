@@ -93,6 +93,12 @@ def test_tables_have_a_line_an_item_and_more_when_wide(regent: Regent) -> None:
     assert "INTERNAL" not in narrow[1]
 
 
+def test_the_help_of_brokers_explains_its_columns(regent: Regent) -> None:
+    said = " ".join(regent("list", "brokers", "--help").stdout.split())
+    assert "UNACKED counts those whose last change the broker has not acknowledged yet" in said
+    assert "AGE is the seconds since the oldest of these changes" in said
+
+
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
     for kind, columns in COLUMNS.items():

@@ -77,6 +77,21 @@ def test_a_leader_that_is_not_preferred() -> None:
     assert "but the preferred replica is not live: start its broker" in said(down)
 
 
+def test_what_would_bring_it_below_min_isr_says_so() -> None:
+    cluster = make_cluster(P((1, 2, 3), leader=1, isr=(1, 2)))
+    waits = ", and acks=all producers wait: 1 of 2 required replicas in sync"
+    dies, shuts_down = explain(cluster, 0, unclean=False, min_isr=2).would_change
+    assert dies.startswith("if broker 1 dies, broker 2 leads")
+    assert dies.endswith(waits)
+    assert shuts_down.startswith("if broker 1 shuts down, broker 2 leads")
+    assert shuts_down.endswith(waits)
+    for least in (1, None):
+        assert not [text for text in explain(cluster, 0, unclean=False, min_isr=least).would_change if "acks" in text]
+    offline = make_cluster(P((1, 2), leader=1, isr=(1,)), brokers=(2,))
+    returns = explain(offline, 0, unclean=False, min_isr=2).would_change[0]
+    assert returns.endswith(waits)
+
+
 def test_between_a_leaders_death_and_the_election() -> None:
     cluster = make_cluster(P((1, 2), leader=1))
     die(cluster, 1)

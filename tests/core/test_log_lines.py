@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from configs.sections import LogSettings
 from controller.logs import logging_to
+from controller.min_isr import UNKNOWN, MinIsr, led_but_under
 from controller.report import BROKERS_SHOWN, Report
 from controller.stall import stacks
 from state_machines.alter_partition import ISR_CHANGED
 from state_machines.decision import Change
 from tests.core.carried_kit import create, created, topic
 from tests.core.controller_world import World, world
-from tests.core.model import P, make_cluster
+from tests.core.model import P, die, make_cluster
 from tests.core.reassignment_kit import alter
 from tests.core.virtual_time import in_virtual_time
 
@@ -48,16 +49,51 @@ async def test_a_broker_whose_session_ends_is_a_warning_with_the_effects(caplog:
         await w.told()
         assert (
             "WARNING",
-            "broker 1 is gone (session ended): 1 leaders moved, 3 partitions lost an in-sync replica",
+            "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica",
         ) in (lines(caplog))
         w.die(2)
         await w.told()
         [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 2 is gone")]
         assert level == "WARNING"
-        assert line.endswith("; 1 partitions have no leader (regent list partitions --offline)")
+        assert line.endswith("; without a leader: 1 partition (regent list partitions --offline)")
         await w.boot(1)
         await w.told()
         assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
+
+
+@in_virtual_time
+async def test_a_gone_broker_is_logged_with_the_partitions_whose_producers_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waits = "below min.insync.replicas, so that acks=all producers wait: "
+    async with world() as w:
+        await running(w)
+        w.reign.controller.min_isr = MinIsr(2, {"single": 1})
+        w.die(1)
+        await w.told()
+        [line] = [found for _, found in lines(caplog) if found.startswith("broker 1 is gone")]
+        assert waits not in line, "two of three replicas are enough"
+        await w.controlled_shutdown(3)
+        w.die(3)
+        await w.told()
+        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 3 is gone")]
+        assert line.endswith(f"; {waits}3 partitions (regent list partitions --under-min-isr)")
+        assert level == "WARNING", "although it stopped cleanly"
+
+
+def test_producers_that_wait_are_counted_by_each_topics_own_setting() -> None:
+    cluster = make_cluster(
+        P((1, 2, 3), leader=1, isr=(1, 2)),
+        P((1, 2, 3), leader=1, isr=(1,)),
+        P((1, 3), leader=1, isr=(1,)),
+        P((3,), leader=3),
+        P((1, 2), leader=1, isr=(1,)),
+    )
+    die(cluster, 3)
+    assert led_but_under(cluster, [3], UNKNOWN) is None
+    counts = [led_but_under(cluster, [3], found) for found in (MinIsr(1, {}), MinIsr(2, {}), MinIsr(1, {"t": 3}))]
+    assert counts == [0, 2, 3], "of the partitions on broker 3 that have a leader, none counted twice"
+    assert led_but_under(cluster, [2, 3], MinIsr(2, {})) == 3
 
 
 @in_virtual_time

@@ -133,7 +133,7 @@ async def test_a_controller_that_elects_somebody_else_is_found_beside_those_that
         w.controller.finish()
         report = await reported(shadow, lambda r: r.differing == 1)
     [difference] = report.differences
-    assert (difference.fields, difference.event) == ("leader", "broker death of 1")
+    assert (difference.fields, difference.event) == ("leader", "broker departure of 1")
     assert agreed(report, Kind.DEATH) == 2
 
 

@@ -66,6 +66,7 @@ def test_a_clean_shutdown_is_recognised_before_and_after_the_broker_left(seen_be
     watcher.read()
     finish(w)
     clean(watcher)
+    assert +watcher.tally.events == {"clean shutdown": 1, "broker departure": 1}, "a stop is not called a death"
     assert watcher.agreed(Kind.SHUTDOWN) == 6
     assert watcher.agreed(Kind.DEATH) == 1, "only the single replica is left to the death of the broker"
 
@@ -244,7 +245,7 @@ def test_a_decision_that_the_controller_takes_otherwise_is_found(change: Mapping
     [found] = watcher.tally.differences
     assert found.path == "/brokers/topics/t/partitions/0/state"
     assert found.fields == fields
-    assert found.event == "broker death of 1"
+    assert found.event == "broker departure of 1"
     assert (found.ours.leader, found.ours.isr, found.ours.leader_epoch) == (2, (2, 3), 1)  # type: ignore[union-attr]
     assert watcher.agreed(Kind.DEATH) == len(TRIPLES) - 1, "the others are not touched by it"
     assert not watcher.tracker.waiting

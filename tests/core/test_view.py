@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.attested import Seals
+from brokers.channel import Propagation
 from cli.commands.observe import ALWAYS
 from controller import census as census_module
 from controller import pages
@@ -217,6 +218,7 @@ async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_pat
         await cluster.in_office(daemon)
         view = View(daemon, cluster.ask, cluster.release_of)
         assert view.status().under_min_isr_partitions is None, "no broker has sent its default yet"
+        assert view.describe_topic("strict").under_min_isr is None
         await view.refresh()
         below = PartitionQuery(None, frozenset({Only.UNDER_MIN_ISR}), 10, None)
         assert view.list_partitions(below).items == [], "min ISR 3 of two replicas means both"
@@ -231,6 +233,10 @@ async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_pat
 
         await eventually(shown)
         assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
+        assert [t.under_min_isr for t in view.list_topics(10, None).items] == [0, 1]
+        assert view.describe_topic("strict").under_min_isr == 1
+        assert daemon.reign is not None
+        assert daemon.reign.controller.min_isr == view.tower.min_isr, "log lines go by the same"
         found = await view.explain("strict", 0)
         assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
         assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)
@@ -246,6 +252,23 @@ async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_pat
         assert (found.state, found.epoch, found.hosts, found.leads) == ("dead", None, 2, 0)
         hosted = PartitionQuery(None, frozenset(), 10, None, broker=2)
         assert [(p.topic, p.partition) for p in view.list_partitions(hosted).items] == [("orders", 0), ("orders", 1)]
+
+
+async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, _daemon, view):
+        told = {
+            1: Propagation(1, 7, True, 0.0, 0, "answered UPDATE_METADATA with STALE_BROKER_EPOCH"),
+            2: Propagation(2, 8, False, 0.0, 0, "127.0.0.1:9092: Connection refused"),
+            3: Propagation(3, 9, False, 0.0, 0, None),
+        }
+        assert not [warning for warning in view.status().warnings if "unreachable" in warning]
+        with mock.patch.object(view, "_propagation", return_value=told):
+            assert [broker.state for broker in view.list_brokers()] == ["live", "unreachable", "live"]
+            assert view.describe_broker(2).last_error == "127.0.0.1:9092: Connection refused"
+            assert (
+                "registered, but unreachable: 2 (broker 2: 127.0.0.1:9092: Connection refused); a dead one leaves when "
+                "its ZooKeeper session ends"
+            ) in view.status().warnings
 
 
 async def test_heartbeats_without_an_answer_make_a_daemon_suspended_in_every_mode(tmp_path: Path) -> None:
