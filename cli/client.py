@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +34,20 @@ def partition_path(topic: str, partition: int) -> str:
 def topic_path(topic: str) -> str:
     """Where a topic is found, whatever characters somebody typed."""
     return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def _opened_by(socket: Path) -> str:
+    """Says which user may open a socket. A folder in which nothing can be looked up is named with its owner."""
+    closed = next((folder for folder in reversed(socket.parents) if not os.access(folder, os.X_OK)), None)
+    if closed is None:
+        return "run the command as root, or as a member of the socket's group"
+    found = closed.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    return (
+        f"{closed} is closed to you (uid {found.st_uid}, gid {found.st_gid}, mode {mode:04o}): run the command as root "
+        "or as a member of that group; if a daemon that runs as the user regent shall listen there, give the folder "
+        f"to it (chown regent:regent {closed})"
+    )
 
 
 class Client:
@@ -83,8 +99,7 @@ class Client:
         while cause is not None and not isinstance(cause, OSError):
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, PermissionError):
-            remedy = "run the command as root, or as a member of the socket's group"
-            return Failure(Exit.NOT_AUTHORISED, f"no permission to open {self._socket}", remedy)
+            return Failure(Exit.NOT_AUTHORISED, f"no permission to open {self._socket}", _opened_by(self._socket))
         if isinstance(cause, FileNotFoundError):
             message = f"no daemon listens on {self._socket}: there is no such socket"
         elif isinstance(cause, ConnectionRefusedError):

@@ -27,7 +27,8 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
     A lock file beside it tells a living owner from a dead one, and is left behind. Raises :class:`SocketTaken`.
     """
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with _permitted(path):
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     with _owned(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _bind(listener, path)
         inode = path.stat().st_ino
@@ -41,8 +42,21 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 
 @contextmanager
+def _permitted(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise SocketTaken(
+            f"no permission to listen on {path}: {error.strerror} at {error.filename}. Remedy: give the folder to the "
+            f"daemon's user, as systemd does (install -d -m 0750 -o regent -g regent {path.parent}), or change "
+            "http.socket"
+        ) from None
+
+
+@contextmanager
 def _owned(path: Path) -> Iterator[None]:
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _permitted(path):
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,6 +28,15 @@ def load(path: Path) -> Report | None:
         return decoded(path.read_bytes(), Report)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        log.warning(
+            "whether the shadow has an earlier report %s is not known (%s), counting begins anew and is not saved. "
+            "Remedy: give %s to the daemon's user (chown regent:regent)",
+            path,
+            error.strerror,
+            path.parent,
+        )
+        return None
     except (OSError, msgspec.DecodeError) as error:
         log.warning("the shadow's earlier report %s cannot be read, counting begins anew: %s", path, error)
         return None

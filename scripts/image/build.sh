@@ -13,7 +13,15 @@ trap 'rm -rf "$work"' EXIT
 sed -n '/^# section: runtime,/,/^# section: embedded,/p' "$source/requirements.lock" >"$work/runtime.txt"
 grep -q -- --hash "$work/runtime.txt" || { echo "build.sh: no section 'runtime' in requirements.lock" >&2; exit 1; }
 
-"${PYTHON:-python3}" -m venv "$prefix"
+# An environment keeps the interpreter that it was made with: of another one it is made anew.
+python=${PYTHON:-python3}
+wanted=$(readlink -f "$("$python" -c 'import sys; print(sys.executable)')")
+clear=
+if [ -L "$prefix/bin/python" ] && [ "$(readlink -f "$prefix/bin/python")" != "$wanted" ]; then
+    echo "build.sh: $prefix was made with another interpreter than $wanted, and is made anew" >&2
+    clear=--clear
+fi
+"$python" -m venv $clear "$prefix"
 pip() { "$prefix/bin/python" -m pip "$@" --quiet --no-input --disable-pip-version-check; }
 pip install --require-hashes --only-binary :all: --no-compile -r "$work/runtime.txt"
 pip install --no-deps --no-build-isolation --no-index --no-compile "$source"
@@ -35,4 +43,8 @@ done
 "$prefix/bin/python" -m compileall -q -j 0 "$prefix/lib"
 mkdir -p -m 0750 "$root/run/regent" "$root/var/lib/regent"
 mkdir -p -m 0751 "$root/etc/regent"
+# By hand, too, the daemon runs as this user; systemd gives it these folders by itself.
+if [ "$(id -u)" = 0 ] && id regent >/dev/null 2>&1; then
+    chown regent:regent "$root/run/regent" "$root/var/lib/regent"
+fi
 "$prefix/bin/regent" version >&2

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
@@ -176,6 +177,25 @@ def test_no_daemon_is_told_from_no_answer(tmp_path: Path) -> None:
     assert "systemctl status regent" in missing.stderr
     (tmp_path / "file").write_text("")
     assert "gone" in regent("status", "--server", str(tmp_path / "file"), code=Exit.UNREACHABLE).stderr
+
+
+def test_a_closed_folder_above_the_socket_is_named_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member of the socket's group cannot help: the folder belongs to root until it is given to the daemon."""
+    folder = tmp_path / "regent"
+    folder.mkdir(mode=0o750)
+
+    def refused(*_: object, **__: object) -> None:
+        raise httpx.ConnectError("refused") from PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(httpx.Client, "request", refused)
+    command = ("status", "--server", str(folder / "regent.sock"))
+    assert "member of the socket's group" in Regent()(*command, code=Exit.NOT_AUTHORISED).stderr
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != folder)
+    said = Regent()(*command, code=Exit.NOT_AUTHORISED).stderr
+    assert f"{folder} is closed to you (uid {os.getuid()}, gid {os.getgid()}, mode 0750)" in said
+    assert f"chown regent:regent {folder}" in said
 
 
 def test_a_daemon_that_does_not_answer_in_time(tmp_path: Path) -> None:

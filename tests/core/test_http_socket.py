@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -53,6 +55,25 @@ def test_another_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(SocketTaken, match="not a socket"), listening(path):
         raise AssertionError("listened")
     assert path.read_text() == "mine"
+
+
+def test_a_folder_of_another_user_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run" / "regent.sock"
+    for refused, name in ((os, "open"), (os, "mkdir")):
+        with monkeypatch.context() as patched:
+            patched.setattr(refused, name, denied)
+            with (
+                pytest.raises(SocketTaken, match=r"no permission .* -o regent -g regent .*/run\)") as found,
+                listening(path),
+            ):
+                raise AssertionError("listened")
+        assert "http.socket" in str(found.value)
+        path.parent.mkdir(exist_ok=True)
+        path.parent.rmdir()
+
+
+def denied(path: object, *_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
 
 def test_what_replaced_our_socket_is_not_removed(tmp_path: Path) -> None:

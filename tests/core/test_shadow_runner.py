@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -269,6 +270,19 @@ async def test_a_report_that_cannot_be_read_or_saved_is_logged_and_ends_nothing(
         await reported(shadow, partial(compared, 3))
     assert "cannot be read, counting begins anew" in caplog.text
     assert "the shadow's report cannot be saved" in caplog.text
+
+
+def test_a_folder_that_is_closed_is_not_taken_for_a_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    assert load(tmp_path / "shadow-report.json") is None
+    assert "is not known (Permission denied)" in caplog.text
+    assert f"Remedy: give {tmp_path} to the daemon's user" in caplog.text
+    assert "earlier report cannot be read" not in caplog.text
 
 
 async def test_counts_are_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:

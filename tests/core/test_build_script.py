@@ -1,0 +1,72 @@
+"""``scripts/image/build.sh`` with stand-ins for the interpreter and for commands of root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/image/build.sh"
+INTERPRETER = """#!/bin/sh
+case "$*" in
+"-c "*) echo "$0" ;;
+"-m venv "*)
+    for prefix; do :; done
+    case "$*" in *--clear*) rm -rf "$prefix" ;; esac
+    mkdir -p "$prefix/bin"
+    [ -L "$prefix/bin/python" ] || ln -s "$0" "$prefix/bin/python"
+    printf '#!/bin/sh\\n' >"$prefix/bin/regent"
+    chmod +x "$prefix/bin/regent"
+    ;;
+esac
+"""
+ID = """#!/bin/sh
+case "$*" in
+-u) echo 0 ;;
+*) {known} ;;
+esac
+"""
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell script that may be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def build(root: Path, interpreter: Path, **environment: str) -> str:
+    """Runs the script; what it said on standard error."""
+    environ = os.environ | {"PYTHON": str(interpreter)} | environment
+    return subprocess.run([SCRIPT, root], env=environ, check=True, capture_output=True, text=True).stderr
+
+
+def test_another_interpreter_than_before_makes_the_environment_anew(tmp_path: Path) -> None:
+    first, second = (program(tmp_path / name / "python3", INTERPRETER) for name in ("first", "second"))
+    prefix = tmp_path / "root/opt/regent"
+    assert "made anew" not in build(tmp_path / "root", first)
+    (prefix / "kept").touch()
+    assert "made anew" not in build(tmp_path / "root", first), "an upgrade leaves a running daemon its modules"
+    assert (prefix / "kept").exists()
+    assert f"another interpreter than {second}" in build(tmp_path / "root", second)
+    assert (prefix / "bin/python").resolve() == second
+    assert not (prefix / "kept").exists()
+    second.unlink()
+    build(tmp_path / "root", first)
+    assert (prefix / "bin/python").resolve() == first, "also where the former interpreter is gone"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_daemons_folders_are_its_users_where_there_is_that_user(tmp_path: Path, known: bool) -> None:
+    commands, said = tmp_path / "commands", tmp_path / "chown"
+    program(commands / "id", ID.format(known="true" if known else "false"))
+    program(commands / "chown", f'#!/bin/sh\necho "$@" >{said}\n')
+    root = tmp_path / "root"
+    interpreter = program(tmp_path / "python3", INTERPRETER)
+    build(root, interpreter, PATH=f"{commands}:{os.environ['PATH']}")
+    assert said.exists() == known
+    if known:
+        assert said.read_text().split() == ["regent:regent", f"{root}/run/regent", f"{root}/var/lib/regent"]
