@@ -199,11 +199,13 @@ class Candidate:
                 why = (
                     f"{own.ROLE} says {flag.holder}: 'regent takeover' gives the role to regent"
                     if flag.holder != "regent"
-                    else f"another daemon is before us in the queue ({before})"
+                    else f"another daemon is before us in the queue: {before}"
                 )
                 d.become(Mode.STANDBY, why)
                 present, absent = ([own.ROLE], []) if stat is not None else ([], [own.ROLE])
-                await office.zk.watch(data=[before or own.LOCKS, *present], exists=absent, since_zxid=since)
+                await office.zk.watch(
+                    data=[before.path if before is not None else own.LOCKS, *present], exists=absent, since_zxid=since
+                )
             except NotConnected:
                 d.become(Mode.STANDBY, "the connection to ZooKeeper is suspended", logging.DEBUG)
             with anyio.move_on_after(STANDBY_POLL_S):

@@ -22,7 +22,7 @@ from brokers.attested import Seals
 from controller import own_znodes as own
 from controller.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
 from controller.own_znodes import Process, RoleFlag
-from controller.places import clear_own_places, delete_if_there, read_places
+from controller.places import Place, clear_own_places, delete_if_there, read_places
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_id
 from metadata_store.cluster_nodes import read_cluster_id
@@ -204,12 +204,12 @@ class Office:
         """Lock nodes in order with the process of each."""
         return [(place.path, place.process) for place in await read_places(self.zk)]
 
-    async def predecessor(self) -> str | None:
-        """The lock node right before ours, or None where we are first. Raises :class:`PlaceLost`."""
-        order = [path for path, _ in await self.queue()]
-        if self.lock_path not in order:
+    async def predecessor(self) -> Place | None:
+        """The place right before ours, or None where we are first. Raises :class:`PlaceLost`."""
+        order = await read_places(self.zk)
+        at = next((at for at, place in enumerate(order) if place.path == self.lock_path), None)
+        if at is None:
             raise PlaceLost(f"our lock node {self.lock_path} is gone")
-        at = order.index(self.lock_path)
         return order[at - 1] if at else None
 
     async def daemons(self) -> frozenset[int]:

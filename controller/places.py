@@ -24,6 +24,11 @@ class Place(NamedTuple):
     session: int
     queued_ms: int
 
+    def __str__(self) -> str:
+        if self.process is None:
+            return self.path
+        return f"{self.process.id} on {self.process.host} (pid {self.process.pid}, {self.path})"
+
 
 async def read_places(zk: ZooKeeper) -> list[Place]:
     """Lock nodes in order. A persistent node is nobody's place: no session would ever end it."""

@@ -327,7 +327,8 @@ class View:
             raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
         reign = self._reign()
         memory = reign.cluster if reign is not None else None
-        return verification(await verify(office, self._ask, self._daemon.ibp, memory=memory))
+        found = verification(await verify(office, self._ask, self._daemon.ibp, memory=memory))
+        return found.model_copy(update={"memory": memory is not None})
 
     async def takeover(self, request: OperationRequest) -> Operation:
         """Begins to take the role."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from configs.zookeeper_section import ZooKeeperSettings
 from controller.preflight.context import Release, ReleaseOf
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.server_version import Limits, server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 
 
@@ -25,3 +25,9 @@ def through_tls(release_of: ReleaseOf, settings: ZooKeeperSettings) -> ReleaseOf
         return await server_version(host, port, tls.context(check_host=False))
 
     return asked
+
+
+async def limits_of(host: str, port: int, settings: ZooKeeperSettings) -> Limits | None:
+    """Returns a server's limits, asked through TLS where the settings say so; None where it does not say."""
+    tls = tls_of(settings)
+    return await server_limits(host, port, tls.context(check_host=False) if tls is not None else None)

@@ -84,7 +84,7 @@ def explained(found: dict[str, Any]) -> str:
 
 
 def verify(session: Session) -> None:
-    """Compare ZooKeeper, the daemon's memory and every broker's metadata: exit code 3 if anything differs."""
+    """Compare ZooKeeper, every broker's metadata and the active daemon's memory: exit code 3 if anything differs."""
     output = session.output
     found = session.client(VERIFY_TIMEOUT_S).get("/v1/verification")["items"][0]
     if output.for_programs:
@@ -100,7 +100,9 @@ def verify(session: Session) -> None:
 def _verdict(found: dict[str, Any], clean: bool) -> str:
     compared = f"{found['partitions']} partitions on brokers {cell(found['brokers'])}"
     if clean:
-        return f"{compared}: ZooKeeper, memory and every broker agree"
+        if found.get("memory"):
+            return f"{compared}: ZooKeeper, memory and every broker agree"
+        return f"{compared}: ZooKeeper and every broker agree (no memory to compare: this daemon is not in office)"
     text = f"{compared}: {found['differencesTotal']} differences"
     if found["unreachable"]:
         text += f"; brokers {cell(found['unreachable'])} could not be asked"

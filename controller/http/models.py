@@ -234,6 +234,7 @@ class Difference(Item):
 class Verification(Item):
     """ZooKeeper, the daemon's memory and every broker's metadata, compared."""
 
+    memory: bool = Field(False, description="whether the memory was compared: a daemon has one while it is in office")
     partitions: int
     brokers: list[int]
     unreachable: list[int] = []

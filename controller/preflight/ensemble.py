@@ -8,6 +8,7 @@ from typing import Final
 from controller import own_znodes as own
 from controller.preflight.context import MIGRATION, Context, Release
 from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.zookeeper_tls import limits_of
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.controller import NO_KRAFT_EPOCH, decode_epoch, decode_migration
@@ -42,6 +43,39 @@ async def zookeeper_release(ctx: Context) -> Finding:
             "start it, or allow the command srvr (4lw.commands.whitelist=srvr), if it may be older than 3.6",
         )
     return ok(name, named(f"{server} is {major}.{minor}" for server, (major, minor) in _known(said)))
+
+
+async def frozen_leader(ctx: Context) -> Finding:
+    """A frozen leader of the ensemble must be given up well within a session, or a new term begins each time."""
+    name, settings = "ZooKeeper syncLimit", ctx.settings.zookeeper
+    asked_ms = settings.session_timeout_ms
+    found = {f"{h}:{p}": await limits_of(h, p, settings) for h, p in servers(settings.connect)}
+    told = {server: limits for server, limits in found.items() if limits is not None}
+    slow = {
+        server: limits
+        for server, limits in told.items()
+        if limits.follower_wait_ms is not None and 2 * limits.follower_wait_ms >= limits.granted(asked_ms)
+    }
+    if slow:
+        worst = max(slow.values(), key=lambda limits: limits.follower_wait_ms or 0)
+        session_ms = worst.granted(asked_ms)
+        return warn(
+            name,
+            f"{named(slow)}: followers wait {worst.follower_wait_ms} ms (tickTime x syncLimit) for a frozen leader, "
+            f"not less than half of the session of {session_ms} ms: such a freeze may end the daemon's term",
+            f"set syncLimit={max(1, (session_ms - 1) // (2 * worst.tick_ms))} (tickTime={worst.tick_ms}) on every "
+            "server and restart them one after the other",
+        )
+    if not told:
+        return ok(
+            name,
+            "no server tells it (conf is not in 4lw.commands.whitelist): tickTime x syncLimit, 10000 ms by default, "
+            f"should be below {asked_ms // 2} ms",
+        )
+    waits = [limits.follower_wait_ms for limits in told.values() if limits.follower_wait_ms is not None]
+    if not waits:
+        return ok(name, "a single server: there is no other to wait for")
+    return ok(name, f"followers wait at most {max(waits)} ms for a frozen leader")
 
 
 def _known(said: dict[str, Release | None]) -> list[tuple[str, Release]]:

@@ -29,6 +29,7 @@ Check = Callable[[Context], Awaitable[Finding]]
 
 CHECKS: Final[tuple[Check, ...]] = (
     ensemble.zookeeper_release,
+    ensemble.frozen_leader,
     ensemble.stored_format,
     cluster.cluster_id,
     cluster.live_brokers,

@@ -1,5 +1,6 @@
-"""Which release a ZooKeeper server is, by its ``srvr`` command: MultiRead exists since 3.6.
+"""What a ZooKeeper server says of itself by four-letter commands: its release (``srvr``), its limits (``conf``).
 
+MultiRead exists since 3.6.
 An older server ends the session of a client that sends an operation it does not know, so it is asked first. ``srvr``
 is the one four-letter command that is on by default.
 """
@@ -11,16 +12,53 @@ import re
 import ssl
 from typing import Final
 
+from msgspec import Struct
+
 ASK_S_MAX: Final = 2.0
+CONF_LINES_MAX: Final = 64
+CONF: Final = frozenset({"tickTime", "syncLimit", "minSessionTimeout", "maxSessionTimeout"})
+
+
+class Limits(Struct, frozen=True):
+    """Times of a server in ms. ``follower_wait_ms``: until it gives up a leader; None for a single server."""
+
+    tick_ms: int
+    follower_wait_ms: int | None
+    session_ms_min: int
+    session_ms_max: int
+
+    def granted(self, session_ms: int) -> int:
+        """Returns the session timeout that a client gets that asks for ``session_ms``."""
+        return min(max(session_ms, self.session_ms_min), self.session_ms_max)
 
 
 async def server_version(host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[int, int] | None:
     """Release as (major, minor), or None where the server does not say."""
     try:
         async with asyncio.timeout(ASK_S_MAX):
-            return parse_version(await _ask(host, port, tls))
+            return parse_version(await _ask(host, port, tls, b"srvr", 1))
     except (OSError, TimeoutError):
         return None
+
+
+async def server_limits(host: str, port: int, tls: ssl.SSLContext | None = None) -> Limits | None:
+    """Returns a server's limits, or None where it does not say: ``conf`` is off by default."""
+    try:
+        async with asyncio.timeout(ASK_S_MAX):
+            return parse_limits(await _ask(host, port, tls, b"conf", CONF_LINES_MAX))
+    except (OSError, TimeoutError):
+        return None
+
+
+def parse_limits(answer: bytes) -> Limits | None:
+    """Reads an answer to ``conf``; a single server has no ``syncLimit``."""
+    lines = (line.partition("=") for line in answer.decode(errors="replace").splitlines())
+    found = {name: int(value) for name, _, value in lines if name in CONF and value.isdecimal()}
+    if not found.keys() >= CONF - {"syncLimit"}:
+        return None
+    tick_ms, ticks = found["tickTime"], found.get("syncLimit")
+    wait_ms = None if ticks is None else tick_ms * ticks
+    return Limits(tick_ms, wait_ms, found["minSessionTimeout"], found["maxSessionTimeout"])
 
 
 def parse_version(answer: bytes) -> tuple[int, int] | None:
@@ -29,10 +67,11 @@ def parse_version(answer: bytes) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-async def _ask(host: str, port: int, tls: ssl.SSLContext | None) -> bytes:
+async def _ask(host: str, port: int, tls: ssl.SSLContext | None, command: bytes, lines: int) -> bytes:
+    """Returns the first ``lines`` of an answer, or all of a shorter one; raises OSError."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
-        writer.write(b"srvr")
-        return await reader.readline()
+        writer.write(command)
+        return b"".join([await reader.readline() for _ in range(lines)])
     finally:
         writer.close()

@@ -135,8 +135,9 @@ class DaemonDouble:
         if self.verification_may_end:
             await self.verification_may_end.wait()
         return Verification(
-            partitions=10, brokers=[1, 2, 3], differences=self.differences, differences_total=len(self.differences)
-        )
+            memory=self.mode is Mode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
+            differences_total=len(self.differences),
+        )  # fmt: skip
 
     async def takeover(self, request: OperationRequest) -> Operation:
         return self._begin("takeover", request)

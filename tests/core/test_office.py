@@ -21,15 +21,21 @@ from tests.core.office_kit import dead_pid, process, queued
 from tests.core.virtual_time import in_virtual_time
 
 
+async def before_of(seat: Seat) -> str | None:
+    """The lock node before a daemon's own."""
+    place = await seat.office.predecessor()
+    return place.path if place is not None else None
+
+
 @in_virtual_time
 async def test_daemons_stand_in_the_order_in_which_they_came() -> None:
     async with queued(3) as (w, [first, second, third]):
         assert await first.office.predecessor() is None
-        assert await second.office.predecessor() == first.office.lock_path
-        assert await third.office.predecessor() == second.office.lock_path, "only its own predecessor wakes it"
+        assert await before_of(second) == first.office.lock_path
+        assert await before_of(third) == second.office.lock_path, "only its own predecessor wakes it"
         assert await first.office.daemons() == {DAEMON, DAEMON + 1, DAEMON + 2}
         w.server.expire(second.zk.session_id)
-        assert await third.office.predecessor() == first.office.lock_path
+        assert await before_of(third) == first.office.lock_path
         await first.office.leave_queue()
         assert await third.office.predecessor() is None
         await first.office.leave_queue()
@@ -65,7 +71,7 @@ async def test_only_a_certainly_dead_process_of_its_own_is_not_waited_for(other:
             )
         )
         again = await w.seat(me=process())
-        assert await again.office.predecessor() == before.office.lock_path
+        assert await before_of(again) == before.office.lock_path
 
 
 @in_virtual_time
@@ -165,7 +171,7 @@ async def test_what_no_session_will_end_is_nobodys_place() -> None:
         await w.operator.create(f"{own.LOCKS}/lock-", b"by hand", sequential=True)
         await w.operator.create(f"{own.LOCKS}/a-note", b"")
         later = await w.seat(me=process(id=DAEMON + 1))
-        assert await later.office.predecessor() == seat.office.lock_path
+        assert await before_of(later) == seat.office.lock_path
         assert [p is not None for _, p in await later.office.queue()] == [True, True]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -494,6 +495,43 @@ async def test_some_brokers_without_the_listener_of_clients_are_a_warning(tmp_pa
         await shared_listener(cluster)
         found = await cluster.finding("client listener")
         assert (found.level, found.what[:33]) == (Level.WARNING, "broker 2 has no listener CLIENT: ")
+
+
+CONF = (
+    "clientPort=2181\ndataDir=/data/version-2\ntickTime={tick}\nmaxClientCnxns=60\nminSessionTimeout=4000\n"
+    "maxSessionTimeout={most}\nserverId=1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("conf", "level", "said", "remedy"),
+    [
+        (CONF.format(tick=2000, most=40000) + "syncLimit=5\n", Level.WARNING, "wait 10000 ms", "syncLimit=4 "),
+        (CONF.format(tick=2000, most=40000) + "syncLimit=4\n", Level.OK, "at most 8000 ms", ""),
+        (CONF.format(tick=2000, most=12000) + "syncLimit=4\n", Level.WARNING, "session of 12000 ms", "syncLimit=2 "),
+        (CONF.format(tick=3000, most=40000) + "syncLimit=3\n", Level.WARNING, "wait 9000 ms", "syncLimit=2 "),
+        (CONF.format(tick=2000, most=40000), Level.OK, "a single server", ""),
+        ("conf is not executed because it is not in the whitelist.\n", Level.OK, "should be below 9000 ms", ""),
+    ],
+    ids=["the default", "below half", "a session that is cut", "just half", "alone", "not told"],
+)
+async def test_servers_that_wait_too_long_for_a_frozen_leader(
+    tmp_path: Path, conf: str, level: Level, said: str, remedy: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(4) == b"conf"
+        writer.write(conf.encode())
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with kafka(tmp_path) as cluster, server:
+        port = server.sockets[0].getsockname()[1]
+        own_zookeeper = cluster.settings.zookeeper.model_copy(
+            update={"connect": f"127.0.0.1:{port}/kafka", "session_timeout_ms": 18_000}
+        )
+        cluster.settings = cluster.settings.model_copy(update={"zookeeper": own_zookeeper})
+        found = await cluster.finding("ZooKeeper syncLimit")
+        assert (found.level, said in found.what, remedy in found.remedy) == (level, True, True), found
 
 
 @pytest.mark.parametrize(("prepare", "name", "culprit"), WARNINGS, ids=[f"{p.__name__}" for p, _, _ in WARNINGS])

@@ -91,7 +91,8 @@ async def test_a_standby_is_ready_and_says_who_holds_the_role(tmp_path: Path) ->
         with pytest.raises(NotActive) as refused:
             view.describe_topic("orders")
         assert refused.value.remedy == "see 'regent status'"
-        assert (await view.verify()).partitions == 0, "a standby compares ZooKeeper and brokers"
+        found = await view.verify()
+        assert (found.partitions, found.memory) == (0, False), "a standby compares ZooKeeper and brokers"
 
 
 async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> None:
@@ -103,6 +104,8 @@ async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> Non
             with pytest.raises(NotActive) as refused:
                 view.list_brokers()
             assert refused.value.remedy == f"ask the daemon on {active.me.host} (pid {active.me.pid})"
+            before = f"another daemon is before us in the queue: {DAEMON} on {active.me.host} (pid {active.me.pid}, "
+            await eventually(lambda: view.status().why.startswith(before))
             assert [d.id for d in view.tower.outlook.queue] == [DAEMON, DAEMON + 1]
 
 
@@ -127,6 +130,7 @@ async def test_in_office_everything_is_described(tmp_path: Path) -> None:
         assert view.describe_broker(2).listeners[0].security_protocol == "PLAINTEXT"
         assert [t.name for t in view.list_topics(10, None).items] == ["orders", "payments"]
         assert view.describe_topic("orders").id == "AAAAAAAAAAAAAAAAAAAABg"
+        assert (await view.verify()).memory
         one = view.describe_partition("orders", 1)
         assert (one.leader, one.isr, one.under_replicated, one.preferred) == (2, [2, 3, 1], False, True)
 

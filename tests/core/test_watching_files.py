@@ -25,6 +25,15 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 METRIC = re.compile(r"\b(?:regent|kafka_controller|process)_[a-z_]+[a-z]\b")
 
 
+def test_commands_of_zookeeper_that_are_off_by_default_stand_with_what_allows_them() -> None:
+    """``srvr`` alone is in ZooKeeper's default ``4lw.commands.whitelist``."""
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        steps = re.split(r"\n\n|\n(?=\d\. )", page.read_text())
+        for step in (step for step in steps if "| nc " in step):
+            for command in set(re.findall(r"echo (\w+) \| nc ", step)) - {"srvr"}:
+                assert re.search(rf"4lw\.commands\.whitelist=[\w,]*\b{command}\b", step), (page.name, step)
+
+
 class View:
     def gauges(self) -> Gauges:
         return Gauges(brokers={1: BrokerGauges()})

@@ -14,6 +14,7 @@ from brokers.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from controller.lease import Lease
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.kazoo_adapter.server_version import Limits, server_limits
 from metadata_store.port import WatchKind
 from tests.contracts.support import CONNECTED, SUSPENDED, Session
 from tests.polling import eventually
@@ -63,6 +64,12 @@ async def sits_at(s: Session, servers: list[EmbeddedZooKeeper], *, leader: bool)
         s.zk._transport._client.cut()  # type: ignore[attr-defined]
         await s.reaches(SUSPENDED, CONNECTED)
     pytest.fail("no server of the wanted role was connected to")
+
+
+async def test_servers_tell_how_long_they_wait_for_a_frozen_leader(servers: list[EmbeddedZooKeeper]) -> None:
+    for server in servers:
+        found = await server_limits("127.0.0.1", server.port)
+        assert found == Limits(tick_ms=500, follower_wait_ms=2_000, session_ms_min=1_000, session_ms_max=10_000)
 
 
 Fault = Callable[[EmbeddedZooKeeper], Awaitable[object]]
