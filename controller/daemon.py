@@ -142,8 +142,13 @@ class Daemon:
         self._lost = asyncio.Event()
         self._outage = Outage()
 
-    def become(self, mode: Mode, why: str, level: int = logging.INFO) -> None:
-        """Changes the mode and says why, once, at a log level. A daemon that stops stays at that."""
+    def become(self, mode: Mode, why: str, level: int | None = None) -> None:
+        """Changes the mode and says why, once, at a log level: without one, a mode that needs a remedy is a warning.
+
+        A daemon that stops stays at that.
+        """
+        if level is None:
+            level = logging.WARNING if mode is Mode.BLOCKED else logging.INFO
         if self.stopping.is_set() and mode is not Mode.STOPPING:
             return
         if (mode, why) != (self.mode, self.why):

@@ -130,7 +130,8 @@ class Office:
         if self.lock_path is not None:
             return self.lock_path
         secret, seals = self._secret, await self.seals()
-        self._place = structs.replace(self.me, clock_ms=int(time.time() * 1000))
+        clock_ms = int(time.time() * 1000)
+        self._place = structs.replace(self.me, clock_ms=clock_ms, listener=self._listener or "")
         data = self._marked(seals)
         created = await self.zk.create(f"{own.LOCKS}/lock-", data, ephemeral=True, sequential=True)
         self.lock_path = created.path

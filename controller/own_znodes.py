@@ -49,7 +49,8 @@ class Process(msgspec.Struct, frozen=True):
     """Which life of which process a lock node belongs to.
 
     ``clock_ms`` is the machine's clock when it queued, ``mark`` shows which shared secret it has (see
-    :meth:`brokers.attested.Seals.of_daemon`); both only for comparison by a preflight.
+    :meth:`brokers.attested.Seals.of_daemon`), ``listener`` is host:port of its controller listener; all of them only
+    for comparison by a preflight.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Process(msgspec.Struct, frozen=True):
     version: int = 1
     clock_ms: int = 0
     mark: str = ""
+    listener: str = ""
 
     def same_machine(self, other: Process) -> bool:
         """Whether both processes would see each other's pid."""

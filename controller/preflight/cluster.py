@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from configs.settings import Settings
+from controller.own_znodes import Process
 from controller.preflight.context import RESERVED_MAX_ID, Context
 from controller.preflight.finding import Finding, named, ok, refuse, warn
 from metadata_store import paths
@@ -47,11 +49,13 @@ async def own_id(ctx: Context) -> Finding:
     name, me = "controller.id", ctx.settings.controller.id
     if me in ctx.brokers:
         return refuse(name, f"broker {me} has it", "give controller.id a number far above every broker's id")
-    twins = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.office.me.nonce]
-    allowed = 0 if ctx.office.lock_path is not None else 1  # asked from outside, the daemon itself is one
-    if len(twins) > allowed:
-        seen = named(f"{p.host} (pid {p.pid})" for p in twins)
-        return refuse(name, f"{me} is also the id of the daemon on {seen}", "give every daemon its own controller.id")
+    if twins := _twins(ctx, me):
+        seen = named(f"{p.host} (pid {p.pid}{f', at {p.listener}' if p.listener else ''})" for p in twins)
+        return refuse(
+            name,
+            f"{me} is also the id of the daemon on {seen}",
+            "give every daemon its own controller.id; where it is this one with former settings, restart it",
+        )
     reserved = [int(c.get(RESERVED_MAX_ID) or 0) for c in ctx.configs().values() if c.get(RESERVED_MAX_ID)]
     generated = max([*reserved, ctx.settings.brokers.reserved_broker_max_id])
     if me <= generated + IDS_APART:
@@ -61,6 +65,24 @@ async def own_id(ctx: Context) -> Finding:
             f"give an id above {generated + IDS_APART}",
         )
     return _id_in_assignments(ctx, me)
+
+
+def _twins(ctx: Context, me: int) -> list[Process]:
+    """Daemons with our id in the queue that are not the one of these settings, which listens where they say."""
+    same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.office.me.nonce]
+    elsewhere = [p for p in same_id if not of_these_settings(ctx.settings, p)]
+    if ctx.office.lock_path is not None or len(same_id) > 1:
+        return same_id
+    return elsewhere
+
+
+def of_these_settings(settings: Settings, process: Process) -> bool:
+    """Whether a daemon may have these settings: its id, and its controller listener where it says that."""
+    listener = settings.listener
+    host, _, port = process.listener.rpartition(":")
+    wanted = listener.advertised_port or listener.port
+    same_address = host == listener.advertised_host and (not wanted or port == str(wanted))
+    return process.id == settings.controller.id and (not process.listener or same_address)
 
 
 def _id_in_assignments(ctx: Context, me: int) -> Finding:

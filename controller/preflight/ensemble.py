@@ -115,7 +115,20 @@ async def controller_epoch(ctx: Context) -> Finding:
             f"{paths.CONTROLLER_EPOCH} holds {node.data!r}",
             "find out what wrote it; it must be the highest epoch that any broker has seen, in decimal digits",
         )
-    return ok(name, f"{epoch}; a take-over makes it {epoch + 1}")
+    return ok(name, f"{epoch}; {await _holder(ctx)}; a take-over makes it {epoch + 1}")
+
+
+async def _holder(ctx: Context) -> str:
+    """Who holds the role, for those who have no daemon to ask."""
+    record, _ = await ctx.office.controller()
+    if record is None:
+        return "nobody holds the role"
+    if record.regent is None and record.brokerid not in await ctx.office.daemons():
+        return f"broker {record.brokerid} holds the role"
+    alive = any(process.nonce == record.regent for process in ctx.daemons)
+    return (
+        f"daemon {record.brokerid} holds the role" if alive else f"daemon {record.brokerid} held the role and is gone"
+    )
 
 
 async def kraft_migration(ctx: Context) -> Finding:

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from typing import Final
 
+from controller.preflight.cluster import of_these_settings
 from controller.preflight.context import (
     CONTROL_PLANE_LISTENER,
     INTER_BROKER_LISTENER,
@@ -116,11 +117,11 @@ async def own_address(ctx: Context) -> Finding:
         )
     if not port:
         return ok(name, f"{host}, on a free port")
-    runs_here = any(process.id == ctx.settings.controller.id for process in ctx.daemons)
+    runs_here = any(of_these_settings(ctx.settings, process) for process in ctx.daemons)
     if not ctx.own_listener and not runs_here:
         return warn(
             name,
-            f"{host}:{port} was not tried: no daemon with the id {ctx.settings.controller.id} runs",
+            f"{host}:{port} was not tried: no daemon with the id {ctx.settings.controller.id} and this address runs",
             "start 'regent run' and ask again",
         )
     if not await _accepts(host, port):

@@ -105,7 +105,7 @@ IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
 @pytest.mark.kafka("KafkaZkClientTest.testRegisterZkControllerAfterKRaft")
 @pytest.mark.parametrize("what", IN_THE_WAY)
 @in_virtual_time
-async def test_what_stands_in_the_way_is_named_and_waited_for(what: str) -> None:
+async def test_what_stands_in_the_way_is_named_and_waited_for(what: str, caplog: pytest.LogCaptureFixture) -> None:
     bring, says, remove = IN_THE_WAY[what]
     async with world() as w:
         await bring(w)
@@ -114,6 +114,7 @@ async def test_what_stands_in_the_way_is_named_and_waited_for(what: str) -> None
         async with daemon(w) as d:
             await d.says(says)
             assert d.daemon.mode is Mode.BLOCKED
+            assert {r.levelname for r in caplog.records if r.getMessage().startswith("blocked: ")} == {"WARNING"}
             await asyncio.sleep(30.0)
             assert not d.task.done()
             assert holder(w) is None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from controller import own_znodes as own
 from controller.own_znodes import this_process
-from controller.places import Place
+from controller.places import Place, read_places
 from controller.preflight.ensemble import servers
 from controller.preflight.finding import Level
 from controller.preflight.run import CHECKS
@@ -47,12 +47,12 @@ async def test_with_two_daemons_nothing_is_left_to_say(tmp_path: Path) -> None:
         assert [f.name for f in left] == ["secrets"], "the digest goes over the network as it is"
 
 
-async def queue_daemon(cluster: Kafka, number: int) -> None:
+async def queue_daemon(cluster: Kafka, number: int, listener: str = "") -> None:
     """A live daemon's place in the queue, without the daemon."""
     for path in (own.ROOT, own.LOCKS):
         if await cluster.operator.exists(path) is None:
             await cluster.operator.create(path, b"")
-    process = replace(this_process(number), mark="of its secret")
+    process = replace(this_process(number), mark="of its secret", listener=listener)
     await cluster.operator.create(f"{own.LOCKS}/lock-", own.encode(process), ephemeral=True, sequential=True)
 
 
@@ -70,6 +70,24 @@ async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: 
         assert f"daemon {daemon.me.id} on {daemon.me.host} has another admin secret" in found.what
         secret.unlink()
         assert f"there is no {secret} yet to compare" in (await cluster.finding("daemons agree")).what
+
+
+async def test_a_daemon_of_these_settings_is_no_twin_of_itself(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.daemon():
+        [place] = await read_places(cluster.operator)
+        assert place.process is not None
+        assert place.process.listener.startswith("127.0.0.1:")
+        assert (await cluster.finding("controller.id")).level is Level.OK
+
+
+async def test_the_preflight_names_the_holder_for_those_without_a_daemon(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        holder = await cluster.controller()
+        assert f"; broker {holder} holds the role; a take-over" in (await cluster.finding("controller epoch")).what
+        async with cluster.daemon() as daemon:
+            await cluster.take_over()
+            await cluster.in_office(daemon)
+            assert f"; daemon {DAEMON} holds the role;" in (await cluster.finding("controller epoch")).what
 
 
 @pytest.mark.parametrize(("ahead_ms", "level"), [(1_900, Level.OK), (-1_900, Level.OK), (2_100, Level.WARNING)])
@@ -156,6 +174,12 @@ async def silent_broker(c: Kafka) -> None:
 async def twin(c: Kafka) -> None:
     await queue_daemon(c, DAEMON)
     await queue_daemon(c, DAEMON)
+
+
+async def twin_at_another_address(c: Kafka) -> None:
+    listener = c.settings.listener.model_copy(update={"port": 21_295})
+    c.settings = c.settings.model_copy(update={"listener": listener})
+    await queue_daemon(c, DAEMON, "127.0.0.1:21195")
 
 
 async def id_of_a_broker(c: Kafka) -> None:
@@ -296,6 +320,7 @@ REFUSALS: list[tuple[Prepare, str, str]] = [
     (other_authorizer, "access control lists", "3 (com.example.Ranger)"),
     (id_of_a_broker, "controller.id", f"broker {DAEMON} has it"),
     (twin, "controller.id", f"{DAEMON} is also the id of the daemon on"),
+    (twin_at_another_address, "controller.id", ", at 127.0.0.1:21195)"),
     (generated_ids_near, "controller.id", "near the ids"),
 ]
 
