@@ -29,7 +29,7 @@ from metadata_store import paths
 from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
-from metadata_store.port import Check, Delete, Op
+from metadata_store.port import ANY_VERSION, Check, Delete, Op
 
 log = logging.getLogger("regent.role")
 
@@ -70,7 +70,7 @@ async def hand_back(daemon: Daemon, ask: Ask, reason: str, note: Note) -> Standi
         await _give_up(office, reign, note)
     else:
         note(await finish(office) or "no daemon holds the role")
-    return await _until_brokers_hold(daemon, ask, note)
+    return await _until_brokers_hold(daemon, ask)
 
 
 async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
@@ -134,11 +134,10 @@ async def _give_up(office: Office, reign: Reign, note: Note) -> None:
         reign.term.end("the role was handed back to the brokers")
 
 
-async def _until_brokers_hold(daemon: Daemon, ask: Ask, note: Note) -> Standing:
+async def _until_brokers_hold(daemon: Daemon, ask: Ask) -> Standing:
     within_s = daemon.settings.controller.handback_timeout_ms / 1000
     came_about, seen = await until(lambda: daemon.office, ask, _brokers_hold, within_s)
     if came_about and seen is not None:
-        note(seen.sentence())
         log.info("the role was handed back: %s", seen.sentence())
         return seen
     found = seen.sentence() if seen is not None else "ZooKeeper did not answer"
@@ -190,7 +189,7 @@ async def finish(office: Office, note: Note | None = None) -> str | None:
             return "the ACL of /controller_epoch was restored" if restored else None
         ops: list[Op] = [Check(own.ROLE, flag_stat.version), Delete(paths.CONTROLLER, stat.version)]
         if office.lock_path is not None:
-            ops.append(Check(office.lock_path, 0))
+            ops.append(Check(office.lock_path, ANY_VERSION))
         try:
             await office.zk.multi(ops)
         except MultiFailed as failed:
@@ -248,7 +247,6 @@ async def _carry_out_offline(settings: Settings, office: Office, ask: Ask, reaso
     within_s = settings.controller.handback_timeout_ms / 1000
     came_about, seen = await until(lambda: office, ask, _brokers_hold, within_s)
     if came_about and seen is not None:
-        note(seen.sentence())
         return seen
     raise HandbackFailed(
         f"the role is free, and after {within_s:g} s {seen.sentence() if seen is not None else 'nothing is known'}",

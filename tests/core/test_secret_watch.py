@@ -16,6 +16,8 @@ from brokers.wire.errors import Error
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.wire.versions import Api
+from controller.handback import finish
+from controller.own_znodes import this_process
 from controller.preflight.finding import Finding, Level
 from controller.view import View
 from metadata_store import paths
@@ -173,3 +175,14 @@ async def test_a_seal_is_written_again_only_while_the_claim_holds() -> None:
         await seat.office.seal_again(later)
         assert w.node(paths.CONTROLLER) != held
         await seat.office.claim()
+
+
+async def test_a_hand_back_is_ended_by_a_daemon_whose_place_was_sealed_again() -> None:
+    async with world() as w:
+        await w.give_role_to("regent")
+        former, seat = await Seat(w).sit(), await Seat(w, me=this_process(DAEMON + 1)).sit()
+        await former.office.claim()
+        seat.office.take_secret(OTHER)
+        await seat.office.seal_again(None)
+        await w.give_role_to("brokers")
+        assert "of a former daemon was deleted" in (await finish(seat.office) or "")
