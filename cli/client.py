@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -51,17 +51,26 @@ def _opened_by(socket: Path) -> str:
 
 
 class Client:
-    """A daemon at a unix socket. Every method raises :class:`cli.exit_codes.Failure` with the fitting exit code."""
+    """A daemon at a unix socket. Every method raises :class:`cli.exit_codes.Failure` with the fitting exit code.
 
-    def __init__(self, socket: Path, timeout_s: float) -> None:
+    ``say`` hears what people should know about an answer.
+    """
+
+    def __init__(self, socket: Path, timeout_s: float, say: Callable[[str], None] = lambda _: None) -> None:
         self._socket = socket
+        self._say = say
+        self._stale = ""
         self._timeout_s = timeout_s
         transport = httpx.HTTPTransport(uds=str(socket))
         self._http = httpx.Client(transport=transport, base_url="http://regent", timeout=timeout_s)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
-        """One document."""
-        return self._checked(self._send("GET", path, params=params))
+        """One document; one that may be old is said to be, once."""
+        body = self._checked(self._send("GET", path, params=params))
+        if (stale := str(body.get("stale", ""))) and not self._stale:
+            self._say(f"this may be old, the daemon answers from memory: {stale}")
+            self._stale = stale
+        return body
 
     def post(self, path: str, body: Json) -> Json:
         """Asks for a change; the answering document."""
@@ -106,7 +115,10 @@ class Client:
             message = f"no daemon listens on {self._socket}: the one that made this socket is gone"
         else:
             message = f"the daemon at {self._socket} broke the connection: {cause or error}"
-        remedy = "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket"
+        remedy = (
+            "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; who "
+            "holds the role, `regent preflight` reads in ZooKeeper without a daemon"
+        )
         return Failure(Exit.UNREACHABLE, message, remedy)
 
     def _checked(self, answer: httpx.Response) -> Json:

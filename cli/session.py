@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -57,7 +58,7 @@ class Session:
         """The daemon. ``timeout_s`` is for requests that take longer than others."""
         from cli.client import Client
 
-        return Client(self._socket(), self.request_timeout or timeout_s)
+        return Client(self._socket(), self.request_timeout or timeout_s, partial(self.output.say, style="yellow"))
 
     def settings(self, *, endpoint: bool = False) -> Loaded:
         """The settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.

@@ -63,9 +63,14 @@ def exposed(path: Path, user: int | None = None) -> str | None:
 
 
 def _open_digest(settings: Settings) -> Iterator[str]:
-    zookeeper = settings.zookeeper
-    if not zookeeper.tls and (zookeeper.digest or settings.admin.zookeeper_digest):
+    zookeeper, admin = settings.zookeeper, settings.admin
+    digests = (
+        ("zookeeper.digest", zookeeper.digest, zookeeper.digest_file),
+        ("admin.zookeeper_digest", admin.zookeeper_digest, admin.zookeeper_digest_file),
+    )
+    names = [f"{name}_file" if file is not None else name for name, digest, file in digests if digest]
+    if names and not zookeeper.tls:
         yield (
-            "zookeeper.digest goes to ZooKeeper as it is, and zookeeper.tls is false: whoever reads the network learns "
-            "the password. Set zookeeper.tls = true, or take zookeeper.sasl_file"
+            f"the digest of {' and '.join(names)} goes to ZooKeeper as it is, and zookeeper.tls is false: whoever "
+            "reads the network learns the password. Set zookeeper.tls = true, or take zookeeper.sasl_file"
         )

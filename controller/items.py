@@ -6,10 +6,12 @@ import base64
 from collections.abc import Iterable
 
 from brokers.channel import Propagation
+from brokers.wire.versions import Ibp
 from controller.census import Census
 from controller.compare import Difference
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
+from controller.ibp_check import IBP
 from controller.journal import query
 from controller.min_isr import at, under
 from controller.preflight.listeners import PROTOCOL_NAMES
@@ -30,6 +32,12 @@ def setting_item(found: InForce) -> models.Setting:
         source=source(found),
         differs=advice(found) or "",
     )
+
+
+def ibp_item(ibp: Ibp, *, given: bool) -> models.Setting:
+    """The IBP of the term. ``given``: the operator has set it."""
+    source = "set by us" if given else "the lowest of the brokers, as known when the term began"
+    return models.Setting(key="controller.ibp", broker_setting=IBP, value=str(ibp), source=source)
 
 
 def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:

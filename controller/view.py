@@ -15,6 +15,7 @@ import anyio
 from brokers.channel import Propagation
 from configs.version import product_version
 from controller import gauges as gauge
+from controller.adopted_ibp import given
 from controller.beside import trouble_of
 from controller.census import Census, partitions_of
 from controller.daemon import Daemon
@@ -28,6 +29,7 @@ from controller.items import (
     broker_item,
     dead_broker_item,
     happenings,
+    ibp_item,
     partition_item,
     setting_item,
     topic_item,
@@ -110,7 +112,14 @@ class View:
         reign = self._reign()
         if reign is None:
             raise NotActive("this daemon does not hold the role", "ask the daemon that does: regent status")
-        return [setting_item(one) for one in reign.controller.adoption.found.values()]
+        return [
+            ibp_item(self._daemon.ibp, given=given(self._daemon.settings.controller)),
+            *(setting_item(one) for one in reign.controller.adoption.found.values()),
+        ]
+
+    def stale(self) -> str | None:
+        """Says since when the model may be old; None while ZooKeeper answers, or where there is no model."""
+        return suspension(self._daemon) if self._model() is not None else None
 
     def status(self) -> Status:
         """The daemon and the cluster in one look."""

@@ -49,8 +49,9 @@ def show(session: Session) -> None:
 
     loaded = session.settings()
     adopted = _adopted(session)
+    in_force = {"admin.secret_file": loaded.settings.secret_file}
     rows = [
-        {"key": name, "value": shown(value_of(loaded.settings, name)), "origin": origin}
+        {"key": name, "value": shown(in_force.get(name, value_of(loaded.settings, name))), "origin": origin}
         | (adopted.get(name, {}) if origin == "default" else {})
         for name, origin in loaded.origins.items()
     ]
@@ -64,7 +65,8 @@ def _adopted(session: Session) -> dict[str, Json]:
     try:
         found = session.client().get("/v1/settings")["items"]
     except Failure:
-        return {f"controller.{s.key}": {"value": "as the brokers"} for s in SETTINGS if s.key != POLICY}
+        keys = ["ibp", *(s.key for s in SETTINGS if s.key != POLICY)]
+        return {f"controller.{key}": {"value": "as the brokers"} for key in keys}
     return {row["key"]: row | {"origin": row["source"]} for row in found if row["key"] != f"controller.{POLICY}"}
 
 

@@ -56,8 +56,8 @@ def _respond(body: Item, status: int = 200) -> Response:
     return Response(content, status, media_type="application/json")
 
 
-def _document(kind: str, items: list[T], following: str | None = None) -> Response:
-    return _respond(Document[T].model_construct(kind=kind, items=items, next=following))
+def _document(kind: str, items: list[T], following: str | None = None, stale: str | None = None) -> Response:
+    return _respond(Document[T].model_construct(kind=kind, items=items, next=following, stale=stale))
 
 
 def _errors(app: FastAPI) -> None:
@@ -110,24 +110,24 @@ def _reading(app: FastAPI, view: DaemonView) -> None:
 
     @app.get("/v1/cluster", response_model=Document[Cluster])
     async def cluster() -> Response:
-        return _document("Cluster", [view.describe_cluster()])
+        return _document("Cluster", [view.describe_cluster()], stale=view.stale())
 
     @app.get("/v1/brokers", response_model=Document[Broker])
     async def brokers() -> Response:
-        return _document("Broker", view.list_brokers())
+        return _document("Broker", view.list_brokers(), stale=view.stale())
 
     @app.get("/v1/brokers/{broker}", response_model=Document[Broker])
     async def broker(broker: int) -> Response:
-        return _document("Broker", [view.describe_broker(broker)])
+        return _document("Broker", [view.describe_broker(broker)], stale=view.stale())
 
     @app.get("/v1/topics", response_model=Document[Topic])
     async def topics(limit: Limit = PAGE_DEFAULT, after: After = None) -> Response:
         page = view.list_topics(limit, after)
-        return _document("Topic", page.items, page.next)
+        return _document("Topic", page.items, page.next, stale=view.stale())
 
     @app.get("/v1/topics/{topic}", response_model=Document[Topic])
     async def topic(topic: str) -> Response:
-        return _document("Topic", [view.describe_topic(topic)])
+        return _document("Topic", [view.describe_topic(topic)], stale=view.stale())
 
     _reading_partitions(app, view)
 
@@ -144,15 +144,15 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
         broker: int | None = None,
     ) -> Response:
         page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after, broker))
-        return _document("Partition", page.items, page.next)
+        return _document("Partition", page.items, page.next, stale=view.stale())
 
     @app.get("/v1/topics/{topic}/partitions/{partition}", response_model=Document[Partition])
     async def partition(topic: str, partition: int) -> Response:
-        return _document("Partition", [view.describe_partition(topic, partition)])
+        return _document("Partition", [view.describe_partition(topic, partition)], stale=view.stale())
 
     @app.get("/v1/topics/{topic}/partitions/{partition}/explanation", response_model=Document[Explanation])
     async def explanation(topic: str, partition: int) -> Response:
-        return _document("Explanation", [await view.explain(topic, partition)])
+        return _document("Explanation", [await view.explain(topic, partition)], stale=view.stale())
 
     @app.get("/v1/verification", response_model=Document[Verification])
     async def verification() -> Response:

@@ -28,6 +28,7 @@ class Document(Item, Generic[T]):
     kind: str
     items: list[SerializeAsAny[T]]
     next: str | None = None
+    stale: str | None = Field(None, description="why the items may be old: ZooKeeper does not answer this daemon")
 
 
 class ErrorBody(Item):

@@ -101,6 +101,9 @@ class DaemonView(Protocol):
     def readiness(self) -> Health:
         """Whether it does its job: active, a warm standby, or a shadow; otherwise why not. Works at once, too."""
 
+    def stale(self) -> str | None:
+        """Why what is answered from memory may be old; None while it is not."""
+
     def status(self) -> Status:
         """Works in every mode."""
 

@@ -120,7 +120,10 @@ class Transport:
         if self.ended.is_set():
             self._client.release(CLOSE_S_MAX)
         else:
-            _log.warning("the ZooKeeper connection thread is stuck in a connect; it ends by itself at its time-out")
+            level = (
+                logging.WARNING if self.connection else logging.DEBUG
+            )  # a first connect that fails is an error itself
+            _log.log(level, "the ZooKeeper connection thread is stuck in a connect; it ends by itself at its time-out")
         self.state = ConnectionState.LOST
         self._drain()
 

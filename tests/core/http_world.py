@@ -49,6 +49,7 @@ class DaemonDouble:
     refuse: str = ""
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
+    old: str | None = None
 
     def liveness(self) -> Health:
         return Health(ok=self.mode is not Mode.STOPPING, mode=self.mode, why="the loop turns")
@@ -70,6 +71,9 @@ class DaemonDouble:
             controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0",
             session_timeout_ms=18_000, zookeeper_connected=True, **(known if self.mode is Mode.ACTIVE else {}),
         )  # fmt: skip
+
+    def stale(self) -> str | None:
+        return self.old
 
     def describe_cluster(self) -> Cluster:
         self._active()

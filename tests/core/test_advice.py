@@ -101,3 +101,15 @@ def test_a_digest_without_tls_is_told(tmp_path: Path) -> None:
     assert "zookeeper.tls is false" in found
     assert "secret" not in found.replace("secrets", "")
     assert advice(load(file, environ | {"REGENT_ZOOKEEPER__TLS": "true"}).settings) == []
+
+
+def test_the_digest_is_named_by_the_key_that_was_set(tmp_path: Path) -> None:
+    file, digest = tmp_path / "regent.toml", tmp_path / "digest"
+    file.write_text(MINIMAL)
+    digest.write_text("regent:secret")
+    digest.chmod(0o600)
+    own = {"REGENT_ADMIN__ZOOKEEPER_DIGEST": "endpoint:secret"}
+    [found] = advice(load(file, {"REGENT_ZOOKEEPER__DIGEST_FILE": str(digest)} | own).settings)
+    assert found.startswith("the digest of zookeeper.digest_file and admin.zookeeper_digest goes to ZooKeeper as it is")
+    [found] = advice(load(file, {"REGENT_ZOOKEEPER__DIGEST": "regent:secret"}).settings)
+    assert found.startswith("the digest of zookeeper.digest goes")

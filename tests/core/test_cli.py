@@ -253,6 +253,16 @@ def test_hand_back_that_is_waited_for(regent: Regent, view: DaemonDouble) -> Non
     assert result.stderr.splitlines()[:3] == ["set the flag", "drain", "c"]
 
 
+@pytest.mark.parametrize(
+    "line", ["explain orders 1", "list topics", "list brokers", "list partitions", "describe topic orders"]
+)
+def test_what_a_suspended_daemon_answers_from_memory_may_be_old(regent: Regent, view: DaemonDouble, line: str) -> None:
+    assert "may be old" not in regent(*line.split()).stderr
+    view.old = "the connection to ZooKeeper is lost: no heartbeat was answered for 7 s"
+    said = regent(*line.split()).stderr.replace("\n", " ")
+    assert said.count(f"this may be old, the daemon answers from memory: {view.old}") == 1
+
+
 def test_hand_back_that_fails_after_all(regent: Regent, view: DaemonDouble) -> None:
     view.current = Operation(kind="handback", state="failed", message="nobody was elected", remedy="start a broker")
     result = regent("handback", "--yes", "--wait", "-o", "json", code=Exit.FAILED)

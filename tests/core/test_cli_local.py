@@ -124,6 +124,16 @@ def test_config_show_tells_where_each_value_comes_from(file: Path, monkeypatch: 
     assert "s3cret" not in regent("config", "show").output
 
 
+def test_config_show_tells_what_will_hold_although_no_key_says_it(file: Path, tmp_path: Path) -> None:
+    file.write_text(f'{file.read_text()}[state]\ndirectory = "{tmp_path}"\n[http]\nsocket = "{tmp_path}/none.sock"\n')
+    rows = {item["key"]: item for item in json.loads(regent("config", "show", "-o", "json").stdout)["items"]}
+    assert rows["admin.secret_file"]["value"] == f'"{tmp_path}/admin-secret"'
+    assert rows["controller.ibp"]["value"] == rows["controller.default_replication_factor"]["value"] == "as the brokers"
+    file.write_text(f'{file.read_text()}[controller]\nibp = "3.5-IV2"\n')
+    rows = {item["key"]: item for item in json.loads(regent("config", "show", "-o", "json").stdout)["items"]}
+    assert rows["controller.ibp"]["value"] == '"3.5-IV2"'
+
+
 def test_the_version_is_printed_by_an_option_too() -> None:
     assert regent("--version").stdout.startswith("regent ")
 
@@ -134,6 +144,7 @@ def test_the_offline_hand_back_is_offered_only_for_a_hand_back(line: str, offere
     result = regent(*line.split(), code=Exit.UNREACHABLE)
     assert "no daemon listens on" in result.stderr
     assert ("handback --offline" in result.stderr) == offered
+    assert "who holds the role, `regent preflight` reads in ZooKeeper" in result.stderr.replace("\n", " ")
 
 
 def test_a_demo_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,8 @@ async def test_in_office_everything_is_described(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, daemon, view):
         assert daemon.reign is not None
         status = view.status()
+        ibp = next(one for one in view.list_settings() if one.key == "controller.ibp")
+        assert (ibp.value, ibp.source) == (status.ibp, "the lowest of the brokers, as known when the term began")
         assert (status.mode, status.role_flag, status.holder, status.holder_kind) == (
             "active",
             "regent",
@@ -307,10 +309,12 @@ async def test_a_suspended_connection_is_not_ready(tmp_path: Path) -> None:
         await eventually(lambda: not view.readiness().ok)
         assert view.readiness().why.startswith("the connection to ZooKeeper server memory:2181 is lost: no heartbeat")
         assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
+        assert view.stale() == view.readiness().why
         await view.refresh()
         assert view.status().holder == DAEMON, "what was seen before stays"
         cluster.server.resume(daemon.zk.session_id)
         await eventually(lambda: view.readiness().ok)
+        assert view.stale() is None
 
 
 async def test_a_view_that_fails_is_said_once_and_ends_nothing(
@@ -396,6 +400,7 @@ async def test_a_take_over_and_a_hand_back_are_followed(tmp_path: Path) -> None:
         found = view.operation()
         assert found is not None
         assert found.steps[1].startswith("drained")
+        assert found.message not in found.steps, "the end is said once"
 
 
 async def test_of_two_that_are_asked_at_once_one_is_begun(tmp_path: Path) -> None:
