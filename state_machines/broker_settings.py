@@ -158,6 +158,30 @@ def source(found: InForce) -> str:
 
 
 NAMED_MAX: Final = 10
+"""Brokers that a source names."""
+SETTINGS_NAMED_MAX: Final = 8
+"""Settings that one sentence names."""
+
+
+def adopted_sentence(before: Mapping[str, InForce], found: Mapping[str, InForce]) -> str | None:
+    """Says which values were adopted from brokers since ``before``, by their sources; None where there is no news.
+
+    The first time news is what differs from Kafka's defaults.
+    """
+    known = {key: one.value for key, one in before.items() if one.adopted}
+    adopted = [one for one in found.values() if one.adopted]
+    news = [one for one in adopted if one.value != known.get(one.setting.key, one.setting.default)]
+    if not adopted or (known and not news):
+        return None
+    by_source: dict[str, list[str]] = {}
+    for one in news[:SETTINGS_NAMED_MAX]:
+        by_source.setdefault(source(one), []).append(f"{one.setting.name}={shown(one.value)}")
+    parts = [f"{origin}: {', '.join(values)}" for origin, values in by_source.items()]
+    if more := len(news) - SETTINGS_NAMED_MAX:
+        parts += [f"{more} more (regent config show)"] if more > 0 else []
+    if not known:
+        parts.append(f"{len(adopted) - len(news)} are Kafka's defaults")
+    return "settings of the brokers hold: " + "; ".join(parts)
 
 
 def _named(brokers: list[int]) -> str:

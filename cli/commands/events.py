@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -104,6 +104,7 @@ def tail(
 def check(session: Session, directory: Directory = None) -> None:
     """Judge every row by itself (invariants A1, A3 to A6, A10, A11): exit code 3 if one is broken."""
     from controller.journal.reader import Gap, read
+    from controller.names import counted
     from state_machines.audit import Violation, judge
 
     rows, gaps, violations = 0, list[Gap](), list[Violation]()
@@ -116,7 +117,7 @@ def check(session: Session, directory: Directory = None) -> None:
     for violation in violations:
         session.output.text(str(violation))
     _say_gaps(session, gaps)
-    verdict = f"{rows} rows, {len(violations)} violations, {len(gaps)} gaps"
+    verdict = f"{counted(rows, 'row')}, {counted(len(violations), 'violation')}, {counted(len(gaps), 'gap')}"
     session.output.say(verdict, style="red" if violations else "green")
     if violations:
         raise typer.Exit(Exit.REFUSED)
@@ -173,11 +174,14 @@ def _moment(option: str, text: str | None, now: datetime) -> int | None:
     return int(then.timestamp() * 1e6)
 
 
-def _listed(session: Session, rows: Iterable[Row]) -> None:
+def _listed(session: Session, rows: Sequence[Row]) -> None:
     from controller.journal.query import at, entity, told
 
     if session.output.for_programs:
         session.output.document("Event", [_plain(row) for row in rows])
+        return
+    if not rows:
+        session.output.say("the journal has no such rows")
         return
     session.output.listing(
         "Event",

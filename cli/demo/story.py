@@ -13,7 +13,8 @@ from rich.markup import escape
 from brokers.embedded.cluster import EmbeddedCluster
 from brokers.embedded.load import Load, Reader
 from cli.demo.process import RegentProcess
-from controller.journal.reader import read
+from controller.journal.reader import CUT_SHORT, Gap, read
+from controller.names import counted
 from state_machines.audit import judge
 from state_machines.events import Row
 
@@ -22,6 +23,7 @@ PARTITIONS = 60
 RATE_PER_S = 500
 STEP_S_MAX = 60.0
 VIOLATIONS_SHOWN = 10
+GAPS_SHOWN = 5
 POLL_S = 0.1
 
 
@@ -146,11 +148,15 @@ class Story:
         """Whether every row of the daemon's journal is sound by itself; says so."""
         found = list(read(self.regent.journal))
         rows = [row for row in found if isinstance(row, Row)]
+        gaps = [gap for gap in found if isinstance(gap, Gap)]
         violations = list(judge(rows))
         self.say(
             f"regent's journal tells of {len(rows)} events in {len({row.ctl_epoch for row in rows})} terms; judged one "
-            f"by one: [bold]{len(violations)} violations[/], {len(found) - len(rows)} gaps"
+            f"by one: [bold]{counted(len(violations), 'violation')}[/], {counted(len(gaps), 'gap')}"
         )
+        for gap in gaps[:GAPS_SHOWN]:
+            expected = ": the kill -9 of regent above" if gap.why == CUT_SHORT else ""
+            self.say(f"gap: {escape(str(gap))}{expected}")
         for violation in violations[:VIOLATIONS_SHOWN]:
             self.say(f"[red]{escape(str(violation))}[/]")
         return bool(rows) and not violations

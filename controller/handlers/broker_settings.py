@@ -17,7 +17,7 @@ from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fenced import submit
 from metadata_store.port import Create, Op, SetData
 from state_machines import broker_settings as s
-from state_machines.broker_settings import InForce, Value, advice, shown, source
+from state_machines.broker_settings import Value, adopted_sentence, advice
 from state_machines.create_topics import TopicDefaults
 
 TRIES_MAX: Final = 3
@@ -58,9 +58,8 @@ def hold(c: Controller) -> None:
         return
     adoption.found = found
     _apply(c, {key: one.value for key, one in found.items()}, first=not before)
-    changed = [one for key, one in found.items() if not before or before[key].value != one.value]
-    if changed and any(one.adopted for one in changed):
-        log.info("settings of the brokers hold: %s", ", ".join(_told(one) for one in changed if one.adopted))
+    if (sentence := adopted_sentence(before, found)) is not None:
+        log.info("%s", sentence)
     advised = {text for one in found.values() if (text := advice(one)) is not None}
     for text in sorted(advised - adoption.advised):
         log.warning("%s", text)
@@ -75,10 +74,6 @@ def _guards(c: Controller) -> Collection[int]:
     live = c.cluster.brokers
     absent = c.adoption.known - live.keys()
     return live.keys() | (absent & c.cluster.hosts()) if absent else live.keys()
-
-
-def _told(one: InForce) -> str:
-    return f"{one.setting.name}={shown(one.value)} ({source(one)})"
 
 
 def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:

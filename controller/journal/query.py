@@ -29,6 +29,12 @@ class Wanted(Struct, frozen=True):
     since_us: int | None = None
     until_us: int | None = None
 
+    def meets(self, begin_us: int | None, end_us: int | None) -> bool:
+        """Whether a time span, open where it has no begin or end, overlaps the wanted one."""
+        ends_before = self.since_us is not None and end_us is not None and end_us < self.since_us
+        begins_after = self.until_us is not None and begin_us is not None and begin_us > self.until_us
+        return not ends_before and not begins_after
+
     def matches(self, row: Row) -> bool:
         """Whether a row is wanted."""
         return (
@@ -42,7 +48,7 @@ class Wanted(Struct, frozen=True):
 
 
 def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
-    """The last ``count`` rows that are wanted, oldest first, the gaps around them, and whether there are more.
+    """The last ``count`` rows that are wanted, oldest first, gaps in the wanted time, and whether there are more.
 
     It begins with the newest file and goes back no further than it must: a journal may have millions of rows.
     """
@@ -54,11 +60,18 @@ def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap]
         seen += sum(isinstance(row, Row) and wanted.matches(row) for row in found)
     rows: deque[Row] = deque(maxlen=count)
     gaps: list[Gap] = []
+    between, before_us = list[Gap](), None
     for row in joined(read_each(paths[begin:])):
         if isinstance(row, Gap):
-            gaps.append(row)
-        elif wanted.matches(row):
+            between.append(row)
+            continue
+        if between and wanted.meets(before_us, row.ts_us):
+            gaps += between
+        between, before_us = [], row.ts_us
+        if wanted.matches(row):
             rows.append(row)
+    if wanted.meets(before_us, None):
+        gaps += between
     return list(rows), gaps, seen > count
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from state_machines import broker_settings as s
-from state_machines.broker_settings import SETTINGS, Value, advice, in_force, shown, source
+from state_machines.broker_settings import (
+    SETTINGS,
+    SETTINGS_NAMED_MAX,
+    Value,
+    adopted_sentence,
+    advice,
+    in_force,
+    shown,
+    source,
+)
 
 
 def told(name: str, *values: str | None) -> dict[int, dict[str, str | None]]:
@@ -79,3 +88,33 @@ def test_values_and_sources_are_words_for_people() -> None:
     assert [shown(value) for value in (None, True, 3, "", "a.B")] == ["not known", "true", "3", "none", "a.B"]
     many = {number: {"num.partitions": "2"} for number in range(1, 15)}
     assert source(in_force({}, many)[s.PARTITIONS]) == "adopted from brokers 1,2,3,4,5,6,7,8,9,10 and 4 more"
+
+
+def test_what_is_adopted_is_said_by_its_source_and_only_where_it_is_news() -> None:
+    silent = in_force({}, {})
+    assert adopted_sentence({}, silent) is None, "no broker has said anything"
+    alike = in_force({}, {1: {}, 2: {}})
+    assert adopted_sentence(silent, alike) == f"settings of the brokers hold: {len(SETTINGS)} are Kafka's defaults"
+    said = {"num.partitions": "4", "default.replication.factor": "3"}
+    guarded = {**said, "delete.topic.enable": "false"}
+    found = in_force({}, {1: said, 2: guarded, 3: said})
+    assert adopted_sentence({}, found) == (
+        "settings of the brokers hold: adopted from brokers 2: delete.topic.enable=false; adopted from brokers 1,2,3: "
+        f"num.partitions=4, default.replication.factor=3; {len(SETTINGS) - 3} are Kafka's defaults"
+    )
+    assert adopted_sentence(found, in_force({}, {1: said, 2: guarded})) is None, "another source is no news"
+    back = in_force({}, {1: said, 3: said})
+    assert adopted_sentence(found, back) == (
+        "settings of the brokers hold: adopted from brokers 1,3: delete.topic.enable=true"
+    ), "a default is news where something else held"
+    assert adopted_sentence({}, in_force({s.DELETE: False}, {})) is None, "ours are not adopted"
+
+
+def test_the_sentence_of_adopted_settings_is_bounded() -> None:
+    strange = {setting.name: "7" if type(setting.default) is int else "x" for setting in SETTINGS}
+    strange |= {"auto.leader.rebalance.enable": "false", "unclean.leader.election.enable": "true"}
+    strange |= {"delete.topic.enable": "false", "remote.log.storage.system.enable": "true"}
+    said = adopted_sentence({}, in_force({}, dict.fromkeys(range(1, 1_000), strange)))
+    assert said is not None
+    assert said.endswith(f"; {len(SETTINGS) - SETTINGS_NAMED_MAX} more (regent config show); 0 are Kafka's defaults")
+    assert len(said) < 700

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from cli.demo.story import Story as DemoStory
 from cli.exit_codes import Exit
 from cli.main import app
 from controller.journal.segments import SegmentName
@@ -106,6 +110,40 @@ def test_filters(folder: Path, filters: list[object], expected: list[int]) -> No
     assert numbers("--directory", folder, *filters) == expected
 
 
+@pytest.mark.parametrize(
+    ("window", "shown"),
+    [
+        (["--since", "2027-01-15T08:00:06"], False),
+        (["--until", "2027-01-15T08:00:02"], False),
+        (["--since", "2027-01-15T08:00:03.5", "--until", "2027-01-15T08:00:03.8"], True),
+        (["--since", "2027-01-15T08:00:01", "--until", "2027-01-15T08:00:08"], True),
+        ([], True),
+    ],
+)
+def test_gaps_outside_of_the_wanted_time_are_not_said(folder: Path, window: list[str], shown: bool) -> None:
+    assert ("gap: " in regent("show", "--directory", folder, *window).stderr) is shown
+
+
+def test_where_no_row_is_found_that_is_said_and_no_empty_table_is_printed(folder: Path) -> None:
+    for command in ("show", "tail"):
+        result = regent(command, "--directory", folder, "--topic", "no-such")
+        assert result.stdout == ""
+        assert "the journal has no such rows" in result.stderr
+
+
+def test_the_demo_explains_the_gaps_that_it_finds(folder: Path) -> None:
+    for path in folder.iterdir():
+        kept = [line for line in path.read_bytes().splitlines(keepends=True) if b"CTL_RESIGNED" not in line]
+        path.write_bytes(b"".join(kept))
+    said = io.StringIO()
+    console = Console(file=said, width=1_000, highlight=False)
+    demo = DemoStory(console, mock.Mock(), mock.Mock(journal=folder))
+    assert demo.judged()
+    assert "0 violations, 2 gaps" in said.getvalue()
+    assert "gap: rows 5 to 8 of epoch 1: the queue was full" in said.getvalue()
+    assert "its last second may be missing: the kill -9 of regent above" in said.getvalue()
+
+
 def test_a_time_ago(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = row(0, {"seq": 10, "ts_us": int((time.time() - 60) * 1e6), "kind": Kind.CTL_PHASE})
     with (folder / str(SegmentName(1, 1, 0))).open("ab") as file:
@@ -145,7 +183,7 @@ def test_following_shows_what_is_added_once(folder: Path, monkeypatch: pytest.Mo
 
 def test_a_sound_journal_is_judged_clean(folder: Path) -> None:
     result = regent("check", "--directory", folder)
-    assert "8 rows, 0 violations, 1 gaps" in result.stderr
+    assert "8 rows, 0 violations, 1 gap" in result.stderr
 
 
 def test_a_broken_invariant_is_an_exit_code(folder: Path) -> None:
