@@ -131,6 +131,42 @@ def test_the_documented_installation_lets_the_service_read_its_settings() -> Non
     assert f"-m 0640 -g {group} " in lines[file]
 
 
+def documented(heading: str) -> list[str]:
+    """Commands of a section of docs/operations.md, in all its blocks."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    section = re.split(rf"(?m)^##+ {heading}$", text)[1].split("\n## ")[0].split("\n### ")[0]
+    lines = (line.partition("  #")[0].strip() for block in section.split("```")[1::2] for line in block.splitlines())
+    return [line for line in lines if line]
+
+
+def removed() -> list[str]:
+    """Paths that the documented way to uninstall removes."""
+    return [word for line in documented("Uninstall") if line.startswith("rm ") for word in line.split()[2:]]
+
+
+def test_what_is_installed_is_uninstalled() -> None:
+    installed, gone = documented("systemd"), documented("Uninstall")
+    users = {line.split()[-1] for line in installed if line.startswith("useradd")}
+    assert users == {line.split()[-1] for line in gone if line.startswith("userdel")} == {"regent", "regent-endpoint"}
+    paths = removed()
+    for name in (UNIT.name, ENDPOINT_UNIT.name):
+        assert f"/etc/systemd/system/{name}" in paths
+    assert {line.split()[-1] for line in installed if line.startswith("ln -s")} <= set(paths)
+    made = re.findall(r'"\$root(/\S+)"', (ROOT / "scripts/image/build.sh").read_text())
+    assert {"/opt/regent", *made} <= set(paths)
+    handed = {name for file in (UNIT, ENDPOINT_UNIT) for name in credentials(file) if ":" not in name}
+    assert {f"/etc/credstore/{name}" for name in handed} <= set(paths)
+
+
+def test_an_upgrade_goes_the_way_of_the_installation() -> None:
+    installed, upgrade = documented("systemd"), documented("Upgrade")
+    assert upgrade[0] == "scripts/image/build.sh"
+    assert upgrade[1] in installed, "the same units"
+    restart = upgrade.index("systemctl restart regent")
+    assert upgrade.index("systemctl daemon-reload") < upgrade.index("regent config check") < restart
+    assert upgrade[restart + 1] == "regent health --ready"
+
+
 def test_the_base_image_is_pinned_by_its_digest() -> None:
     """Two stages, one image: what was tried is what is built, whatever the tag names by then."""
     [base] = re.findall(r"(?m)^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE)
