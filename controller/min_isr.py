@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -48,7 +48,7 @@ def at(row: PartitionRow, min_isr: int | None) -> bool:
     return min_isr is not None and len(row.isr) == required(row, min_isr)
 
 
-def led_but_under(cluster: Cluster, brokers: Iterable[int], min_isr: MinIsr) -> int | None:
+def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -> int | None:
     """Counts the partitions hosted on ``brokers`` that have a leader, and whose producers with acks=all wait.
 
     None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic asks for cost one comparison.
@@ -57,8 +57,7 @@ def led_but_under(cluster: Cluster, brokers: Iterable[int], min_isr: MinIsr) -> 
         return None
     most = max(min_isr.default, *min_isr.topics.values(), 0)
     rows, online = cluster.rows, PartitionState.ONLINE
-    hosted = {i for broker in brokers for i in cluster.hosted(broker)}
-    short = [row for i in hosted if len((row := rows[i]).isr) < most and row.state is online]
+    short = [row for i in cluster.rows_on(brokers) if len((row := rows[i]).isr) < most and row.state is online]
     return sum(under(row, min_isr.of(cluster.topics[row.topic].name)) for row in short)
 
 

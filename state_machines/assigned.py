@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -26,6 +26,10 @@ class Assigned(Directory):
         """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""
         rows, gone = self.rows, PartitionState.NON_EXISTENT
         return sorted(i for i in self._hosting.rows_on(broker) if rows[i].state is not gone)
+
+    def rows_on(self, brokers: Collection[int]) -> set[int]:
+        """Rows with a replica on any of ``brokers``, each once, also those of partitions that are gone."""
+        return set().union(*map(self._hosting.rows_on, brokers))
 
     def hosts(self) -> set[int]:
         """Brokers that assignments name; looks at distinct assignments."""
