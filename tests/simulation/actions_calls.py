@@ -90,9 +90,10 @@ class CallActions(Acting):
         self._so(gone or self._forgotten(name), f"{name} is deleted, or forgotten by a broker")
 
     def _forgotten(self, name: str) -> bool:
-        """Whether there is a broker that does not show a topic."""
-        shown = [any(topic == name for topic, _ in broker.core.metadata) for broker in self.w.brokers.values()]
-        return not all(shown)
+        """Whether a registered broker does not show a topic, or none is registered that could."""
+        registered = [self.w.brokers[broker_id] for broker_id in self.w.invariants.history.registered]
+        shown = [any(topic == name for topic, _ in broker.core.metadata) for broker in registered]
+        return not shown or not all(shown)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self.w.operate(self._counted(work))
