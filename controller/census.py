@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from controller.min_isr import UNKNOWN, MinIsr, under
@@ -14,6 +14,8 @@ from state_machines.types import PartitionRow, PartitionState
 
 TURN_ROWS: Final = 20_000
 """Rows that are counted between two turns of the loop: some milliseconds."""
+TURN_DELETED_ROWS: Final = 2_000
+"""The same of topics that are being deleted, whose replicas are looked at one by one."""
 REST_TIMES: Final = 9
 """After a count nothing is counted for so many times as long as it took: a tenth of the time at the most."""
 
@@ -70,11 +72,25 @@ class Deletions(NamedTuple):
     not_preferred: int
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Deletions:
-        """Counts them."""
-        queued = [cluster.rows[i] for index in cluster.deletions for i in cluster.topics[index].rows]
-        left, waiting = replicas_left(cluster), replicas_left(cluster, ineligible=True)
-        return cls(left, len(ineligible(cluster)), waiting, counted(queued).not_preferred)
+    def of(cls, cluster: Cluster, topics: Iterable[int] | None = None) -> Deletions:
+        """Counts them, or those of ``topics`` that are still queued."""
+        queued = cluster.deletions if topics is None else cluster.deletions.intersection(topics)
+        rows = [cluster.rows[i] for index in queued for i in cluster.topics[index].rows]
+        left, waiting = replicas_left(cluster, queued), replicas_left(cluster, queued, ineligible=True)
+        return cls(left, len(ineligible(cluster, queued)), waiting, counted(rows).not_preferred)
+
+    @classmethod
+    async def in_turns(cls, cluster: Cluster) -> Deletions:
+        """Counts them, some topics between two turns of the loop."""
+        found, some, rows = cls(0, 0, 0, 0), list[int](), 0
+        for index in [*cluster.deletions]:
+            some.append(index)
+            rows += len(cluster.topics[index].rows)
+            if rows >= TURN_DELETED_ROWS:
+                found = cls(*map(sum, zip(found, cls.of(cluster, some), strict=True)))
+                some, rows = [], 0
+                await asyncio.sleep(0)
+        return cls(*map(sum, zip(found, cls.of(cluster, some), strict=True)))
 
 
 class Counted:
@@ -121,8 +137,9 @@ class Counted:
             turns.append(turn)
             census.add(turn[1])
             await asyncio.sleep(0)
+        deletions = await Deletions.in_turns(cluster)
         self._of, self._last, self._turns, self._min_isr = cluster, census, turns, min_isr
-        self._deletions = Deletions.of(cluster)
+        self._deletions = deletions
         self._due_s = now_s() + REST_TIMES * (now_s() - began_s)
 
 

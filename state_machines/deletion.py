@@ -161,12 +161,12 @@ def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
     return replicas if cluster.daemons.isdisjoint(replicas) else [b for b in replicas if b not in cluster.daemons]
 
 
-def replicas_left(cluster: Cluster, *, ineligible: bool = False) -> int:
-    """Replicas of queued topics that are not deleted yet, or those of them that are ineligible."""
+def replicas_left(cluster: Cluster, topics: Iterable[int] | None = None, *, ineligible: bool = False) -> int:
+    """Replicas of queued topics, or those of ``topics``, that are not deleted yet, or those that are ineligible."""
     state = cluster.replica_state
     states = (
         state(i, broker)
-        for index in cluster.deletions
+        for index in (cluster.deletions if topics is None else cluster.deletions.intersection(topics))
         for i in cluster.topics[index].rows
         for broker in _hosts(cluster, i)
     )
