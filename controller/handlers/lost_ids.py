@@ -258,7 +258,8 @@ async def _note(c: Controller) -> None:
     except ZkError as error:
         failed = error
     c.term.check()
-    lost.noted = wanted
+    there = failed is not None and failed.code is Code.NODE_EXISTS  # an earlier try, whose reply was lost, wrote it
+    lost.noted = ASKED if there else wanted
     if failed is not None and failed.code not in (Code.NODE_EXISTS, Code.NO_NODE):
         c.counters.failures[NOT_NOTED] += 1
         log.error("%s (%s): check the ACL of %s", NOT_NOTED, failed.code.name, TOPIC_IDS_BEGIN)

@@ -207,6 +207,24 @@ async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the
 
 
 @in_virtual_time
+async def test_a_note_whose_reply_was_lost_is_brought_up_to_date() -> None:
+    async with world() as w:
+        await upgraded(w)
+        Silence(w, 3)
+        await w.take_office()
+        found = await w.operator.get(TOPIC_IDS_BEGIN)
+        assert found is not None
+        assert found.data == lost_ids.ASKED
+        c = w.reign.controller
+        c.lost_ids.noted, c.lost_ids.evidence.told_none = None, True
+        await lost_ids._note(c)
+        await lost_ids._note(c)
+        found = await w.operator.get(TOPIC_IDS_BEGIN)
+        assert found is not None
+        assert found.data == lost_ids.TOLD_NONE
+
+
+@in_virtual_time
 async def test_new_topics_and_elections_do_not_wait_for_the_question() -> None:
     async with world() as w:
         await upgraded(w, dead_leader=1)
