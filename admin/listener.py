@@ -82,8 +82,7 @@ class AdminListener:
             await asyncio.wait(self._clients)
 
     def _accept(self, place: Place) -> Watched:
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            stream = Stream(reader, writer, self.limits.frame_timeout_ms)
+        def connected(stream: Stream) -> None:
             if not place.open:
                 stream.abort()
                 return
@@ -93,7 +92,7 @@ class AdminListener:
             place.give_way = task.cancel
             protocol.on_lost = lambda: _end(task, place)
 
-        protocol = Watched(connected)
+        protocol = Watched(connected, self.limits.frame_timeout_ms)
         return protocol
 
     def _served(self, stream: Stream, task: asyncio.Task[None]) -> None:

@@ -19,6 +19,8 @@ class Stream:
         self._reader = reader
         self._writer = writer
         self._timeout_s = timeout_ms / 1000
+        self._over = False
+        self._ending: asyncio.TimerHandle | None = None
         address = writer.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown peer"
         sock = writer.get_extra_info("socket")
@@ -52,18 +54,30 @@ class Stream:
     def close(self) -> None:
         """Ends it when what was written is taken, or is not in time."""
         self._writer.close()
-        asyncio.get_running_loop().call_later(self._timeout_s, self._writer.transport.abort)
+        if not self._over and self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(self._timeout_s, self.abort)
 
     def abort(self) -> None:
         """Ends it at once."""
+        self.lost()
         self._writer.transport.abort()
+
+    def lost(self) -> None:
+        """Forgets its timer, which would keep the buffers of a connection that is gone."""
+        self._over = True
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
 
 
 class Watched(asyncio.StreamReaderProtocol):
-    """A stream protocol that reports its end. Who closes one direction has closed both."""
+    """A stream protocol that reports its end. A peer that closes one direction has closed both."""
 
-    def __init__(self, connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]) -> None:
-        super().__init__(asyncio.StreamReader(limit=CHUNK_BYTES), connected)
+    def __init__(self, connected: Callable[[Stream], None], timeout_ms: int) -> None:
+        super().__init__(asyncio.StreamReader(limit=CHUNK_BYTES), self._begin)
+        self._connected = connected
+        self._timeout_ms = timeout_ms
+        self._stream: Stream | None = None
         self.on_lost: Callable[[], None] | None = None
 
     def eof_received(self) -> bool:
@@ -74,8 +88,16 @@ class Watched(asyncio.StreamReaderProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
         super().connection_lost(exc)
-        if self.on_lost is not None:
-            self.on_lost()
+        if self._stream is not None:
+            self._stream.lost()
+            self._stream = None
+        on_lost, self.on_lost = self.on_lost, None  # it holds what was sent here until it is forgotten
+        if on_lost is not None:
+            on_lost()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._stream = Stream(reader, writer, self._timeout_ms)
+        self._connected(self._stream)
 
 
 async def dial(
@@ -90,7 +112,7 @@ async def dial(
     loop = asyncio.get_running_loop()
 
     def factory() -> Watched:
-        protocol = Watched(lambda reader, writer: made.append(Stream(reader, writer, timeout_ms)))
+        protocol = Watched(made.append, timeout_ms)
         protocol.on_lost = on_lost
         return protocol
 

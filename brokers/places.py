@@ -106,6 +106,7 @@ class Places:
     def left(self, place: Place) -> None:
         """See :meth:`Place.leave`."""
         place.open = False
+        place.give_way = _nothing  # what ends it holds the connection and all that it has sent
         self.open -= 1
         self.held -= place.held
         place.held = 0
@@ -150,10 +151,15 @@ class Places:
             self._end(place)
 
     def _end(self, place: Place) -> None:
+        give_way = place.give_way
         self.left(place)
-        place.give_way()
+        give_way()
 
     def _forget_unproven(self, place: Place) -> None:
         self._strangers.pop(place, None)
         self._unproven.pop(place, None)
         self._shares[place.address].unproven.pop(place, None)
+
+
+def _nothing() -> None:
+    pass

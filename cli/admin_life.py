@@ -14,6 +14,7 @@ from admin import endpoint
 from admin.ports import Address
 from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
+from cli.freed_memory import return_freed_memory
 from configs.settings import Settings
 from controller.logs import logging_to
 from controller.sessions import connections
@@ -25,6 +26,7 @@ log = logging.getLogger("regent.admin")
 async def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT; the exit code."""
     die_with_parent()
+    return_freed_memory()
     manager = ServiceManager()
 
     def ready(address: Address) -> None:
