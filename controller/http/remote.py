@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -24,7 +26,9 @@ log = logging.getLogger("regent.http")
 METHODS: Final = frozenset({"GET", "HEAD"})
 PROBES: Final = frozenset({"/liveness", "/readiness"})
 AT_A_TIME_MAX: Final = 4
-"""Requests that the daemon's loop works on at a time; further ones wait."""
+"""Requests with credentials that the daemon's loop works on at a time; further ones wait."""
+PROBES_AT_A_TIME_MAX: Final = 1
+"""The same of probes without credentials: no request with credentials waits for one of them."""
 REQUEST_S_MAX: Final = 60.0
 
 
@@ -49,7 +53,8 @@ class Remote:
         self._loop = loop
         self._token = token
         self._everybody = everybody
-        self._places = asyncio.Semaphore(AT_A_TIME_MAX)
+        self._turns = asyncio.Semaphore(AT_A_TIME_MAX)
+        self._probe_turns = asyncio.Semaphore(PROBES_AT_A_TIME_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, on the loop of the TCP surface."""
@@ -59,7 +64,7 @@ class Remote:
         if refusal is None:
             if known:
                 scope["state"][PLACE].prove()
-            answer = await self._answer(scope)
+            answer = await self._answer(scope, receive, self._turns if known else self._probe_turns)
             refusal = _passed_on(answer if known else _short(answer))
         await refusal(scope, receive, send)
 
@@ -67,15 +72,38 @@ class Remote:
         given = headers.get("authorization", "").encode("latin-1")
         return bool(scope["state"].get(CERTIFIED)) or (self._token is not None and self._token.allows(given))
 
-    async def _answer(self, scope: Scope) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, turns: asyncio.Semaphore) -> Answer:
         """The daemon's answer; one that takes too long is given up."""
         try:
-            async with asyncio.timeout(REQUEST_S_MAX), self._places:
+            async with asyncio.timeout(REQUEST_S_MAX) as until, _turn(turns, receive, until):
                 working = asyncio.run_coroutine_threadsafe(_whole(self._app, scope), self._loop)
                 return await asyncio.wrap_future(working)
         except TimeoutError:
             body = _error(f"not answered within {REQUEST_S_MAX:g} s", "ask again, or ask at http.socket")
             return Answer(503, [(b"content-type", b"application/json")], body)
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, receive: Receive, until: asyncio.Timeout) -> AsyncIterator[None]:
+    """A turn on the daemon's loop; a client that is gone waits for none, so that connections bound those that wait.
+
+    Once begun, it is kept to its end: that loop has the request, and may be behind.
+    """
+    leaving = asyncio.create_task(_end_when_gone(receive, until))
+    try:
+        await turns.acquire()
+    finally:
+        leaving.cancel()
+    try:
+        yield
+    finally:
+        turns.release()
+
+
+async def _end_when_gone(receive: Receive, until: asyncio.Timeout) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    until.reschedule(asyncio.get_running_loop().time())
 
 
 async def _whole(app: ASGIApp, scope: Scope) -> Answer:

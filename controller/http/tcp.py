@@ -31,8 +31,6 @@ CONNECTIONS_MAX: Final = 32
 """Most connections at a time, those in their TLS handshake included. Where all places are in use, a connection
 without an authenticated request gives way."""
 PER_ADDRESS_MAX: Final = 16
-ENDING_MAX: Final = 32
-"""Connections that gave way and are not gone yet."""
 BACKLOG: Final = 128
 HANDSHAKE_MS_MAX: Final = 5_000
 KEEP_ALIVE_S: Final = 5
@@ -136,7 +134,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX + ENDING_MAX + 1,  # the entrance has counted them
+        limit_concurrency=None,  # the entrance counts connections, and a request ends with its own
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
     )
