@@ -63,15 +63,15 @@ Carry = Callable[[CarriedCall], Awaitable[Struct]]
 class _Told:
     """What a connection was told: its challenge, and the number that its next seal must have at least.
 
-    ``failed``: whether it has shown a wrong seal.
+    ``failed``: whether it has shown a wrong seal, under this challenge or an earlier one.
     """
 
     __slots__ = ("challenge", "failed", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, *, failed: bool = False) -> None:
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self.number = 0
-        self.failed = False
+        self.failed = failed
 
 
 class Envelopes:
@@ -103,7 +103,7 @@ class Envelopes:
             raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
         envelope, genuine = await beside(partial(_judged, reader, key, told), len(reader.data))
         if not envelope.request:
-            told = self._told[connection] = _Told()
+            told = self._told[connection] = _Told(failed=told is not None and told.failed)
             return encode_answer(correlation, Answer(Error.NONE, told.challenge))
         if key is None:
             return encode_answer(correlation, Answer(Error.NOT_CONTROLLER, None))
@@ -124,7 +124,7 @@ class Envelopes:
         return await beside(written, len(answer.data or b""))
 
     def challenged(self, connection: InboundConnection) -> bool:
-        """Whether a large envelope may come: the connection has its challenge, and has shown no wrong seal since."""
+        """Whether a large envelope may come: the connection has a challenge, and has never shown a wrong seal."""
         told = self._told.get(connection)
         return told is not None and not told.failed
 

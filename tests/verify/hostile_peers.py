@@ -37,7 +37,7 @@ class Attack(NamedTuple):
     """``said`` is sent, whole or drop by drop, on each of ``at_once`` connections, which begin anew when they end.
 
     ``again``: it is sent again and again; ``deaf``: no answer is read; ``near``: from the address where brokers are.
-    ``handshake``: with TLS, its handshake is made. ``first`` is sent before, once, and its answer awaited.
+    ``handshake``: with TLS, its handshake is made. ``first`` is sent before, each time, and its answer awaited.
     """
 
     said: Callable[[], bytes]
@@ -188,20 +188,24 @@ class Peers:
             HOST, self._port, ssl=self._tls, local_addr=(next(self._sources), 0), limit=PIECE
         )
         try:
-            if first := self._attack.first():
-                writer.write(first)
-                await self._heard(reader)
-                self.counts["frames"] += frames(first)
+            await self._begin(reader, writer)
             await self._say(writer)
             while self._attack.again and self._said:
                 if not self._attack.deaf:
                     await self._heard(reader)
+                await self._begin(reader, writer)
                 await self._say(writer)
             if not self._attack.again:
                 while await self._heard(reader):
                     pass
         finally:
             writer.transport.abort()
+
+    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if first := self._attack.first():
+            writer.write(first)
+            await self._heard(reader)
+            self.counts["frames"] += frames(first)
 
     async def _heard(self, reader: asyncio.StreamReader) -> bytes:
         if not (data := await reader.read(PIECE)):
