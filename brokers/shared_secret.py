@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from configs.daemon_user import ROOT, daemon_user
+
 SECRET_BYTES: Final = 32
 _FILE_BYTES_MAX: Final = 1_024
 _OTHERS: Final = 0o077
-ROOT: Final = 0
-"""What root owns and we read was given to us: by systemd as a credential, whose ACL shows as the group's right."""
+_GIVEN: Final = _OTHERS & ~stat.S_IRGRP
+"""What root owns and the daemon reads was given to it: by systemd as a credential, whose ACL shows as its group's."""
 
 
 class SecretUnusable(OSError):
@@ -48,10 +50,7 @@ def present_secret(path: Path) -> bytes | None:
     except SecretUnusable:
         raise
     except OSError as error:
-        raise SecretUnusable(
-            f"the secret {path} cannot be read by this user ({error.strerror or error}): give the file to the daemon's "
-            "user"
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 def existing_secret(path: Path) -> bytes | None:
@@ -62,42 +61,68 @@ def existing_secret(path: Path) -> bytes | None:
         return None
 
 
-def secret_trouble(path: Path) -> str | None:
+def secret_trouble(path: Path, user: int | None = None) -> str | None:
     """Says why the daemon cannot use the file, with the remedy; None where it can, and where there is none yet.
 
-    The owner of the file's folder is taken for the daemon's user where root runs the check. Nothing is said to somebody
-    whom the folder does not let in.
+    ``user`` is the daemon's; where it is not known, the owner of the file's folder is taken for it. Nothing is said to
+    somebody whom the folder does not let in.
     """
+    if user is None:
+        user = daemon_user(path.parent)
     try:
-        present_secret(path)
-        return _kept_from_its_user(path)
-    except SecretUnusable as error:
-        return str(error) if _lets_in(path.parent) else None
+        found = path.stat()
+        return _refusal(path, found, user) or _kept_from(user, path, found) or _unread(user, path, found)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(_unreadable(path, error)) if _lets_in(path.parent) else None
 
 
 def _lets_in(folder: Path) -> bool:
     return os.access(folder, os.X_OK)
 
 
-def _kept_from_its_user(path: Path) -> str | None:
-    """Judges for the daemon's user, where root runs the check: root may read everything."""
+def _kept_from(user: int | None, path: Path, found: os.stat_result) -> str | None:
+    """Judges for the daemon's user: root, who may run the check, reads everything."""
+    if user in (None, ROOT, found.st_uid) or found.st_mode & stat.S_IRGRP:
+        return None
+    return f"the secret {path} cannot be read by the daemon's user: chown {user} {path}"
+
+
+def _unread(user: int | None, path: Path, found: os.stat_result) -> str | None:
+    """Reads it as the daemon would; what its user alone may read is not for others to judge."""
     try:
-        file, folder = path.stat(), path.parent.stat()
-    except OSError:
-        return None
-    if os.geteuid() != ROOT or folder.st_uid in (ROOT, file.st_uid) or file.st_mode & stat.S_IRGRP:
-        return None
-    return f"the secret {path} cannot be read by the owner of its folder: chown {folder.st_uid} {path}"
+        _secret_in(path, _content(path)[1])
+    except SecretUnusable as error:
+        return str(error)
+    except PermissionError:
+        if os.geteuid() != user and found.st_mode & stat.S_IRUSR:
+            return None
+        raise
+    return None
 
 
 def _read(path: Path) -> bytes:
+    found, text = _content(path)
+    if (why := _refusal(path, found, os.geteuid())) is not None:
+        raise SecretUnusable(why)
+    return _secret_in(path, text)
+
+
+def _content(path: Path) -> tuple[os.stat_result, bytes]:
     descriptor = os.open(path, os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        text = file.read(_FILE_BYTES_MAX)
-    given = found.st_uid == ROOT and os.geteuid() != ROOT
-    if found.st_mode & (_OTHERS & ~stat.S_IRGRP if given else _OTHERS):
-        raise SecretUnusable(f"the secret {path} may be read or changed by others: chmod 600 {path}")
+        return os.fstat(descriptor), file.read(_FILE_BYTES_MAX)
+
+
+def _refusal(path: Path, found: os.stat_result, user: int | None) -> str | None:
+    given = found.st_uid == ROOT and user != ROOT
+    if found.st_mode & (_GIVEN if given else _OTHERS):
+        return f"the secret {path} may be read or changed by others: chmod {640 if given else 600} {path}"
+    return None
+
+
+def _secret_in(path: Path, text: bytes) -> bytes:
     try:
         secret = bytes.fromhex(text.decode("ascii").strip())
     except ValueError:
@@ -107,6 +132,12 @@ def _read(path: Path) -> bytes:
             f"the secret {path} does not hold {SECRET_BYTES} bytes in hexadecimal: delete it, then it is made anew"
         )
     return secret
+
+
+def _unreadable(path: Path, error: OSError) -> SecretUnusable:
+    return SecretUnusable(
+        f"the secret {path} cannot be read by this user ({error.strerror or error}): give the file to the daemon's user"
+    )
 
 
 def _make(path: Path) -> None:

@@ -89,6 +89,40 @@ def test_roots_copy_in_the_daemons_folder_is_trouble_although_root_reads_it(tmp_
     assert secret_trouble(file) is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_gives_to_the_daemon_by_a_group_is_no_trouble_for_root_either(tmp_path: Path) -> None:
+    file = tmp_path / "admin-secret"
+    shared_secret(file)
+    file.chmod(0o640)
+    assert f"chmod 600 {file}" in (secret_trouble(file) or ""), "the daemon is root, too"
+    os.chown(tmp_path, 12_345, -1)
+    assert secret_trouble(file) is None
+    with mock.patch("os.geteuid", return_value=12_345):
+        assert len(shared_secret(file)) == SECRET_BYTES, "the daemon agrees"
+    file.chmod(0o644)
+    assert f"chmod 640 {file}" in (secret_trouble(file) or "")
+    os.chown(tmp_path, 0, -1)
+    file.chmod(0o640)
+    assert secret_trouble(file, 12_345) is None, "in a folder of root's"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_member_of_the_daemons_group_is_told_nothing_of_what_its_user_alone_reads(tmp_path: Path) -> None:
+    file = tmp_path / "admin-secret"
+    shared_secret(file)
+    os.chown(file, 12_345, -1)
+    os.chown(tmp_path, 12_345, -1)
+    member = mock.patch("os.geteuid", return_value=23_456)
+    refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))
+    with member, refused:
+        assert secret_trouble(file) is None
+        file.chmod(0o602)
+        assert f"chmod 600 {file}" in (secret_trouble(file) or "")
+        file.chmod(0o600)
+        os.chown(file, 0, -1)
+        assert f"chown 12345 {file}" in (secret_trouble(file) or "")
+
+
 @pytest.mark.parametrize(("open_folder", "told"), [(True, True), (False, False)])
 def test_somebody_whom_the_folder_does_not_let_in_is_told_nothing(
     open_folder: bool, told: bool, tmp_path: Path
