@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from configs.daemon_user import daemon_user
 from configs.settings import Settings, value_of
 
 MADE_AT_START: Final = ("admin.secret_file",)
@@ -53,13 +54,14 @@ def _towards_zookeeper(settings: Settings) -> str | None:
 def _over_tcp(settings: Settings) -> str | None:
     from controller.http.tcp import credentials_of
 
-    return _refused("http", lambda: credentials_of(settings.http)) if settings.http.address else None
+    user = daemon_user(settings.state.directory)
+    return _refused("http", lambda: credentials_of(settings.http, user)) if settings.http.address else None
 
 
 def _between_daemon_and_endpoint(settings: Settings) -> str | None:
     from brokers.shared_secret import secret_trouble
 
-    trouble = secret_trouble(settings.secret_file)
+    trouble = secret_trouble(settings.secret_file, daemon_user(settings.state.directory))
     return f"[admin]: {trouble}" if trouble else None
 
 

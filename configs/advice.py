@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from configs import endpoint_identity
+from configs.daemon_user import ROOT, daemon_user
 from configs.settings import Settings, value_of
 
 SECRETS: Final = (
@@ -24,7 +24,6 @@ HOLDERS: Final = {
     "http.certificate_file": "http.key_file",
 }
 """A certificate's file holds the key where none is named."""
-ROOT: Final = 0
 
 
 def advice(settings: Settings) -> list[str]:
@@ -39,14 +38,15 @@ def _endpoint(settings: Settings) -> Iterator[str]:
 
 def _exposed_files(settings: Settings) -> Iterator[str]:
     holders = [holder for holder, key in HOLDERS.items() if value_of(settings, key) is None]
+    user = daemon_user(settings.state.directory)
     for name in (*SECRETS, *holders):
         path = value_of(settings, name)
-        if path is not None and (why := exposed(path)) is not None:
+        if path is not None and (why := exposed(path, user)) is not None:
             yield f"{name} = {path} {why}"
 
 
-def exposed(path: Path, user: int | None = None) -> str | None:
-    """Why others than ``user`` (ours) and root could know or change a secret, and what mends it.
+def exposed(path: Path, user: int | None) -> str | None:
+    """Why others than ``user`` (None: somebody unknown) and root could know or change a secret, and what mends it.
 
     Its group may read it: that is how a file of root's is given to the daemon's user.
     """
@@ -54,9 +54,8 @@ def exposed(path: Path, user: int | None = None) -> str | None:
         found = path.stat()
     except OSError:
         return None
-    owners = (ROOT, os.geteuid() if user is None else user)
-    if found.st_uid not in owners:
-        return f"belongs to user {found.st_uid}, who can read and change it: chown root {path}"
+    if user is not None and found.st_uid not in (ROOT, user):
+        return f"belongs to user {found.st_uid}, who can read and change it: chown {user} {path}"
     if found.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
         return f"may be read or changed by others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 0640 {path}"
     return None

@@ -34,8 +34,8 @@ def advice(zookeeper: ZooKeeperSettings, admin: AdminSettings) -> str | None:
         return None  # a certificate is read by both users
     return (
         f"zookeeper.set_acl = true {MISSING}. {UNIT} cannot read the daemon's and refuses to start; a child of regent "
-        f"run starts, and may write all that the daemon may. Remedy: {REMEDY}. A command that is run by hand sees no "
-        "credential of systemd: where the file is there already, all is well"
+        f"run starts, and may write all that the daemon may. Remedy: {REMEDY}. Only root sees that "
+        "file in a command by hand: for others all is well where it is there already"
     )
 
 

@@ -12,27 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import SecretStr
-
+from configs.credentials import CREDENTIALS, GIVEN_SECRET, credential_name, systemd_credential, with_credential
 from configs.endpoint_identity import endpoint_problems
 from configs.problems import ConfigError, Problem, section_problems, unknown_section
 from configs.rules import RULES
 from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
-from configs.values import check_digest
 from configs.zookeeper_section import ZooKeeperSettings
 
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
 PREFIX: Final = "REGENT_"
-CREDENTIALS: Final = (
-    ("zookeeper", "digest"), ("zookeeper", "sasl"), ("admin", "zookeeper_digest"), ("admin", "zookeeper_sasl"),
-)  # fmt: skip
-"""Sections and keys that hold ``user:password``; the systemd credential of one is both, with dashes."""
-
-GIVEN_SECRET: Final = "admin-secret"  # noqa: S105  # a name
-"""The systemd credential of an admin endpoint that holds what ``admin.secret_file`` does."""
-
 Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
 
@@ -58,7 +48,7 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, e
     wrong = {problem.key for problem in problems}
     read, unread = _credentials(sections, environ, endpoint=endpoint), list[Problem]()
     for section, key in read:
-        sections[section], more = _with_credential(section, key, sections[section], sources.origins, environ)
+        sections[section], more = with_credential(section, key, sections[section], sources.origins, environ)
         unread += more
     if endpoint:
         if any(section == "zookeeper" for section, _ in read):
@@ -201,7 +191,7 @@ def _is_given(found: Section, section: str, key: str, environ: Mapping[str, str]
     files = (
         getattr(found, key),
         getattr(found, f"{key}_file"),
-        _systemd_credential(_credential_name(section, key), environ),
+        systemd_credential(credential_name(section, key), environ),
     )
     return any(files)
 
@@ -212,47 +202,13 @@ def _of_endpoint(sections: Mapping[str, Any], environ: Mapping[str, str]) -> dic
     The secret that it shares with daemons may come from systemd, which reads the daemon's file for it.
     """
     admin, zookeeper = sections["admin"], sections["zookeeper"]
-    if (given := _systemd_credential(GIVEN_SECRET, environ)) is not None:
+    if (given := systemd_credential(GIVEN_SECRET, environ)) is not None:
         admin = admin.model_copy(update={"secret_file": given})
     if admin.zookeeper_digest or admin.zookeeper_sasl:
         own = {"digest": admin.zookeeper_digest, "sasl": admin.zookeeper_sasl, "digest_file": None, "sasl_file": None}
         zookeeper = zookeeper.model_copy(update=own)
     controller = sections["controller"].model_copy(update={"on_absence": "brokers"})
     return {"admin": admin, "zookeeper": zookeeper, "controller": controller}
-
-
-def _with_credential(
-    section: str, key: str, found: S, origins: dict[str, str], environ: Mapping[str, str]
-) -> tuple[S, list[Problem]]:
-    """Reads the credentials' file into ``key``, so that nobody else has to."""
-    path, name = getattr(found, f"{key}_file"), f"{section}.{key}_file"
-    if getattr(found, key):
-        both = Problem(
-            name, shown(path), origins.get(name, ""), f"is given beside {section}.{key}", "remove one of the two"
-        )
-        return found, [both] if path else []
-    if path is None:
-        path, name = _systemd_credential(_credential_name(section, key), environ), f"{section}.{key}"
-    if path is None:
-        return found, []
-    try:
-        secret = check_digest(SecretStr(path.read_text(encoding="utf-8").strip()))
-    except (OSError, ValueError) as error:
-        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "holds something else"
-        remedy = "the file must hold one line user:password and be readable by the daemon's user"
-        return found, [Problem(name, shown(path), origins.get(name, "systemd credential"), why, remedy)]
-    origins[f"{section}.{key}"] = f"file {path}"
-    return found.model_copy(update={key: secret}), []
-
-
-def _credential_name(section: str, key: str) -> str:
-    return f"{section}-{key}".replace("_", "-")
-
-
-def _systemd_credential(name: str, environ: Mapping[str, str]) -> Path | None:
-    folder = environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder, name) if folder else None
-    return path if path is not None and path.is_file() else None
 
 
 def _complete(origins: Mapping[str, str]) -> dict[str, str]:

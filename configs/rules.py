@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 GENERATED_IDS_MARGIN: Final = 5_000
 """How far ``controller.id`` stays above the first id that a broker generates for itself."""
 
+HANDED_OVER: Final = "systemd hands it to the daemon, and a command by hand reads it there as root"
+
 
 class Broken(NamedTuple):
     """Why a rule is broken (continues the sentence that begins with key and value) and what mends it."""
@@ -56,7 +58,8 @@ def _hold_needs_digest(s: Settings) -> Broken | None:
         return None
     return Broken(
         "locks brokers out of the election by an ACL, which needs credentials, and there are none",
-        'set zookeeper.digest_file (one line user:password), or on_absence = "brokers"',
+        f"write one line user:password into /etc/credstore/zookeeper-digest ({HANDED_OVER}), or name such a file by "
+        'zookeeper.digest_file, or set on_absence = "brokers"',
     )
 
 
@@ -67,8 +70,9 @@ def _set_acl_needs_identity(s: Settings) -> Broken | None:
         return None
     return Broken(
         "closes what the daemon creates to all but the brokers' identity, and nothing says which that is",
-        "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or "
-        "zookeeper.certificate_file to a certificate with the brokers' subject",
+        "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or write that "
+        f"user:password into /etc/credstore/zookeeper-sasl ({HANDED_OVER}), or set zookeeper.certificate_file to a "
+        "certificate with the brokers' subject",
     )
 
 

@@ -35,7 +35,7 @@ def check(session: Session) -> None:
         raise Failure(
             Exit.USAGE,
             f"{len(found)} problem(s) with files that the settings name:\n" + "\n".join(found),
-            "give the files to the user that runs this command (it should be the daemon's), or correct the keys",
+            "run this as root, give the files to the daemon's user, or correct the keys",
         )
     session.output.say(f"the settings are right ({loaded.file or 'no file; environment and defaults'})", style="green")
 

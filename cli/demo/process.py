@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 
 from brokers.embedded.process import ChildProcess, free_port
+from configs.credentials import HANDED_OVER
 from controller.journal.journal import folder_in
 
 SESSION_MS: Final = 6_000
@@ -21,7 +22,8 @@ DEFAULT_ID: Final = 1_000_001
 class RegentProcess(ChildProcess):
     """A daemon for the cluster at ``connect`` (chroot included); ``settings`` override ``section.key``.
 
-    ``flags`` are those of ``regent run``; ``command`` replaces the start of the command line (tests).
+    ``flags`` are those of ``regent run``; ``command`` replaces the start of the command line (tests). The credentials
+    of a daemon that is installed on this machine are not for it.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class RegentProcess(ChildProcess):
         self._connect = connect
         self.configure(settings or {})
         run = [*(command or (sys.executable, "-m", "cli.main", "run")), "--config", str(self.config), *flags]
-        super().__init__(f"regent {controller_id}", run, folder / "regent.log")
+        super().__init__(f"regent {controller_id}", run, folder / "regent.log", {HANDED_OVER: str(folder)})
 
     def _settings(self, connect: str) -> dict[str, object]:
         return {

@@ -17,6 +17,7 @@ from brokers.embedded.process import ChildProcess, ProcessFailed, accepts, free_
 from cli.demo.process import RegentProcess
 from cli.demo.story import PARTITIONS, DemoFailed, Story
 from cli.exit_codes import Exit
+from configs.credentials import HANDED_OVER
 
 
 async def run(console: Console, *, keep: bool = False) -> int:
@@ -51,7 +52,9 @@ async def run(console: Console, *, keep: bool = False) -> int:
 async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
     """With an admin endpoint, so that Kafka's tools find their controller, too."""
     command = [sys.executable, "-m", "cli.main", "admin-endpoint", "--config", str(regent.config)]
-    endpoint = ChildProcess("admin endpoint", command, cluster.folder / "admin-endpoint.log")
+    endpoint = ChildProcess(
+        "admin endpoint", command, cluster.folder / "admin-endpoint.log", {HANDED_OVER: str(regent.folder)}
+    )
     await endpoint.start(lambda: accepts(port))
     try:
         _say_where(console, cluster, regent, port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -51,7 +52,7 @@ async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterato
     if not settings.address:
         yield None
         return
-    tls, token = credentials_of(settings)
+    tls, token = credentials_of(settings, os.geteuid())
     everybody = not (settings.token_file or settings.client_ca_file)
     remote = Remote(app, asyncio.get_running_loop(), token, everybody=everybody)
     with _listener(parse_address(settings.address)) as listener:
@@ -142,9 +143,12 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     return config
 
 
-def credentials_of(settings: HttpSettings) -> tuple[Tls | None, BearerToken | None]:
-    """Reads the files that the settings name; raises ``OSError`` with the reason where one cannot be used."""
-    token = BearerToken(settings.token_file) if settings.token_file else None
+def credentials_of(settings: HttpSettings, user: int | None) -> tuple[Tls | None, BearerToken | None]:
+    """Reads the files that the settings name; raises ``OSError`` with the reason where one cannot be used.
+
+    ``user`` is the daemon's, None where it is not known.
+    """
+    token = BearerToken(settings.token_file, user) if settings.token_file else None
     if settings.certificate_file is None:
         return None, token
     asks = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE

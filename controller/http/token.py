@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from configs.daemon_user import ROOT
+
 log = logging.getLogger("regent.http")
 
 BYTES_MAX: Final = 1_002
@@ -26,12 +28,16 @@ class TokenUnusable(OSError):
 
 
 class BearerToken:
-    """The token in ``path``. A file that becomes unusable leaves the token in force that was read before."""
+    """The token in ``path``, for the daemon of ``user`` (None: of anybody), to whom or to root it must belong.
 
-    def __init__(self, path: Path) -> None:
+    A file that becomes unusable leaves the token in force that was read before.
+    """
+
+    def __init__(self, path: Path, user: int | None) -> None:
         self._path = path
+        self._user = user
         self._stamp = _stamp(path)
-        self._digest = _read(path)
+        self._digest = _read(path, user)
 
     def allows(self, authorization: bytes) -> bool:
         """Whether a header ``Authorization`` carries the token. The time taken does not depend on the token."""
@@ -45,14 +51,14 @@ class BearerToken:
             return
         self._stamp = stamp
         try:
-            self._digest = _read(self._path)
+            self._digest = _read(self._path, self._user)
         except TokenUnusable as error:
             log.warning("the token that was read before stays in force: %s", error)
         else:
             log.info("the token for http.address was read again from %s", self._path)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, user: int | None) -> bytes:
     """The token's digest; raises :class:`TokenUnusable`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,10 +69,15 @@ def _read(path: Path) -> bytes:
             f"http.token_file {path} cannot be read ({error.strerror or error}): name a file that the daemon's user "
             "may read"
         ) from error
-    if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid()):
+    if found.st_mode & _OTHERS:
         raise TokenUnusable(
-            f"http.token_file {path} may be read or changed by others (mode {found.st_mode & 0o7777:o}, owner "
-            f"{found.st_uid}): chmod 640 {path}, and chown it to root or the daemon's user"
+            f"http.token_file {path} may be read or changed by others (mode {found.st_mode & 0o7777:o}): "
+            f"chmod 640 {path}"
+        )
+    if user is not None and found.st_uid not in (ROOT, user):
+        raise TokenUnusable(
+            f"http.token_file {path} may be changed by others (owner {found.st_uid}): give it to the daemon's user, "
+            f"chown {user} {path}"
         )
     token = text.removesuffix(b"\n")
     if not _TOKEN.fullmatch(token):

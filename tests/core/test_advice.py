@@ -18,7 +18,7 @@ def test_a_secret_that_its_user_and_group_read_is_fine(tmp_path: Path, mode: int
     file = tmp_path / "secret"
     file.touch()
     file.chmod(mode)
-    assert exposed(file) is None
+    assert exposed(file, os.geteuid()) is None
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o602, 0o601])
@@ -26,13 +26,13 @@ def test_a_secret_that_others_read_or_change_is_told(tmp_path: Path, mode: int) 
     file = tmp_path / "secret"
     file.touch()
     file.chmod(mode)
-    assert f"mode {mode:04o}): chmod 0640 {file}" in (exposed(file) or "")
+    assert f"mode {mode:04o}): chmod 0640 {file}" in (exposed(file, os.geteuid()) or "")
 
 
 def test_a_secret_of_somebody_else_is_told(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.touch(mode=0o600)
-    found = exposed(file, user=os.geteuid() + 1)
+    found = exposed(file, os.geteuid() + 1)
     assert (found is None) == (os.geteuid() == 0), "root may own it"
 
 
@@ -41,11 +41,14 @@ def test_a_secret_that_was_given_away_is_told(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.touch(mode=0o600)
     os.chown(file, 12_345, -1)
-    assert "belongs to user 12345" in (exposed(file) or "")
+    assert "belongs to user 12345" in (exposed(file, 23_456) or "")
+    assert f"chown 23456 {file}" in (exposed(file, 23_456) or ""), "its mode may be closed to all but its owner"
+    assert exposed(file, 12_345) is None
+    assert exposed(file, None) is None, "nobody knows whose daemon it is"
 
 
 def test_a_secret_that_is_not_there_is_anothers_complaint(tmp_path: Path) -> None:
-    assert exposed(tmp_path / "none") is None
+    assert exposed(tmp_path / "none", os.geteuid()) is None
 
 
 def test_files_are_named_by_their_keys_and_a_certificate_that_holds_its_key_counts(tmp_path: Path) -> None:

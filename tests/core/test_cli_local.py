@@ -98,6 +98,24 @@ def test_config_check_reads_the_token_of_the_http_address(file: Path, tmp_path: 
     regent("config", "check")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_config_check_by_root_knows_the_daemons_user_by_its_folder(file: Path, tmp_path: Path) -> None:
+    token, state = tmp_path / "token", tmp_path / "state"
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o600)
+    os.chown(token, 12_345, 12_345)
+    keys = f'[http]\naddress = "127.0.0.1:0"\ntoken_file = "{token}"\n[state]\ndirectory = "{state}"\n'
+    file.write_text(file.read_text() + keys)
+    assert "warning" not in regent("config", "check").stderr, "before the first start nobody knows the daemon's user"
+    state.mkdir()
+    refused = regent("config", "check", code=Exit.USAGE).stderr.replace("\n", "")
+    assert f"chown 0 {token}" in refused
+    os.chown(state, 12_345, -1)
+    assert "warning" not in regent("config", "check").stderr
+    os.chown(state, 23_456, -1)
+    assert f"chown 23456 {token}" in regent("config", "check", code=Exit.USAGE).stderr.replace("\n", "")
+
+
 def test_config_check_reads_the_secret_that_the_daemon_will_read(file: Path, tmp_path: Path) -> None:
     file.write_text(f'{file.read_text()}[state]\ndirectory = "{tmp_path}"\n')
     regent("config", "check")

@@ -445,7 +445,7 @@ async def test_a_token_of_another_user_is_refused(token_file: Path) -> None:
     found = SimpleNamespace(st_mode=0o100640, st_uid=4_242)
     with (
         mock.patch("controller.http.token.os.fstat", return_value=found),
-        pytest.raises(TokenUnusable, match="owner 4242"),
+        pytest.raises(TokenUnusable, match=r"owner 4242\): give it to the daemon's user, chown \d+ "),
     ):
         async with surface(token_file=token_file):
             raise AssertionError("served")

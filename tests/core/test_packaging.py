@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from configs.admin_section import AdminSettings
+from configs.credentials import CREDENTIALS, GIVEN_SECRET
 from configs.http_section import HttpSettings
-from configs.loading import CREDENTIALS, DEFAULT_FILE, GIVEN_SECRET
+from configs.loading import DEFAULT_FILE
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
 
 ROOT = Path(__file__).parents[2]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from configs.credentials import systemd_credential
 from configs.http_section import HttpSettings
 from configs.loading import load, load_section
 from configs.problems import ConfigError, Problem
@@ -325,6 +326,28 @@ def test_a_systemd_credential_allows_holding_the_role(tmp_path: Path) -> None:
     (tmp_path / "zookeeper-digest").write_text("regent:s3cret")
     environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "REGENT_CONTROLLER__ON_ABSENCE": "hold"}
     assert load(written(tmp_path, MINIMAL), environ).settings.controller.on_absence == "hold"
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("zookeeper-digest", "REGENT_CONTROLLER__ON_ABSENCE=hold"), ("zookeeper-sasl", "REGENT_ZOOKEEPER__SET_ACL=true")],
+)
+def test_a_command_by_hand_reads_what_systemd_would_hand_to_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, needs: str
+) -> None:
+    environ = dict([needs.split("=")])
+    store = tmp_path / "credstore"
+    monkeypatch.setattr("configs.credentials.STORE", store)
+    with pytest.raises(ConfigError, match=f"into /etc/credstore/{name} .*reads it there as root"):
+        load(written(tmp_path, MINIMAL), environ)
+    store.mkdir()
+    (store / name).write_text("regent:s3cret")
+    loaded = load(written(tmp_path, MINIMAL), environ)
+    assert loaded.origins[name.replace("-", ".")] == f"file {store / name}"
+    with pytest.raises(ConfigError, match="/etc/credstore"):
+        load(written(tmp_path, MINIMAL), environ | {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    with entered_by_nobody(store):
+        assert systemd_credential(name, {}) is None, "to all but root it is as if there were none"
 
 
 def test_set_acl_needs_somebody_to_be(tmp_path: Path) -> None:
