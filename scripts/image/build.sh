@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs regent from these sources below ROOT: a virtual environment of its own in ROOT/opt/regent, and the folders
 # that the daemon writes to. The Dockerfile runs it with ROOT empty, the tests with a folder of theirs.
-#   scripts/image/build.sh [ROOT]        PYTHON names another interpreter
+#   scripts/image/build.sh [ROOT]        PYTHON names another interpreter than python3, or than the one from before
 set -eu
 root=${1:-}
 prefix=$root/opt/regent
@@ -14,12 +14,18 @@ sed -n '/^# section: runtime,/,/^# section: embedded,/p' "$source/requirements.l
 grep -q -- --hash "$work/runtime.txt" || { echo "build.sh: no section 'runtime' in requirements.lock" >&2; exit 1; }
 
 # An environment keeps the interpreter that it was made with: of another one it is made anew.
-python=${PYTHON:-python3}
+if [ -x "$prefix/bin/python" ]; then before=$(readlink -f "$prefix/bin/python"); else before=python3; fi
+python=${PYTHON:-$before}
 wanted=$(readlink -f "$("$python" -c 'import sys; print(sys.executable)')")
 clear=
 if [ -L "$prefix/bin/python" ] && [ "$(readlink -f "$prefix/bin/python")" != "$wanted" ]; then
     echo "build.sh: $prefix was made with another interpreter than $wanted, and is made anew" >&2
     clear=--clear
+    # What a daemon may be running from stays until all that its successor needs is here.
+    "$python" -m venv "$work/environment"
+    "$work/environment/bin/python" -m pip download --quiet --no-input --disable-pip-version-check \
+        --require-hashes --only-binary :all: --dest "$work/wheels" -r "$work/runtime.txt"
+    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$work/wheels"
 fi
 "$python" -m venv $clear "$prefix"
 pip() { "$prefix/bin/python" -m pip "$@" --quiet --no-input --disable-pip-version-check; }

@@ -38,10 +38,12 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def build(root: Path, interpreter: Path, **environment: str) -> str:
-    """Runs the script; what it said on standard error."""
-    environ = os.environ | {"PYTHON": str(interpreter)} | environment
-    return subprocess.run([SCRIPT, root], env=environ, check=True, capture_output=True, text=True).stderr
+def build(root: Path, interpreter: Path | None, code: int = 0, **environment: str) -> str:
+    """Runs the script, which must end with ``code``; what it said on standard error."""
+    environ = os.environ | ({"PYTHON": str(interpreter)} if interpreter else {}) | environment
+    ended = subprocess.run([SCRIPT, root], env=environ, check=False, capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    return ended.stderr
 
 
 def test_another_interpreter_than_before_makes_the_environment_anew(tmp_path: Path) -> None:
@@ -57,6 +59,33 @@ def test_another_interpreter_than_before_makes_the_environment_anew(tmp_path: Pa
     second.unlink()
     build(tmp_path / "root", first)
     assert (prefix / "bin/python").resolve() == first, "also where the former interpreter is gone"
+
+
+def test_an_upgrade_keeps_the_interpreter_whatever_else_is_called_python3(tmp_path: Path) -> None:
+    first, other = (program(tmp_path / name / "python3", INTERPRETER) for name in ("first", "other"))
+    root, prefix = tmp_path / "root", tmp_path / "root/opt/regent"
+    path = f"{other.parent}:{os.environ['PATH']}"
+    build(root, first)
+    (prefix / "kept").touch()
+    assert "made anew" not in build(root, None, PATH=path)
+    assert (prefix / "kept").exists()
+    assert (prefix / "bin/python").resolve() == first
+    first.unlink()
+    assert "made anew" in build(root, None, PATH=path), "without its interpreter nothing runs there any more"
+    assert (prefix / "bin/python").resolve() == other
+
+
+def test_an_environment_stays_as_it_is_where_its_successor_cannot_be_downloaded(tmp_path: Path) -> None:
+    first = program(tmp_path / "first/python3", INTERPRETER)
+    offline = program(
+        tmp_path / "offline/python3", INTERPRETER.replace("\nesac", '\n*" install "* | *" download "*) exit 9 ;;\nesac')
+    )
+    root, prefix = tmp_path / "root", tmp_path / "root/opt/regent"
+    build(root, first)
+    (prefix / "kept").touch()
+    build(root, offline, code=9)
+    assert (prefix / "kept").exists()
+    assert (prefix / "bin/python").resolve() == first
 
 
 @pytest.mark.parametrize("known", [True, False])
