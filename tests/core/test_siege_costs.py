@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 
 import pytest
 
-from tests.verify.hostile_peers import ATTACKS, frames
+from tests.verify.hostile_peers import ATTACKS, done_by, frames
+from tests.verify.siege import Waits, going_on
 from tests.verify.siege_costs import HEAD, Cost, Delay, Lag, descriptors, starved_s, table, total
 
 BOUNDS = (0.01, 0.1, 1.0, 5.0)
@@ -63,6 +66,27 @@ def test_frames_are_counted_where_they_are_whole() -> None:
     assert frames(ATTACKS["countless empty frames"].said()) == 100_000
     assert frames(ATTACKS["wrong seals, 16 MiB"].said()) == 1
     assert frames(ATTACKS["half of 16 MiB"].said()) == 0
+
+
+def test_what_an_attack_must_have_done() -> None:
+    assert done_by(ATTACKS["silent"]) == ["connected"]
+    assert done_by(ATTACKS["drop by drop"]) == done_by(ATTACKS["half of 16 MiB"]) == ["connected", "bytes"]
+    assert done_by(ATTACKS["wrong passwords"]) == ["connected", "bytes", "frames"]
+
+
+async def test_a_call_that_is_answered_once_the_attack_is_over_is_none_that_was_served() -> None:
+    over, asked = threading.Event(), threading.Event()
+
+    async def call() -> None:
+        asked.set()
+        await asyncio.to_thread(over.wait)
+
+    waits = Waits(call)
+    async with going_on(waits.go_on()):
+        await asyncio.to_thread(asked.wait)
+        asyncio.get_running_loop().call_later(0.1, over.set)  # once the block is left
+    assert waits.served == 0
+    assert waits.delay.raw_s > 0
 
 
 def test_a_process_is_measured() -> None:

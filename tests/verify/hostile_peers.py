@@ -30,6 +30,8 @@ SECONDS_MAX: Final = 60.0
 LARGE: Final = 16_000_000
 """Just below the largest request that is taken."""
 PIECE: Final = 262_144
+SENT_BYTES: Final = 65_536
+"""The kernel takes so much at once, whatever the other side does."""
 NICENESS: Final = 10
 
 
@@ -156,6 +158,13 @@ def frames(said: bytes) -> int:
     return found
 
 
+def done_by(attack: Attack) -> list[str]:
+    """What an attack that has any effect counts; a large request may be refused before all of it is sent."""
+    said = attack.said()
+    whole = frames(said) and len(said) <= SENT_BYTES and not attack.drops
+    return ["connected", *["bytes"] * bool(said), *["frames"] * bool(whole)]
+
+
 class Peers:
     """All connections of one attack; counts what happens to them."""
 
@@ -167,11 +176,14 @@ class Peers:
         self._frames = frames(self._said)
         self._sources = cycle([HOST] if attack.near else ADDRESSES)
         self.counts: Counter[str] = Counter()
+        self._until: asyncio.Timeout | None = None
+        self._seconds = 0.0
 
     async def run(self, seconds: float) -> None:
-        """As many at once as the attack says, until the time is over."""
+        """As many at once as the attack says, until ``seconds`` after the first of them is connected."""
+        self._seconds = seconds
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SECONDS_MAX) as self._until:
                 await asyncio.gather(*(self._peer() for _ in range(min(self._attack.at_once, AT_ONCE_MAX))))
 
     async def _peer(self) -> None:
@@ -187,6 +199,7 @@ class Peers:
         reader, writer = await asyncio.open_connection(
             HOST, self._port, ssl=self._tls, local_addr=(next(self._sources), 0), limit=PIECE
         )
+        self._connected()
         try:
             await self._begin(reader, writer)
             await self._say(writer)
@@ -200,6 +213,11 @@ class Peers:
                     pass
         finally:
             writer.transport.abort()
+
+    def _connected(self) -> None:
+        self.counts["connected"] += 1
+        if self.counts["connected"] == 1 and self._until is not None:
+            self._until.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if first := self._attack.first():
@@ -239,7 +257,7 @@ def main() -> None:
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     peers = Peers(ATTACKS[chosen.attack], chosen.port, tls)
-    asyncio.run(peers.run(min(chosen.seconds, SECONDS_MAX)))
+    asyncio.run(peers.run(chosen.seconds))
     print(json.dumps(peers.counts))
 
 

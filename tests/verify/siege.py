@@ -25,12 +25,15 @@ from brokers.wire.versions import Api
 from tests.cluster.endpoint import EndpointProcess
 from tests.cluster.scene import Scene
 from tests.polling import eventually
+from tests.verify.hostile_peers import ATTACKS, done_by
 from tests.verify.siege_costs import Cost, Delay, descriptors, forget_peak, peak_mb, starved_s
 from tests.verify.system import Times
 
 ATTACK_S: Final = 6.0
 SAMPLE_S: Final = 0.2
 ENDS_S_MAX: Final = 120.0
+BROKER_S_MAX: Final = 10.0
+"""Longest wait of a broker's call, but for its wait for a processor: a third of what a broker waits for an answer."""
 CALL_S_MAX: Final = 5.0
 """How long one connection of a probe is tried; then it makes another, as brokers do."""
 
@@ -56,13 +59,13 @@ class Waits:
                 await calling
 
     async def _call_on(self, over: threading.Event) -> None:
-        """A call under way at the end counts with what it has waited."""
+        """A call under way at the end counts with what it has waited, and not as served."""
         while not over.is_set():
             began_s, starved_before_s = time.monotonic(), starved_s("thread-self")
             while not (served := await self.tried()) and not over.is_set():
                 self.tried_again += 1
                 await asyncio.sleep(0.05)  # as long as a broker waits before it looks for its controller again
-            self.served += served
+            self.served += served and not over.is_set()
             self.delay.add(time.monotonic() - began_s, starved_s("thread-self") - starved_before_s)
             await asyncio.sleep(SAMPLE_S)
 
@@ -100,7 +103,7 @@ class Siege:
         for probe in (brokers, clients):
             await eventually(probe.tried, 60.0)
         await self._sample(cost)
-        async with _going_on(brokers.go_on(), clients.go_on(), self._watch(cost)):
+        async with going_on(brokers.go_on(), clients.go_on(), self._watch(cost)):
             cost.counts = await self._attack(attack, port, tls=tls)
         await self._sample(cost)
         cost.served, cost.again = brokers.served, brokers.tried_again
@@ -117,6 +120,10 @@ class Siege:
             f"{endpoint} MB",
         )
         assert brokers.served, f"no broker's call was served during: {attack}"
+        assert clients.served, f"no client's call was served during: {attack}"
+        assert cost.broker.own_s <= BROKER_S_MAX, attack
+        for key in done_by(ATTACKS[attack]):
+            assert cost.counts.get(key), f"the attack did nothing ({key}): {attack}"
 
     def _pids(self) -> tuple[int, int]:
         return self.stage.daemon.pid, self.at.pid
@@ -181,7 +188,8 @@ class Siege:
 
 
 @asynccontextmanager
-async def _going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
+async def going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
+    """Works that go on while the block runs."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         yield
