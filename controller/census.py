@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from controller.min_isr import UNKNOWN, MinIsr, under
 from state_machines.cluster import Cluster
-from state_machines.deletion import ineligible, replicas_left
+from state_machines.deletion import replicas_left, waits_for
 from state_machines.types import PartitionRow, PartitionState
 
 TURN_ROWS: Final = 20_000
@@ -66,31 +66,67 @@ class Census:
 class Deletions(NamedTuple):
     """What is counted over the topics that are queued for deletion."""
 
-    replicas: int
-    ineligible_topics: int
-    ineligible_replicas: int
-    not_preferred: int
+    replicas: int = 0
+    ineligible_topics: int = 0
+    ineligible_replicas: int = 0
+    not_preferred: int = 0
 
     @classmethod
-    def of(cls, cluster: Cluster, topics: Iterable[int] | None = None) -> Deletions:
-        """Counts them, or those of ``topics`` that are still queued."""
-        queued = cluster.deletions if topics is None else cluster.deletions.intersection(topics)
-        rows = [cluster.rows[i] for index in queued for i in cluster.topics[index].rows]
-        left, waiting = replicas_left(cluster, queued), replicas_left(cluster, queued, ineligible=True)
-        return cls(left, len(ineligible(cluster, queued)), waiting, counted(rows).not_preferred)
+    def of(cls, cluster: Cluster) -> Deletions:
+        """Counts them."""
+        counting = _Deleted(cluster)
+        for batch in _batches(cluster):
+            counting.count(batch)
+        return counting.found()
 
     @classmethod
     async def in_turns(cls, cluster: Cluster) -> Deletions:
-        """Counts them, some topics between two turns of the loop."""
-        found, some, rows = cls(0, 0, 0, 0), list[int](), 0
-        for index in [*cluster.deletions]:
-            some.append(index)
-            rows += len(cluster.topics[index].rows)
-            if rows >= TURN_DELETED_ROWS:
-                found = cls(*map(sum, zip(found, cls.of(cluster, some), strict=True)))
-                some, rows = [], 0
-                await asyncio.sleep(0)
-        return cls(*map(sum, zip(found, cls.of(cluster, some), strict=True)))
+        """Counts them, some rows between two turns of the loop, be they of one topic or of many."""
+        counting = _Deleted(cluster)
+        for batch in _batches(cluster):
+            counting.count(batch)
+            await asyncio.sleep(0)
+        return counting.found()
+
+
+Batch = list[tuple[int, Sequence[int]]]
+"""Queued topics with rows of each."""
+
+
+class _Deleted:
+    """What was counted so far of the topics that are queued for deletion."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._replicas = self._waiting = self._not_preferred = 0
+        self._ineligible: set[int] = set()
+
+    def count(self, batch: Batch) -> None:
+        """Adds rows."""
+        cluster = self._cluster
+        rows = [i for _, some in batch for i in some]
+        self._replicas += replicas_left(cluster, rows)
+        self._waiting += replicas_left(cluster, rows, ineligible=True)
+        self._not_preferred += counted([cluster.rows[i] for i in rows]).not_preferred
+        self._ineligible.update(topic for topic, some in batch if waits_for(cluster, some) is not None)
+
+    def found(self) -> Deletions:
+        """All that was counted."""
+        return Deletions(self._replicas, len(self._ineligible), self._waiting, self._not_preferred)
+
+
+def _batches(cluster: Cluster) -> Iterator[Batch]:
+    """Rows of the queued topics, at most so many at a time; a topic that is gone meanwhile has none any more."""
+    batch, room = Batch(), TURN_DELETED_ROWS
+    for topic in [*cluster.deletions]:
+        start = 0
+        while topic in cluster.deletions and (rows := cluster.topics[topic].rows[start : start + room]):
+            batch.append((topic, rows))
+            start, room = start + len(rows), room - len(rows)
+            if not room:
+                yield batch
+                batch, room = Batch(), TURN_DELETED_ROWS
+    yield batch
 
 
 class Counted:
@@ -105,7 +141,7 @@ class Counted:
         self._min_isr = min_isr
         self._of: Cluster | None = None
         self._last: Census | None = None
-        self._deletions: Deletions | None = None
+        self._deletions = Deletions()
         self._turns: list[tuple[list[PartitionRow], Census]] = []
         self._due_s = 0.0
 
@@ -116,10 +152,15 @@ class Counted:
         return self._last if cluster is self._of else None
 
     def seen(self, cluster: Cluster) -> tuple[Census, Deletions]:
-        """What was counted last of ``cluster``; where that is nothing yet, it is counted now if it is small."""
-        fresh = cluster is self._of
-        census = self._last if fresh else self.of(cluster)
-        return census or Census(), self._deletions if fresh and self._deletions else Deletions.of(cluster)
+        """What was counted last of ``cluster``; where that is nothing yet, it is counted now if it is small.
+
+        Of a large one all numbers are zero until then, as they are before a term.
+        """
+        if cluster is self._of and self._last is not None:
+            return self._last, self._deletions
+        if len(cluster.rows) > TURN_ROWS or queued_rows(cluster) > TURN_DELETED_ROWS:
+            return Census(), Deletions()
+        return counted(cluster.rows, least_of(cluster, self.min_isr)), Deletions.of(cluster)
 
     async def refresh(self, cluster: Cluster) -> None:
         """Counts a model in turns; what changes meanwhile is counted before or after its change."""
@@ -153,6 +194,11 @@ def counted(rows: Sequence[PartitionRow], least: Least = lambda _: None) -> Cens
 def least_of(cluster: Cluster, min_isr: MinIsr) -> Least:
     """Returns the min ISR by the index of a topic."""
     return lambda topic: min_isr.of(cluster.topics[topic].name)
+
+
+def queued_rows(cluster: Cluster) -> int:
+    """Partitions of the topics that are queued for deletion."""
+    return sum(len(cluster.topics[index].rows) for index in cluster.deletions)
 
 
 def partitions_of(cluster: Cluster) -> int:

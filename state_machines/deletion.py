@@ -9,7 +9,7 @@ written before that: a controller that takes over starts again from the marker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -145,14 +145,18 @@ def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
 
 def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[int, str]:
     """Queued topics, or those of ``topics``, that wait for something else than an answer, and for what."""
-    found: dict[int, str] = {}
-    for index in sorted(cluster.deletions if topics is None else cluster.deletions.intersection(topics)):
-        rows = cluster.topics[index].rows
-        if any(i in cluster.reassigning for i in rows):
-            found[index] = MOVES
-        elif any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
-            found[index] = WAITS
-    return found
+    waiting = cluster.deletions if topics is None else cluster.deletions.intersection(topics)
+    found = ((index, waits_for(cluster, cluster.topics[index].rows)) for index in sorted(waiting))
+    return {index: why for index, why in found if why is not None}
+
+
+def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
+    """What these rows of a queued topic wait for; None where that is nothing but an answer."""
+    if any(i in cluster.reassigning for i in rows):
+        return MOVES
+    if any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
+        return WAITS
+    return None
 
 
 def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
@@ -161,15 +165,9 @@ def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
     return replicas if cluster.daemons.isdisjoint(replicas) else [b for b in replicas if b not in cluster.daemons]
 
 
-def replicas_left(cluster: Cluster, topics: Iterable[int] | None = None, *, ineligible: bool = False) -> int:
-    """Replicas of queued topics, or those of ``topics``, that are not deleted yet, or those that are ineligible."""
-    state = cluster.replica_state
-    states = (
-        state(i, broker)
-        for index in (cluster.deletions if topics is None else cluster.deletions.intersection(topics))
-        for i in cluster.topics[index].rows
-        for broker in _hosts(cluster, i)
-    )
+def replicas_left(cluster: Cluster, rows: Iterable[int], *, ineligible: bool = False) -> int:
+    """Replicas of ``rows``, of queued topics, that are not deleted yet, or those that are ineligible."""
+    states = (cluster.replica_state(i, broker) for i in rows for broker in _hosts(cluster, i))
     return sum(found is INELIGIBLE if ineligible else found is not ReplicaState.DELETION_SUCCESSFUL for found in states)
 
 

@@ -125,9 +125,9 @@ def test_a_replica_that_is_a_daemons_name_has_no_log() -> None:
     cluster = queued(P((1, daemon), 1, (1,)), brokers=(1,))
     cluster.daemons = frozenset({daemon})
     start(cluster)
-    assert (ineligible(cluster), replicas_left(cluster)) == ({}, 1)
+    assert (ineligible(cluster), replicas_left(cluster, range(len(cluster.rows)))) == ({}, 1)
     answer(cluster, 1, 0)
-    assert (finished(cluster, [0]), replicas_left(cluster)) == ([0], 0)
+    assert (finished(cluster, [0]), replicas_left(cluster, range(len(cluster.rows)))) == ([0], 0)
 
 
 @pytest.mark.kafka("TopicDeletionManagerTest.testDeletionWithBrokerOffline")

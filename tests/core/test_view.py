@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
@@ -17,7 +17,7 @@ from brokers.channel import Propagation
 from cli.commands.observe import ALWAYS
 from controller import census as census_module
 from controller import pages
-from controller.census import Census, Counted, Deletions
+from controller.census import Census, Counted
 from controller.daemon import Daemon
 from controller.gauges import Mode as GaugeMode
 from controller.gauging import MODES
@@ -37,7 +37,6 @@ from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
-from state_machines.deletion import replicas_left
 from state_machines.events import Row
 from state_machines.types import Assignment
 from tests.core.controller_parts import SECRET
@@ -561,24 +560,6 @@ async def test_a_large_model_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch
     assert found is not None
     assert (found.under_replicated, found.leads, found.hosts) == (exact.under_replicated, exact.leads, exact.hosts)
     assert counted.of(several(4, 5)) is None, "another term's model"
-
-
-async def test_topics_that_are_being_deleted_are_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, at_once = several(4, 5), list[int]()
-    cluster.observe_deletions(["t00", "t01", "t02"])
-
-    def left(of: Cluster, topics: Collection[int], *, ineligible: bool = False) -> int:
-        at_once.append(sum(len(of.topics[index].rows) for index in topics))
-        return replicas_left(of, topics, ineligible=ineligible)
-
-    monkeypatch.setattr(census_module, "replicas_left", left)
-    monkeypatch.setattr(census_module, "TURN_DELETED_ROWS", 7)
-    counted = Counted()
-    await counted.refresh(cluster)
-    assert max(at_once) == 10, "two topics of five partitions"
-    found = counted.seen(cluster)[1]
-    assert found.replicas > 0
-    assert found == Deletions.of(cluster)
 
 
 def test_rows_of_vanished_topics_do_not_count() -> None:
