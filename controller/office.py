@@ -106,9 +106,9 @@ class Office:
         self._secret = secret
         self._seals: Seals | None = None
         self._place = me
-        self._marked_under: bytes | None = None
-        """The secret of the mark in our place; so is ``_sealed_under`` of the seal in ``/controller``."""
-        self._sealed_under: bytes | None = None
+        self._marked_with: Seals | None = None
+        """What made the mark in our place; ``_sealed_with`` made the seal in ``/controller``."""
+        self._sealed_with: Seals | None = None
 
     # -- the queue
 
@@ -129,13 +129,13 @@ class Office:
         self.lock_path = await clear_own_places(self.zk, self.me)
         if self.lock_path is not None:
             return self.lock_path
-        secret, seals = self._secret, await self.seals()
+        seals = await self.seals()
         clock_ms = int(time.time() * 1000)
         self._place = structs.replace(self.me, clock_ms=clock_ms, listener=self._listener or "")
         data = self._marked(seals)
         created = await self.zk.create(f"{own.LOCKS}/lock-", data, ephemeral=True, sequential=True)
         self.lock_path = created.path
-        self._marked_under = secret
+        self._marked_with = seals
         return created.path
 
     def _marked(self, seals: Seals | None) -> bytes:
@@ -169,20 +169,21 @@ class Office:
     async def seal_again(self, claim: Claim | None) -> None:
         """Seals our place in the queue, and ``/controller`` while ``claim`` holds, under the present secret.
 
-        Writes nothing where both are. Raises what a write raises.
+        Again, too, once the first broker has given the cluster its id. Writes nothing where both are. Raises what a
+        write raises.
         """
-        place, secret, seals = self.lock_path, self._secret, await self.seals()
-        if place is not None and self._marked_under != secret:
+        place, seals = self.lock_path, await self.seals()
+        if place is not None and self._marked_with != seals:
             await self.zk.set(place, self._marked(seals), ANY_VERSION)
-            self._marked_under = secret
-        if claim is None or self._sealed_under == secret:
+            self._marked_with = seals
+        if claim is None or self._sealed_with == seals:
             return
         record, stat = await self.controller()
         if record is None or stat is None or record.regent != self.me.nonce:
             return
         fence = Check(paths.CONTROLLER_EPOCH, claim.fence_version)
         await self.zk.multi([fence, SetData(paths.CONTROLLER, self._record(seals), stat.version)])
-        self._sealed_under = secret
+        self._sealed_with = seals
 
     async def leave_queue(self) -> None:
         """Gives the place up."""
@@ -290,7 +291,7 @@ class Office:
         ops: list[Op] = [Check(place, ANY_VERSION), Check(own.ROLE, flag.version), *await self._migration_check()]
         at = len(ops)
         ops.append(SetData(paths.CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_node.stat.version))
-        secret, seals = self._secret, await self.seals()
+        seals = await self.seals()
         ops += self._write_controller(stat, self._record(seals))
         try:
             results = await self.zk.multi(ops)
@@ -302,7 +303,7 @@ class Office:
             if failed.index == 0:
                 raise PlaceLost(f"our lock node {place} is gone") from failed
             return None
-        self._sealed_under = secret
+        self._sealed_with = seals
         written = results[at]
         assert isinstance(written, Stat)
         displaced = record.brokerid if record is not None and record.brokerid != self.me.id else None

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from admin.carrier import Carrier
-from admin.cluster_view import ClusterView
+from admin.cluster_view import LISTENER, NONCE, SEAL, ClusterView
 from admin.ports import Address, Call, NotController
+from brokers.attested import Seals
 from brokers.wire.errors import Error
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest
@@ -21,11 +22,14 @@ from controller.own_znodes import this_process
 from controller.preflight.finding import Finding, Level
 from controller.view import View
 from metadata_store import paths
+from metadata_store.cluster_nodes import ensure_cluster_id
+from metadata_store.codecs.controller import Controller, decode_controller
 from metadata_store.errors import MultiFailed
 from metadata_store.memory import MemoryZooKeeper
+from metadata_store.port import ANY_VERSION
 from tests.core.controller_parts import SECRET
 from tests.core.controller_world import Seat, world
-from tests.core.role_kit import DAEMON, Kafka, kafka
+from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka
 from tests.polling import eventually
 
 OTHER = b"another secret of the same length"
@@ -119,6 +123,28 @@ async def test_a_secret_that_is_exchanged_in_office_is_taken_and_the_term_goes_o
             async with endpoint(cluster, OTHER) as carrier:
                 await eventually(lambda: carries(carrier))
             assert await cluster.epoch() == epoch
+
+
+async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with_it(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
+        async with cluster.daemon(secret_file=secret_file(cluster)) as daemon, endpoint(cluster) as carrier:
+            await cluster.office().set_role("regent", "given before")
+            await cluster.in_office(daemon)
+            await eventually(lambda: carries(carrier))
+            await ensure_cluster_id(cluster.operator, CLUSTER_ID)
+            await cluster.add(4)
+            await eventually(lambda: sealed_with_id(cluster))
+            await eventually(lambda: carries(carrier))
+            assert (await cluster.finding("daemons agree")).what.startswith("1 daemons have the same admin secret")
+
+
+async def sealed_with_id(cluster: Kafka) -> bool:
+    """Whether ``/controller`` is."""
+    held = decode_controller(paths.CONTROLLER, (await cluster.operator.get(paths.CONTROLLER)).data)  # type: ignore[union-attr]
+    assert isinstance(held, Controller)
+    nonce, listener, seal = (str(held.unknown[key]) for key in (NONCE, LISTENER, SEAL))
+    return Seals(SECRET, CLUSTER_ID).is_controller(held.broker, nonce, listener, seal)
 
 
 async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_used(
