@@ -73,5 +73,7 @@ async def _ask(host: str, port: int, tls: ssl.SSLContext | None, command: bytes,
     try:
         writer.write(command)
         return b"".join([await reader.readline() for _ in range(lines)])
+    except ValueError as error:  # a line without an end
+        raise OSError(f"{host}:{port} is not a ZooKeeper server: it answers with no lines of text") from error
     finally:
         writer.close()
