@@ -106,17 +106,25 @@ class Entrance:
         return task.cancel
 
     async def _let_in(self, listening: socket.socket) -> None:
-        """One connection a turn of the loop."""
-        loop = asyncio.get_running_loop()
+        """One connection a turn of the loop. No failure ends it: the port would stay open, and nobody be let in."""
         while True:
             try:
-                connection, address = await loop.sock_accept(listening)
+                await self._let_one_in(listening)
             except OSError as error:
                 log.warning("connections cannot be accepted for the moment: %s", error.strerror or error)
                 await asyncio.sleep(AGAIN_S)
-                continue
-            self._arrived(connection, str(address[0]))
+            except Exception:
+                log.exception("a connection could not be let in; the next one is accepted in %g s", AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(0)
+
+    async def _let_one_in(self, listening: socket.socket) -> None:
+        connection, address = await asyncio.get_running_loop().sock_accept(listening)
+        try:
+            self._arrived(connection, str(address[0]))
+        except BaseException:
+            connection.close()
+            raise
 
     def _arrived(self, connection: socket.socket, address: str) -> None:
         place = self._places.enter(party(address), _nothing)

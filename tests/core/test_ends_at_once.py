@@ -126,3 +126,29 @@ def test_a_connection_that_gives_way_in_the_turn_of_its_accept_is_closed(run: Ru
             theirs.close()
 
     run(main())
+
+
+@BOTH_LOOPS
+def test_a_connection_that_cannot_be_let_in_is_closed_and_the_next_one_is_let_in(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = list[str]()
+
+    def full(peer: str) -> None:
+        refused.append(peer)
+        if len(refused) == 1:
+            raise LookupError("a mistake")
+
+    async def main() -> None:
+        entrance = Entrance(Places(0, 1, 0), lambda _: asyncio.Protocol(), full)
+        await entrance.open("127.0.0.1", 0)
+        made = [socket.create_connection(("127.0.0.1", entrance.port or 0)) for _ in range(2)]
+        await eventually(lambda: all(map(ended, made)))
+        for theirs in made:
+            theirs.close()
+        await entrance.close()
+
+    run(main())
+    assert len(refused) == 2
+    [line] = [record for record in caplog.records if record.exc_info]
+    assert "could not be let in" in line.getMessage()
