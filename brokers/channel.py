@@ -238,11 +238,13 @@ class Channel:
         A broker that names its peers and knows no topic tells clients that theirs do not exist, for as long as it
         then takes to load its replicas.
         """
-        outbox = self.outbox
+        outbox, snapshot = self.outbox, self.outbox.snapshots
         self._heard_turn = True
         while outbox.introduced < outbox.turn_end and self._audience.view.present <= INTRODUCED_ROWS_MAX:
             turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
             await self._tell_turn(turn)
+            if outbox.snapshots != snapshot:
+                return
             outbox.introduced = turn.last
         outbox.blank = False
 
@@ -255,10 +257,11 @@ class Channel:
             await self._tell_live_list()
         turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
         self._heard_turn = True
+        snapshot = outbox.snapshots
         await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
-        if turn.last > outbox.introduced:  # what changed since is in the feed
+        if outbox.snapshots == snapshot and turn.last > outbox.introduced:  # what changed since is in the feed
             await self._tell_turn(turn)
-        if outbox.turn == turn.first:
+        if outbox.snapshots == snapshot:  # topic ids that were given meanwhile are in a later one alone
             outbox.turn = min(turn.last, outbox.turn_end)
 
     # -- requests

@@ -108,7 +108,7 @@ class Channels:
 
     def hand_out(self, topics: Iterable[int]) -> None:
         """Topics that have an id, or are gone: every broker may hear of them; the caller has them told."""
-        self._audience.withheld.difference_update(topics)
+        self._audience.hand_out(topics)
 
     # -- telling
 

@@ -54,7 +54,7 @@ class Sealer:
         self._encoder = PartitionEncoder(ibp)
         self._by_id = ibp.leader_and_isr_version >= 5
         self._kept: dict[int, _Kept] = {}
-        self._shared: dict[tuple[int, int, int, int], tuple[bytes | None, int]] = {}
+        self._shared: dict[tuple[int, int, int, int, int], tuple[bytes | None, int]] = {}
         self._cut = 0
         self._cut_at_s = -math.inf
 
@@ -90,7 +90,8 @@ class Sealer:
         A broker that heard a turn of a snapshot meanwhile may know that already, so it needs a ``current`` body.
         """
         withholding = self._audience.withholding if withheld else NOTHING_WITHHELD
-        key = position, cut, self._audience.feed.number if current else ANY_NUMBER, withholding
+        number = self._audience.feed.number if current else ANY_NUMBER
+        key = position, cut, number, withholding, self._view.ids_learned
         shared = self._shared.get(key)
         if shared is None:
             rows, reached = self._audience.feed.since(position, cut, REQUEST_ROWS_MAX)

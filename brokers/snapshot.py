@@ -1,6 +1,6 @@
 """The full state in turns: one pass over a turn's rows encodes LeaderAndIsr of every broker and UpdateMetadata of all.
 
-A turn is valid only while none of its rows and no registration changed since it was encoded; otherwise it is encoded
+A turn is valid only while no row of it, no registration and no topic id changed; otherwise it is encoded
 again, so a broker never hears a lower (leader epoch, partition epoch) after a higher one. Turns are kept in a cache
 bounded in bytes; a broker that comes for one that was dropped has it encoded again for those that still need it.
 """
@@ -50,6 +50,7 @@ class Turn:
         self.number = 0
         self.live_version = 0
         self.withholding = 0
+        self.ids_learned = 0
         bodies = (metadata, *leads.values(), None if cautious is metadata else cautious)
         self.size = sum(len(found or b"") for found in bodies)
 
@@ -85,6 +86,7 @@ class Snapshots:
         return (
             turn.live_version == audience.live_version
             and turn.withholding == audience.withholding
+            and turn.ids_learned == audience.view.ids_learned
             and audience.feed.last_change(turn.first, turn.last) <= turn.number
         )
 
@@ -96,7 +98,7 @@ class Snapshots:
         self._pieces.withheld = audience.withheld
         turn = encode_turn(self._pieces, first, self._turn_rows)
         turn.number, turn.live_version = audience.feed.number, audience.live_version
-        turn.withholding = audience.withholding
+        turn.withholding, turn.ids_learned = audience.withholding, audience.view.ids_learned
         self._cache.pop(first, None)
         self._cache[first] = turn
         while len(self._cache) > 1 and sum(kept.size for kept in self._cache.values()) > self._bytes_max:

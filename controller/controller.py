@@ -310,6 +310,18 @@ class Controller:
             self._wake_reassignments(found)
         return found
 
+    def learn_id(self, name: str, topic_id: bytes) -> None:
+        """The znode of a topic that was served without an id, or with one that was refused, has this one."""
+        before = self.cluster.topic(name)
+        self.cluster.observe_topic_id(name, topic_id)
+        if before is None or self.cluster.topic(name) is before:
+            return
+        if name in self.lost_ids.topics:
+            self.lost_ids.drop(name)
+            self.queue.signal("lost_ids")
+        self.channels.hand_out([before.index])
+        self.take_up(before.rows)
+
     def take_up(self, rows: Iterable[int]) -> None:
         """Rows that get another leader epoch before brokers hear of them, by an event of its own."""
         if rows := set(rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from state_machines.topic_ids import Evidence
@@ -26,7 +25,6 @@ class LostIds:
         self.topics: dict[str, int] = {}
         self.fresh: set[str] = set()
         self.unsent: set[str] = set()
-        self.with_id: Sequence[str] = ()
         self.none_had_one = False
         self.noted: bytes | None = None
         self.evidence = Evidence()

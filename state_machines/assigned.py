@@ -20,6 +20,8 @@ class Assigned(Directory):
         """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
         self._hosting = Hosting()
         self.ids_refused: set[int] = set()
+        self.ids_learned = 0
+        """Topics that got an id after they were loaded."""
         """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID)."""
 
     def hosted(self, broker: int) -> list[int]:
@@ -59,6 +61,7 @@ class Assigned(Directory):
             self.topics[topic.index] = replace(topic, topic_id=topic_id)
             self.topic_ids[topic_id] = topic.index
             self.ids_refused.discard(topic.index)
+            self.ids_learned += 1
 
     def doubts_id(self, topic: Topic) -> bool:
         """Whether nothing says that the id is right: a broker refused it, or none was told any partition."""

@@ -51,6 +51,10 @@ class ClusterView(Protocol):
     def live(self) -> frozenset[int]:
         """Registered and not shutting down."""
 
+    @property
+    def ids_learned(self) -> int:
+        """Changes with every topic that gets an id after it was told without one."""
+
     def find(self, topic: str, partition: int) -> int | None:
         """The row of a partition that exists."""
 
@@ -107,6 +111,7 @@ class Outbox:
     ``stopping`` the StopReplica entries of the seal under way.
     ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
     the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``.
+    ``snapshots``: how many began, so that a request which was under way then ends none of the later one.
     ``blank``: the broker has just come up and knows of no topic; ``introduced``: up to which row it heard the metadata
     of the snapshot already. ``refused``: up to where in the feed it may have refused UpdateMetadata, which then had no
     effect and is not repeated. ``asked``: the broker answered which topic ids it knows, or is waited for no more.
@@ -123,6 +128,7 @@ class Outbox:
         "position",
         "refused",
         "since",
+        "snapshots",
         "stop",
         "stopping",
         "telling",
@@ -142,6 +148,7 @@ class Outbox:
         self.turn = 0
         self.turn_end = 0
         self.begun = False
+        self.snapshots = 0
         self.blank = False
         self.introduced = 0
         self.asked = False
@@ -225,7 +232,7 @@ class Audience:
         self.withheld: set[int] = set()
         """Topics without an id: a broker forgets the one that it knows with the first UpdateMetadata without it."""
         self.withholding = 0
-        """Grows with ``withheld``: what was encoded before does not serve brokers that are yet to answer."""
+        """Changes with ``withheld``: what was encoded before does not serve brokers that are yet to answer."""
         self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
 
     def add(self, broker: int) -> Outbox:
@@ -249,6 +256,12 @@ class Audience:
             for outbox in self.outboxes.values():
                 outbox.asked = False
 
+    def hand_out(self, topics: Iterable[int]) -> None:
+        """Topics that have an id, or are gone: they are withheld no more."""
+        if known := self.withheld.intersection(topics):
+            self.withheld -= known
+            self.withholding += 1
+
     def withheld_from(self, outbox: Outbox) -> Collection[int]:
         """Topics of which the broker hears no metadata yet; LeaderAndIsr it does hear, no broker forgets by that."""
         return () if outbox.asked else self.withheld
@@ -261,6 +274,7 @@ class Audience:
         """The broker must hear everything that the model holds now; a ``blank`` one has just come up."""
         outbox = self.outboxes[broker]
         outbox.blank, outbox.introduced = blank, 0
+        outbox.snapshots += 1
         outbox.turn, outbox.turn_end, outbox.begun = 0, len(self.view.rows), True
 
     def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import islice
 from typing import Final
 
 from state_machines.cluster import Cluster
 from state_machines.decision import TopicChange
 from state_machines.types import Broker, Topic
 
-SAMPLE_MAX: Final = 20
-"""Topics with ids that a broker is asked for, to see whether it was ever told ids."""
 LOST_SAMPLE_MAX: Final = 100
 """Topics that a broker is asked for where no topic that runs has an id."""
 GIVEN: Final = "topic id written"
@@ -37,14 +34,12 @@ class Verdict(Enum):
 class Evidence:
     """What brokers answered, merged: it grows with the topics, not with topics x brokers.
 
-    ``ids``: by topic, those that any broker knows. ``never``: topics that a controller from before ids told of.
-    ``told_none``: whether a broker was told any of the topics without an id. ``answered``: broker id -> broker epoch.
-    ``sampled``: whether the answers are of a sample of the topics.
+    ``ids``: by topic, those that any broker knows. ``told_none``: whether a broker was told any of the topics without
+    an id. ``answered``: broker id -> broker epoch. ``sampled``: whether the answers are of a sample of the topics.
     """
 
     def __init__(self, before: Evidence | None = None, *, sampled: bool = False) -> None:
         self.ids: dict[str, set[bytes]] = {} if before is None else before.ids
-        self.never: set[str] = set() if before is None else before.never
         self.told_none: bool = before is not None and before.told_none
         self.answered: dict[int, int] = {}
         self.sampled = sampled
@@ -54,7 +49,6 @@ class Evidence:
         broker: Broker,
         told: TopicIds,
         lost: Collection[str],
-        with_id: Iterable[str],
         *,
         sent: bool = False,
         late: bool = False,
@@ -62,18 +56,12 @@ class Evidence:
         """Merges an answer. ``sent``: a daemon sent the broker such topics without ids, so "none" is no proof.
 
         ``late``: before it had answered, so with "none" it has not answered still.
-
-        ``with_id``: topics that have one in ZooKeeper. A broker that was told none of them has heard of no
-        controller that knows ids.
         """
-        known = [told[name] for name in with_id if name in told]
-        none = [name for name in lost if name in told and told[name] is None]
+        none = any(name in told and told[name] is None for name in lost)
         for name in lost:
             if (topic_id := told.get(name)) is not None:
                 self.ids.setdefault(name, set()).add(topic_id)
-        if none and not sent:
-            self.told_none = True
-            self.never.update(none if known and not any(known) else ())
+        self.told_none |= none and not sent
         if not (none and late):
             self.answered[broker.id] = broker.epoch
 
@@ -103,16 +91,14 @@ def _judge(name: str, evidence: Evidence, *, complete: bool, upgraded: bool) -> 
     found = evidence.ids.get(name, ())
     if len(found) == 1:
         return next(iter(found))
-    if not found and (upgraded or name in evidence.never):
+    if not found and upgraded:
         return Verdict.NEVER_HAD_ONE
     return Verdict.UNKNOWN if complete or found else Verdict.UNANSWERED
 
 
-def sample(cluster: Cluster) -> list[str]:
-    """Some topics that run and have an id. One that is new proves nothing: it has its id from this term."""
-    return list(
-        islice((topic.name for topic in cluster.topics if topic.topic_id and _runs(cluster, topic)), SAMPLE_MAX)
-    )
+def any_has_id(cluster: Cluster) -> bool:
+    """Whether a topic that runs has an id. One that is new proves nothing: it has its id from this term."""
+    return any(topic.topic_id is not None and _runs(cluster, topic) for topic in cluster.topics)
 
 
 def _runs(cluster: Cluster, topic: Topic) -> bool:

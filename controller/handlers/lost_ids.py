@@ -26,7 +26,7 @@ from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fenced import submit
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
-from state_machines.topic_ids import Evidence, TopicIds, Verdict, id_changes, judge_ids, sample, sample_of_lost
+from state_machines.topic_ids import Evidence, TopicIds, Verdict, any_has_id, id_changes, judge_ids, sample_of_lost
 from state_machines.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -62,8 +62,7 @@ async def begin(c: Controller) -> None:
     lost = c.lost_ids
     node = await c.zk.get(TOPIC_IDS_BEGIN)
     lost.noted = None if node is None else node.data or ASKED
-    lost.with_id = sample(c.cluster)
-    lost.none_had_one = bool(lost.topics) and (node is not None or not lost.with_id)
+    lost.none_had_one = bool(lost.topics) and (node is not None or not any_has_id(c.cluster))
     lost.evidence.told_none = lost.noted == TOLD_NONE
     lost.sent_before = lost.noted == ASKED
     await _note(c)
@@ -123,7 +122,7 @@ async def _ask(c: Controller, evidence: Evidence) -> None:
     deadline_s = now_s() + ASK_S_MAX
 
     async def question(asked: Asked, _: Broker) -> TopicIds:
-        return await _ids(asked, [*names, *lost.with_id])
+        return await _ids(asked, names)
 
     while c.ask is not None and waiting and any(name not in evidence.ids for name in names):
         if (left_s := deadline_s - now_s()) <= 0 or (evidence.sampled and evidence.ids):
@@ -137,7 +136,7 @@ async def _ask(c: Controller, evidence: Evidence) -> None:
             else:
                 lost.silent.pop(broker_id, None)
                 sent, late = lost.sent_before or broker_id in lost.sent, broker_id in lost.late
-                evidence.add(broker, told, names, lost.with_id, sent=sent, late=late)
+                evidence.add(broker, told, names, sent=sent, late=late)
 
 
 async def _ids(broker: Asked, names: Sequence[str]) -> TopicIds:
@@ -159,6 +158,8 @@ async def lost_ids(c: Controller) -> None:
     lost = c.lost_ids
     for name in [name for name, czxid in lost.topics.items() if not _is_lost(c, name, czxid)]:
         lost.drop(name)
+        if (topic := c.cluster.topic(name)) is not None:
+            c.channels.hand_out([topic.index])
     if not lost.ids:
         _judge(c)
         await _note(c)
@@ -222,7 +223,7 @@ def _send(c: Controller) -> None:
     lost, live = c.lost_ids, c.cluster.brokers
     answered = [b for b, broker in live.items() if not lost.evidence.lacks(broker)]
     lost.late.difference_update(answered)
-    if not lost.tries_left:
+    if not lost.asking:
         lost.late.update(live.keys() - set(answered))
         answered = list(live)
     first = c.channels.answered(answered)

@@ -185,10 +185,7 @@ def _learn_id(c: Controller, topic: TopicAssignment) -> None:
     known = c.cluster.topic(topic.name)
     if known is None or topic.topic_id is None or topic.topic_id == known.topic_id or not c.ibp.topic_ids:
         return
-    c.lost_ids.drop(topic.name)
-    c.channels.hand_out([known.index])
-    c.cluster.observe_topic_id(topic.name, topic.topic_id)
-    c.take_up(known.rows)
+    c.learn_id(topic.name, topic.topic_id)
 
 
 def load(c: Controller, rows: list[int], found: list[State]) -> None:

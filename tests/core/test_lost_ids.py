@@ -406,19 +406,17 @@ async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(caplog: 
 # -- the judgement
 
 ID = b"0123456789abcdef"
-JUDGED: dict[str, tuple[list[dict[str, bytes | None]], list[str], bytes | Verdict, bool]] = {
-    "one broker knows it": ([{}, {"t": None, "x": ID}, {"t": ID}], ["x"], ID, True),
-    "nobody answers": ([], ["x"], Verdict.UNANSWERED, False),
-    "nobody knows the topic": ([{"x": ID}], ["x"], Verdict.UNKNOWN, True),
-    "told without one, by a controller with ids": ([{"t": None, "x": ID}], ["x"], Verdict.UNKNOWN, True),
-    "told without one, and of no other topic": ([{"t": None}], ["x"], Verdict.UNKNOWN, True),
-    "told by a controller before ids": ([{"t": None, "x": None}], ["x"], Verdict.NEVER_HAD_ONE, True),
-    "no topic has an id": ([{"t": None}], [], Verdict.NEVER_HAD_ONE, True),
-    "no topic has an id, all brokers restarted": ([{}, {}], [], Verdict.UNKNOWN, True),
-    "no topic has an id, a broker did not answer": ([{"t": None}], [], Verdict.UNANSWERED, False),
-    "no topic has an id, a broker knows it": ([{"t": ID}], [], ID, True),
-    "no topic has an id, a broker knows another's": ([{"t": None, "u": ID}], [], Verdict.UNKNOWN, True),
-    "two ids": ([{"t": ID}, {"t": OTHER_ID}], [], Verdict.UNKNOWN, True),
+JUDGED: dict[str, tuple[list[dict[str, bytes | None]], bool, bytes | Verdict, bool]] = {
+    "one broker knows it": ([{}, {"t": None}, {"t": ID}], False, ID, True),
+    "nobody answers": ([], False, Verdict.UNANSWERED, False),
+    "nobody knows the topic": ([{}], False, Verdict.UNKNOWN, True),
+    "told without one, where others have ids": ([{"t": None}], False, Verdict.UNKNOWN, True),
+    "no topic had an id": ([{"t": None}], True, Verdict.NEVER_HAD_ONE, True),
+    "no topic had an id, all brokers restarted": ([{}, {}], True, Verdict.UNKNOWN, True),
+    "no topic had an id, a broker did not answer": ([{"t": None}], True, Verdict.UNANSWERED, False),
+    "no topic had an id, a broker knows it": ([{"t": ID}], True, ID, True),
+    "no topic had an id, a broker knows another's": ([{"t": None, "u": ID}], True, Verdict.UNKNOWN, True),
+    "two ids": ([{"t": ID}, {"t": OTHER_ID}], True, Verdict.UNKNOWN, True),
 }
 
 
@@ -428,21 +426,21 @@ def broker(number: int) -> Broker:
 
 @pytest.mark.parametrize("case", JUDGED)
 def test_what_is_known_of_an_id(case: str) -> None:
-    told_ids, with_id, expected, complete = JUDGED[case]
+    told_ids, none_had_one, expected, complete = JUDGED[case]
     evidence = Evidence()
     for number, told in enumerate(told_ids):
-        evidence.add(broker(number), told, ["t", "u"], with_id)
-    assert judge_ids(["t"], evidence, complete=complete, none_had_one=not with_id)["t"] == expected
+        evidence.add(broker(number), told, ["t", "u"])
+    assert judge_ids(["t"], evidence, complete=complete, none_had_one=none_had_one)["t"] == expected
 
 
 def test_where_no_broker_is_live_nobody_has_answered() -> None:
     assert not Evidence().complete({})
     evidence = Evidence()
-    evidence.add(broker(1), {}, ["t"], [])
+    evidence.add(broker(1), {}, ["t"])
     assert evidence.complete({1: broker(1)})
     assert not evidence.complete({1: Broker(1, 8, (), None)}), "another registration"
     late = Evidence()
-    late.add(broker(1), {"t": None}, ["t"], [], late=True)
+    late.add(broker(1), {"t": None}, ["t"], late=True)
     assert not late.complete({1: broker(1)})
 
 

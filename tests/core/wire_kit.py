@@ -126,6 +126,7 @@ class FakeCluster:
 
     any_stopped = False
     any_failed = False
+    ids_learned = 0
 
     @property
     def present(self) -> int:
