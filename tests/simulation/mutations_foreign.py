@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from unittest import mock
 
 from controller.controller import Controller
 from controller.handlers import lost_ids, mending
@@ -37,6 +38,18 @@ def new_id_at_failover(stack: ExitStack) -> None:
         return dict.fromkeys(lost, Verdict.NEVER_HAD_ONE)
 
     put(stack, lost_ids, "judge_ids", judged)
+
+
+@mutation
+def found_ids_are_written_and_not_sent(stack: ExitStack) -> None:
+    """Ids that brokers know are written back, and brokers that were sent the topics without hear nothing of it."""
+    write = lost_ids._write
+
+    async def written(c: Controller) -> None:
+        with mock.patch.object(Controller, "take_up", lambda self, rows: None):
+            await write(c)
+
+    put(stack, lost_ids, "_write", written)
 
 
 @mutation_in_a_story

@@ -239,7 +239,20 @@ class Quiescence:
             mine, expected = view(node.core), expected_view(broker, live, truth)
             lines = differences(self._comparable(broker, mine, truth), self._comparable(broker, expected, truth), 3)
             found += [f"{node}: {line}" for line in lines]
+            found += [f"{node}: {line}" for line in self._topic_ids(broker, truth)]
         return found
+
+    def _topic_ids(self, broker: int, truth: dict[Key, Truth]) -> list[str]:
+        """I5: a broker knows the id that the znode has of each topic that it was told of."""
+        if not self.w.sends_ids:
+            return []
+        core, history = self.w.brokers[broker].core, self.w.invariants.history
+        told = {name for name, _ in core.metadata.keys() & truth.keys() - history.untold(broker) - self._unnoticed()}
+        return [
+            f"the id of {name} is {core.cache.topic_ids.get(name)!r} instead of {topic.topic_id!r}"
+            for name, topic in history.topics.items()
+            if name in told and topic.topic_id is not None and core.cache.topic_ids.get(name) != topic.topic_id
+        ][:SHOWN_MAX]
 
     def _comparable(self, broker: int, found: View, truth: dict[Key, Truth]) -> View:
         """What a broker must know.

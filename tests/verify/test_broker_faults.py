@@ -63,7 +63,7 @@ async def test_a_broker_that_bounces_between_two_looks_gets_everything_again(ibp
         await bounced.stop()
         await bounced.boot()
         stage.daemon.resume()
-        await eventually(lambda: stage.daemon.log_has(r"restarted \[3\]"), 20.0)
+        await eventually(lambda: stage.daemon.log_has(r"broker 3 is gone \(restarted before its session ended\)"), 20.0)
         assert await stage.active() == epoch
         await stage.proven()
 

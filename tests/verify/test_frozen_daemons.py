@@ -104,7 +104,7 @@ async def test_without_guard_and_lease_its_first_write_is_refused_and_no_broker_
         epoch, before = await stage.w.epoch(), await stage.w.states()
         nobody = Broker(77, 0, (Endpoint("INTERNAL", "127.0.0.1", 1), Endpoint("CLIENT", "127.0.0.1", 1)))
         registered = await stage.w.zk.create(paths.broker(77), encode_broker(nobody, timestamp_ms=0), ephemeral=True)
-        await eventually(lambda: zombie.log_has(r"broker [123] has seen a controller epoch above ours"), 20.0)
+        await eventually(lambda: zombie.log_has(r"broker [123] answers STALE_CONTROLLER_EPOCH: it has seen"), 20.0)
         await eventually(lambda: zombie.log_has(rf"resigned from epoch {epoch - 1}: another controller"), 20.0)
         refused = rf"from an old controller {zombie.id} with epoch {epoch - 1}"
         assert any(broker.log_has(refused) for broker in stage.w.cluster.brokers.values())
