@@ -9,7 +9,7 @@ from controller import adoption, deleting
 from controller.handlers import broker_change
 from state_machines.broker_settings import InForce, Told, Value, in_force
 from state_machines.cluster import Cluster
-from tests.simulation.planting import mutation, put
+from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
 @mutation
@@ -38,7 +38,7 @@ def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
     put(stack, adoption, "in_force", defaults)
 
 
-@mutation
+@mutation_in_a_story
 def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
     """A term that begins before brokers have said anything takes everything for allowed."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from unittest import mock
 
+from msgspec.structs import replace
+
+from brokers.wire.partitions import PartitionEncoder
 from controller.controller import Controller
 from controller.handlers import lost_ids, mending
 from controller.handlers.mending import States
@@ -41,15 +43,10 @@ def new_id_at_failover(stack: ExitStack) -> None:
 
 
 @mutation
-def found_ids_are_written_and_not_sent(stack: ExitStack) -> None:
-    """Ids that brokers know are written back, and brokers that were sent the topics without hear nothing of it."""
-    write = lost_ids._write
-
-    async def written(c: Controller) -> None:
-        with mock.patch.object(Controller, "take_up", lambda self, rows: None):
-            await write(c)
-
-    put(stack, lost_ids, "_write", written)
+def topics_are_sent_without_their_ids(stack: ExitStack) -> None:
+    """Brokers hear of topics by name alone, whatever their znodes say."""
+    encoded = PartitionEncoder.topic
+    put(stack, PartitionEncoder, "topic", lambda self, topic: encoded(self, replace(topic, topic_id=None)))
 
 
 @mutation_in_a_story
