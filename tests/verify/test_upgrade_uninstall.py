@@ -1,6 +1,7 @@
-"""Every command of docs/operations.md, Upgrade and Uninstall, in its order: two daemons of an installation of its own.
+"""Every command of docs/operations.md, Upgrade and Uninstall, in its order, on two machines in the mode ``hold``.
 
-``systemctl`` and ``userdel`` are played here; all other commands are run as they stand, below a folder of the test.
+A machine is a folder with an installation of its own. ``systemctl`` and ``userdel`` are played here; all other commands
+are run as they stand, below that folder. Daemons are handed their password over, commands by hand are not.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
+
 from brokers.embedded.load import Load
 from cli.demo.process import RegentProcess
+from configs.credentials import STORE
 from metadata_store import paths
 from tests.cluster.world import World, world
 from tests.core.test_packaging import documented
@@ -31,8 +35,34 @@ class Machine:
 
     def __init__(self, w: World, root: Path) -> None:
         self.root = root
-        self.daemon: RegentProcess = w.daemon(command=[str(root / "opt/regent/bin/regent"), "run"])
+        settings = {
+            "controller.on_absence": "hold",
+            "http.address": "127.0.0.1:0",
+            "http.token_file": str(root / "etc/regent/http-token"),
+        }
+        self.daemon: RegentProcess = w.daemon(command=[str(root / "opt/regent/bin/regent"), "run"], settings=settings)
         self.users: set[str] = set()
+
+    async def install(self) -> None:
+        """As Install says: the daemon's password where systemd finds it, from where the daemon's start has a copy."""
+        (self.root / "etc/systemd/system").mkdir(parents=True)
+        await self._execute(ROOT / BUILD, self.root, PYTHON=sys.executable)
+        self._look_below_root()
+        _secret(self.root / "etc/regent/http-token", "0123456789abcdef")
+        for folder in (self.root / "etc/credstore", self.daemon.folder):
+            _secret(folder / "zookeeper-digest", "regent:s3cret")
+
+    def _look_below_root(self) -> None:
+        """Gives the installed command this machine's ``/etc/credstore``."""
+        module = self.module("configs/credentials.py")
+        text = module.read_text()
+        assert text.count(f'"{STORE}"') == 1
+        module.write_text(text.replace(f'"{STORE}"', f'"{self.root}{STORE}"'))
+
+    def module(self, name: str) -> Path:
+        """An installed file, whether it is there or not."""
+        [packages] = self.root.glob("opt/regent/lib/python3*/site-packages")
+        return packages / name
 
     async def run(self, line: str) -> str:
         """Carries a line out as its shell would; returns what it said."""
@@ -49,11 +79,13 @@ class Machine:
             self.users.add(words[1])
             return ""
         if line == BUILD:
-            return await self._execute(ROOT / BUILD, self.root)
+            said = await self._execute(ROOT / BUILD, self.root)
+            self._look_below_root()
+            return said
         return await self._execute(*(re.sub(r"^/", f"{self.root}/", word) for word in words))
 
-    async def _execute(self, *command: str | Path) -> str:
-        environ = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": ""}
+    async def _execute(self, *command: str | Path, **environment: str) -> str:
+        environ = os.environ | {"PYTHONPATH": ""} | environment
         process = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
@@ -62,13 +94,18 @@ class Machine:
         return out
 
 
+def _secret(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{text}\n")
+    path.chmod(0o600)
+
+
+@pytest.mark.timeout(300)
 async def test_an_installation_is_upgraded_and_removed_as_told(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "etc/systemd/system").mkdir(parents=True)
     async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {TOPIC: 6}, rate_per_s=50) as load:
-        machines = [Machine(w, root), Machine(w, root)]
-        await machines[0].run(BUILD)
+        machines = [Machine(w, tmp_path / name) for name in ("first", "second")]
         for machine in machines:
+            await machine.install()
             await machine.daemon.boot("standby")
         await machines[0].run("regent takeover --yes --wait")
         await eventually(lambda: machines[0].daemon.is_in("active"), 30.0)
@@ -87,9 +124,9 @@ async def flows(load: Load) -> None:
 async def upgraded(machines: list[Machine]) -> None:
     """Standby first, then the active one, whose role the standby takes; lost modules are there again."""
     active, standby = machines
-    module = next(active.root.glob("opt/regent/lib/python3*/site-packages/controller/verify.py"))
     *steps, last = documented("Upgrade")
     for machine in (standby, active):
+        module = machine.module("controller/verify.py")
         module.unlink()
         for line in steps:
             await machine.run(line)
@@ -114,7 +151,7 @@ async def removed(w: World, machines: list[Machine]) -> None:
         for line in steps:
             await machine.run(line)
         assert machine.users == {"regent", "regent-endpoint"}
-    assert [path for path in machines[0].root.rglob("*") if path.is_file() or path.is_symlink()] == []
+        assert [path for path in machine.root.rglob("*") if path.is_file() or path.is_symlink()] == []
     await w.daemons_gone()
     assert (await w.zk.exists("/regent/daemons/1000002")) is not None, "a hand-back leaves it"
     [everything] = [line for line in znodes if line.startswith("deleteall")]
