@@ -113,7 +113,7 @@ async def test_what_happens_while_the_connection_is_cut_is_found_when_it_is_back
         grown = encode_topic({**found.partitions, 1: Assignment((3, 1, 2))}, found.topic_id)
         await stage.w.zk.set(paths.topic("grows"), grown, found.version)
         await store.create_topic("unseen", {0: [2, 1, 3]})
-        await eventually(lambda: stage.daemon.log_has("is suspended"), 10.0)
+        await eventually(lambda: stage.daemon.log_has("is lost: writes and requests wait"), 10.0)
         proxy.resume()
         await eventually(lambda: _led(stage, "grows", 2), 30.0)
         await eventually(lambda: _led(stage, "unseen", 1), 30.0)
