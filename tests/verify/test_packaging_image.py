@@ -36,5 +36,5 @@ def test_the_images_build_makes_an_installation_of_its_own(tmp_path: Path) -> No
     assert not list(prefix.glob("bin/pip*")), "an image that nobody installs into needs no pip"
     assert not list(prefix.glob("lib/python3*/site-packages/pytest")), "only what the daemon needs"
     assert list(prefix.glob("lib/python3*/site-packages/controller/__pycache__/*.pyc")), "starts are quick"
-    for folder in ("run/regent", "var/lib/regent", "etc/regent"):
-        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o750
+    for folder, mode in (("run/regent", 0o750), ("var/lib/regent", 0o750), ("etc/regent", 0o751)):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == mode
