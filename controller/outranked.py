@@ -2,7 +2,8 @@
 
 One broker may have it from another cluster's controller that found it at a recycled address: then the broker is in
 trouble, not the cluster: elections take it last (:mod:`state_machines.selectors`). Or it obeys our successor already,
-so the claim is compared with ZooKeeper. Where more than half of the live brokers say so, ZooKeeper's epoch is behind.
+so the claim is compared with ZooKeeper. Where more than half of the live brokers say so, ZooKeeper's epoch is behind;
+one broker alone says nothing of a cluster whose other brokers are down and come back.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Outranked:
 
     @property
     def most(self) -> bool:
-        """Whether more than half of the live brokers say so."""
-        return 2 * len(self._cluster.outranked) > len(self._cluster.brokers)
+        """Whether more than half of the live brokers say so; one alone does not count where others have replicas."""
+        say_so, live = len(self._cluster.outranked), self._cluster.brokers.keys()
+        return 2 * say_so > len(live) and (say_so > 1 or len(live | self._cluster.hosts()) == 1)
 
     def says_so(self, broker: int, broker_epoch: int) -> bool:
         """A broker answered STALE_CONTROLLER_EPOCH; returns whether it is the first time in this life of the broker.

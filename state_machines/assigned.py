@@ -20,9 +20,9 @@ class Assigned(Directory):
         """What topic znodes say of rows where that adds or removes replicas, or is not the row's assignment yet."""
         self._hosting = Hosting()
         self.ids_refused: set[int] = set()
-        self.ids_learned = 0
-        """Topics that got an id after they were loaded."""
         """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID)."""
+        self.ids_learned = 0
+        """How many topics got an id after they were loaded."""
 
     def hosted(self, broker: int) -> list[int]:
         """Rows with a replica on ``broker``, in their order; looks at assignments, and at rows that were given them."""

@@ -121,12 +121,28 @@ async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_co
         await eventually(lambda: w.led()["t", 0] == (3, (2, 3)))
         await asyncio.sleep(60.0)
         assert not w.reign.term.ended, "one of two is not most of them"
+        w.die(3)
+        await eventually(lambda: not w.reign.cluster.brokers.keys() - {2})
+        w.reign.channels.live_list_changed()
+        await asyncio.sleep(60.0)
+        assert not w.reign.term.ended, "nor is the only live one of three: the others come back"
         said = [line for line in caplog.messages if "restart that broker" in line]
         assert len(said) == 1, "once, not at each answer"
         assert said[0].startswith("broker 2 answers STALE_CONTROLLER_EPOCH")
         w.wires.errors.clear()
         await w.bounce(2)
         await eventually(lambda: w.reign.outranked.brokers == [])
+
+
+@in_virtual_time
+async def test_the_only_broker_of_a_cluster_stops_us() -> None:
+    async with world(1) as w:
+        await w.topic("t", (1,), leaders=True)
+        await w.take_office()
+        await w.told()
+        w.wires.errors[1] = 11
+        w.reign.channels.live_list_changed()
+        assert await w.active.ended() == OUTRANKED
 
 
 @in_virtual_time

@@ -125,7 +125,8 @@ class History:
     def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
         """The state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
-        self.scribbled.pop(key, None)
+        if self.scribbled.pop(key, None) is not None:
+            self.unaware.setdefault(key, set()).update(self.registered)  # garbage is no partition, nor its end one
         if states:
             self.former.setdefault(key, []).append(states)
             if by_hand:

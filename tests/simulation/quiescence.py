@@ -11,6 +11,7 @@ from controller import own_znodes as own
 from controller.claim_watch import OUTRANKED
 from controller.modes import Mode
 from state_machines.types import NO_LEADER, NO_VERSION, Assignment
+from tests.simulation import faults
 from tests.simulation.checking import Violation
 from tests.simulation.ensemble import SESSION_MS_MAX
 from tests.simulation.history import Key
@@ -89,7 +90,7 @@ class Quiescence:
     def _operate(self) -> None:
         """What an operator does: starts what is down, and takes back what a script did.
 
-        The role, where it was given away; and the epoch is raised where a made-up answer blocked a daemon.
+        The role, where it was given away; and the epoch is raised where epochs of others blocked a daemon.
         """
         for start in [node.start for node in self.w.daemons] + [node.start for node in self.w.brokers.values()]:
             start()
@@ -102,7 +103,7 @@ class Quiescence:
                 if known is not None and known.topic_id is None:
                     self.w.operate(self.w.actions.give_back(name, topic_id))
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
-        if blocked and self.w.made_up_epochs:
+        if blocked and (self.w.made_up_epochs or self.w.counts[faults.BROKER_FOREIGN]):
             self.w.operate(self.w.actions.raise_epoch())
 
     def _reign(self) -> Reign | None:
