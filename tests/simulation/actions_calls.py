@@ -28,6 +28,7 @@ from tests.simulation.acting import Acting
 
 if TYPE_CHECKING:
     from controller.reign import Reign
+    from state_machines.types import TopicAssignment
 
 TIMEOUT_MS: Final = 8_000
 AGAIN_S_MAX: Final = 20.0
@@ -86,14 +87,16 @@ class CallActions(Acting):
             return
         self.w.happened(faults.CALL_DELETED)
         found = history.topics.get(name)
-        gone = asked is None or found is None or found.czxid != asked.czxid
-        self._so(gone or self._forgotten(name), f"{name} is deleted, or forgotten by a broker")
+        if found is None or asked is None or found.czxid != asked.czxid:
+            return
+        shown = [self._shows(broker, found) for broker in history.registered]
+        self._so(not shown or not all(shown), f"{name} is deleted, or forgotten by a broker")
 
-    def _forgotten(self, name: str) -> bool:
-        """Whether a registered broker does not show a topic, or none is registered that could."""
-        registered = [self.w.brokers[broker_id] for broker_id in self.w.invariants.history.registered]
-        shown = [any(topic == name for topic, _ in broker.core.metadata) for broker in registered]
-        return not shown or not all(shown)
+    def _shows(self, broker: int, topic: TopicAssignment) -> bool:
+        """Whether a broker shows a topic; of a partition that it had until it was removed by hand, no broker hears."""
+        untold = self.w.invariants.history.untold(broker)
+        metadata = self.w.brokers[broker].core.metadata
+        return any(key[0] == topic.name and (key[1] in topic.partitions or key not in untold) for key in metadata)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self.w.operate(self._counted(work))
