@@ -15,6 +15,7 @@ from brokers.wire.versions import Ibp
 from cli.demo.process import RegentProcess
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.port import ANY_VERSION
+from tests.cluster.shadow_watch import plant
 from tests.polling import eventually
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
 from tests.verify.watched.prometheus import SCRAPE_S
@@ -249,19 +250,18 @@ async def only_a_shadow_left(s: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def shadow_with_another_rule(s: Watched) -> AsyncIterator[None]:
-    """The same, and the shadow would elect replicas that are not in sync, which Kafka's controller does not."""
+async def leadership_written_by_hand(s: Watched) -> AsyncIterator[None]:
+    """The same, and somebody writes another leader, which the shadow would not have elected."""
     async with only_a_shadow_left(s):
         await create_topic(s.w.zk, "disputed", {0: (1, 2)})
-        await last_one_dies(s, "disputed")
+        await s.w.healed()
+        await plant(s.w, "disputed", 0, leader=2, isr=(1, 2), epochs=1)
         await value(s, "max(regent_shadow_differences_total)", 1, 120)
-        await revived(s, 1)
         yield
 
 
 def _shadow(s: Watched, place: str) -> RegentProcess:
-    settings = {"controller.unclean_leader_election_enable": True}
-    return s.daemon(place, flags=("--shadow",), controller_id=1_000_100 + len(s.w.daemons), settings=settings)
+    return s.daemon(place, flags=("--shadow",), controller_id=1_000_100 + len(s.w.daemons))
 
 
 FAULTS: Final[tuple[Fault, ...]] = (
@@ -282,5 +282,5 @@ FAULTS: Final[tuple[Fault, ...]] = (
     twin_started,
     journal_disk_full,
     only_a_shadow_left,
-    shadow_with_another_rule,
+    leadership_written_by_hand,
 )

@@ -37,7 +37,7 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "foreign_controller": frozenset({"RegentOutranked"}),
     "twin_started": frozenset({"RegentBlocked"}),
     "only_a_shadow_left": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole"}),
-    "shadow_with_another_rule": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole", "RegentShadowDiffers"}),
+    "leadership_written_by_hand": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole", "RegentShadowDiffers"}),
 }
 """By fault, the alerts that fire in it; all others stay silent."""
 NEEDLESS: Final = (("mode", {"active", "blocked"}), ("le", {"2.5"}), ("by", {"broker"}))
