@@ -37,7 +37,8 @@ async def _led_by(stage: Scene, wanted: set[int]) -> bool:
 
 
 async def _live(stage: Scene, wanted: list[int]) -> bool:
-    return [broker["id"] for broker in (await stage.daemon.get("/v1/brokers"))["items"]] == wanted
+    brokers = (await stage.daemon.get("/v1/brokers"))["items"]
+    return [broker["id"] for broker in brokers if broker["state"] == "live"] == wanted
 
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77")
