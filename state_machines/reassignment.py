@@ -228,13 +228,16 @@ class _Steps:
 def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
     """Step 3. Rows for which it is too early to complete or to begin are left as they are.
 
-    All drawings of a row are one write: its leader epoch moves as often as with Kafka's controller.
+    So are those whose state znode is not understood: what they drop may be the last good copy. All drawings of a row
+    are one write: its leader epoch moves as often as with Kafka's controller.
     """
     cluster, select = draft.cluster, _chosen(draft)
     begun, overridden, completed, cancelled = _Steps(select), _Steps(select), _Steps(select), _Steps(select)
     for i in dict.fromkeys(rows):
         written = cluster.reassigning.get(i)
         if written is None or not draft.covers(i) or is_complete(cluster, i):
+            continue
+        if draft.row(i).state is PartitionState.NON_EXISTENT:
             continue
         kept = written.kept
         if not kept.moving:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from controller.controller import Controller
+from controller.handlers.reassignment import go_on
 from controller.names import shortly
 from state_machines.failover import take_up
 
@@ -14,7 +15,10 @@ TURN_ROWS: Final = 10_000
 
 
 async def late_partitions(c: Controller) -> None:
-    """Writes another leader epoch for each, or a new leader where its own is gone; brokers hear of that."""
+    """Writes another leader epoch for each, or a new leader where its own is gone; brokers hear of that.
+
+    What is being reassigned goes on from the ISR that is known now.
+    """
     rows = sorted(c.late)
     c.late.clear()
     for at in range(0, len(rows), TURN_ROWS):
@@ -22,3 +26,5 @@ async def late_partitions(c: Controller) -> None:
         names = shortly(sorted({c.cluster.name(i).topic for i in some}))
         decide = partial(take_up, rows=some, unclean=c.unclean)
         await c.carry_out(decide, f"{len(some)} partitions of {names} are taken up")
+    moving = [i for i in rows if i in c.cluster.reassigning]
+    await go_on(c, moving, f"{len(moving)} reassignments go on", again=True)
