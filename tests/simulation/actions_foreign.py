@@ -11,7 +11,6 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.kafka_store import KafkaStore
 from state_machines.types import TopicAssignment
-from tests.simulation import faults
 from tests.simulation.acting import Acting
 
 GARBAGE: Final = b'{"version":1,"leader":'
@@ -35,7 +34,6 @@ class ForeignActions(Acting):
         topic = await self._read(name)
         if topic is not None and topic.topic_id is not None and self.w.invariants.history.current((name, 0)):
             await self._put(topic, None)
-            self.w.happened(faults.OPERATOR_REWROTE)
 
     async def give_back(self, name: str, topic_id: bytes) -> None:
         """An operator writes the id that a log has, as the daemon's log says."""
@@ -61,7 +59,6 @@ class ForeignActions(Acting):
         self.w.scribbling += 1
         try:
             await zk.set(path, GARBAGE, found.stat.version)
-            self.w.happened(faults.OPERATOR_SCRIBBLED)
             await asyncio.sleep(for_s)
             await self._mend(path, found.data, found.stat.version + 1)
         finally:

@@ -207,6 +207,10 @@ class History:
         lost = [topic for topic in self.topics.values() if topic.topic_id is None]
         return {t.name: self.topic_ids[t.name, t.czxid] for t in lost if (t.name, t.czxid) in self.topic_ids}
 
+    def ends(self, topic: TopicAssignment) -> bool:
+        """Whether nothing but its znode is left of a topic that is being deleted."""
+        return topic.name in self.markers and not any(self.current((topic.name, p)) for p in topic.partitions)
+
     def moving(self) -> dict[Key, Assignment]:
         """What is being reassigned."""
         return {(t.name, p): a for t in self.topics.values() for p, a in t.partitions.items() if a.moving}

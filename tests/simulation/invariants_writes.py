@@ -135,7 +135,8 @@ class WriteInvariants(Checking):
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
         """I10: no replica twice in an assignment, nor added or removed without being there.
 
-        I8: a daemon creates what was asked for. I17: it never gives a topic another id than the first.
+        I8: a daemon creates what was asked for. I17: it never gives a topic another id than the first, unless all logs
+        that had that are deleted.
         """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
@@ -143,7 +144,10 @@ class WriteInvariants(Checking):
         known = self.world.registrations_known_to(session.client.process)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
         first = self.history.topic_ids.get((topic, stat.czxid))
-        if session.client.by_daemon and found.topic_id not in (None, first) and self.world.sends_ids:
+        if before is not None and before.topic_id is not None and found.topic_id is None:
+            self.world.happened(faults.OPERATOR_REWROTE)
+        another = session.client.by_daemon and found.topic_id not in (None, first) and self.world.sends_ids
+        if another and not self.history.ends(found):
             self._fail("I17", f"{session.client.name} gives {topic} the id {found.topic_id!r}, it has {first!r}")
         for partition, assignment in found.partitions.items():
             added, removed = set(assignment.adding), set(assignment.removing)
@@ -193,6 +197,8 @@ class WriteInvariants(Checking):
 
     def _scribbled(self, key: Key, version: int) -> None:
         """Somebody wrote garbage, or again what was there before."""
+        if key not in self.history.scribbled:
+            self.world.happened(faults.OPERATOR_SCRIBBLED)
         self.history.scribbled[key] = self.history.epoch
         states = self.history.states[key]
         states.append(replace(states[-1], version=version))
