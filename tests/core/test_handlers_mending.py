@@ -34,8 +34,9 @@ async def running(w: World, ibp: str = "3.9") -> None:
 async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(ibp: str, given: bool) -> None:
     async with world() as w:
         await w.topic("old", (1, 2), topic_id=None, leaders=True)
-        w.knows[3] = {"old": None, "t": None}
-        await running(w, ibp)
+        w.knows = {broker: {"old": None} for broker in w.brokers}
+        await w.take_office(ibp)
+        await w.told()
         await w.topic("new", (2, 3), topic_id=None)
         await w.told()
         for name in ("old", "new"):
@@ -270,8 +271,9 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> N
     async with world() as w:
         for number in range(60):
             await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
-        w.knows[1] = dict.fromkeys(["t", *(f"old-{number}" for number in range(60))])
-        await running(w)
+        w.knows = {broker: {f"old-{number}": None for number in range(60)} for broker in w.brokers}
+        await w.take_office()
+        await w.told()
         assert len({w.assignment(f"old-{number}").topic_id for number in range(60)}) == 60
         assert len([ops for ops in w.active.script.writes if "/old-" in str(ops)]) <= 3
 
