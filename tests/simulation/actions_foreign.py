@@ -60,17 +60,22 @@ class ForeignActions(Acting):
         try:
             await zk.set(path, GARBAGE, found.stat.version)
             await asyncio.sleep(for_s)
-            await self._mend(path, found.data, found.stat.version + 1)
+            await self._mend(path, found.data)
         finally:
             self.w.scribbling -= 1
 
-    async def _mend(self, path: str, data: bytes | None, version: int) -> None:
-        """Tries until it is what it was, or somebody else's."""
+    async def _mend(self, path: str, data: bytes | None) -> None:
+        """Tries until it is what it was, or somebody else's: that of a topic that was recreated meanwhile, say."""
+        zk = self.w.operator
         while True:
             try:
-                await self.w.operator.connect(10.0)
+                await zk.connect(10.0)
+                await zk.sync("/")
+                found = await zk.get(path)
+                if found is None or found.data != GARBAGE:
+                    return
                 with suppress(ZkError):
-                    await self.w.operator.set(path, data, version)
+                    await zk.set(path, data, found.stat.version)
             except UNSENT:
                 await asyncio.sleep(AGAIN_S)
             else:
