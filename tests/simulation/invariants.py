@@ -75,9 +75,12 @@ class Invariants(RequestInvariants):
         return 2 * sum(self.world.brokers[b].foreign for b in live) > len(live) - 2
 
     def must_leave(self, node: DaemonNode, member: Member) -> None:
-        """I17: a server freezes; a daemon that runs is soon connected to another one. Each freeze is judged apart."""
-        zk, process = node.zk, node.process
-        if zk is None or process is None or zk.server_of_connection is not member:
+        """I17: a server freezes; a daemon that runs is soon connected to another one. Each freeze is judged apart.
+
+        One whose new session is not confirmed yet sends no heartbeats: the time-out of connecting holds for it.
+        """
+        zk, process, connecting = node.zk, node.process, node.daemon is None or node.daemon.lease is None
+        if zk is None or process is None or zk.server_of_connection is not member or connecting:
             return
         if process.life is not Life.RUNNING:
             return
