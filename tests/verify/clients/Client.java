@@ -78,6 +78,9 @@ public class Client {
                 && cause.getCause() != null) {
             cause = cause.getCause();
         }
+        if (cause instanceof java.util.concurrent.TimeoutException) { // the caller's patience ends just before the client's
+            return Errors.REQUEST_TIMED_OUT.name();
+        }
         boolean known = cause instanceof ApiException && Errors.forException(cause) != Errors.UNKNOWN_SERVER_ERROR;
         return known ? Errors.forException(cause).name() : cause.getClass().getSimpleName() + ": " + cause.getMessage();
     }
