@@ -93,10 +93,16 @@ class CallActions(Acting):
         self._so(not shown or not all(shown), f"{name} is deleted, or forgotten by a broker")
 
     def _shows(self, broker: int, topic: TopicAssignment) -> bool:
-        """Whether a broker shows a topic; of a partition that it had until it was removed by hand, no broker hears."""
-        untold = self.w.invariants.history.untold(broker)
-        metadata = self.w.brokers[broker].core.metadata
-        return any(key[0] == topic.name and (key[1] in topic.partitions or key not in untold) for key in metadata)
+        """Whether a broker shows a topic.
+
+        Of a partition that it had until it was removed by hand, no broker hears; nor of one whose state is garbage.
+        """
+        history = self.w.invariants.history
+        untold = history.untold(broker)
+        return any(
+            key[0] == topic.name and key not in history.scribbled and (key[1] in topic.partitions or key not in untold)
+            for key in self.w.brokers[broker].core.metadata
+        )
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self.w.operate(self._counted(work))
