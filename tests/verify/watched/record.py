@@ -38,7 +38,8 @@ async def main(names: list[str]) -> None:
                 except Exception:
                     traceback.print_exc()
                     await restored(s)
-                _write("run.json", {"begin": began_s, "end": time.time()})
+            await asyncio.sleep(STEADY_S)  # the pictures end where all is well
+            _write("run.json", {"begin": began_s, "end": time.time()})
 
 
 async def _record(s: Watched, fault: Fault) -> None:
