@@ -28,7 +28,7 @@ from tests.verify.system import PATIENT, Times
 
 HEAP_MB = 512
 """Brokers get some of it: a client may send as much to one of them without the endpoint."""
-MEMORY_MB_MAX = 700
+MEMORY_MB_MAX = 500
 """The two reserves of 128 MiB, 64 KiB for each connection, and what a message is when it is read."""
 DESCRIPTORS_MORE_MAX = 200
 """Beyond those of its connections: files, brokers, ZooKeeper, and connections that have just given way."""
