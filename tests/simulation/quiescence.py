@@ -132,10 +132,10 @@ class Quiescence:
         if unmerged is not None:
             leaderless = {key for key, known in self._truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
-                untold = history.untold(broker)
-                wrong = unmerged.compared(
-                    broker, self.w.brokers[broker].core, leaderless, untold | history.strays(broker)
-                )
+                core, hosts = self.w.brokers[broker].core, history.hosts
+                refused = {key for key, brokers in hosts.items() if broker in brokers}  # it has logs with another id
+                ended = history.untold(broker) | history.strays(broker) | refused
+                wrong = unmerged.compared(broker, core, leaderless, ended)
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
         self.w.loop.halt()
