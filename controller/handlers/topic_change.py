@@ -107,6 +107,8 @@ async def modified(c: Controller, names: list[str]) -> None:
             watched.append(paths.topic(name))
     if watched:
         await c.zk.watch(data=watched, since_zxid=since)
+        for topic in queued:  # a reassignment that its deletion waits for needs the id, too
+            _learn_id(c, topic)
         await take_back(c, queued)
         await start(c, changed)
     await start_topics(c, recreated)

@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.snapshot import Snapshots
+from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
 from tests.core import channel_world
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
@@ -152,6 +154,26 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
         await w.bounce(1)
         await w.told()
         assert last_id(w, 1, UPDATE_METADATA, "t") == OTHER_ID
+
+
+@in_virtual_time
+async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end() -> None:
+    """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
+    async with world(1, 2, 3, 4) as w:
+        await lost(w)
+        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3, 4)}
+        await w.take_office()
+        await w.told()
+        assert not await alter(w, {("t", 0): (2, 3, 4)})
+        await w.told()
+        await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+        await w.told()
+        w.wires.frames.clear()
+        held = w.assignment("t")
+        data = encode_topic(held.partitions, OTHER_ID, held.unknown)
+        await w.operator.set(paths.topic("t"), data, held.version)
+        await w.told()
+        assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
 
 
 @in_virtual_time
