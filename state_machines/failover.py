@@ -46,8 +46,7 @@ def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean)
 def _may_be_taken_up(draft: Draft, i: int) -> bool:
     row = draft.row(i)
     there = row.has_leadership and row.state is not PartitionState.NON_EXISTENT
-    goes = row.topic in draft.cluster.deletions and i not in draft.cluster.reassigning
-    return there and draft.covers(i) and not goes
+    return there and draft.covers(i)
 
 
 def absent_members(draft: Draft, rows: Iterable[int]) -> dict[int, list[int]]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from brokers.snapshot import Snapshots
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
+from state_machines.types import Assignment
 from tests.core import channel_world
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
@@ -174,6 +175,26 @@ async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both
         await w.operator.set(paths.topic("t"), data, held.version)
         await w.told()
         assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
+
+
+@in_virtual_time
+async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_id_that_a_broker_knows() -> None:
+    async with world(1, 2, 3, 4) as w:
+        await w.topic("t", (1, 2), (2, 3), leaders=True)
+        await rewrite(w, "t", {0: (1, 2), 1: (2, 3)})
+        w.knows = {broker: {"t": id_of("t")} for broker in (1, 2)}
+        held = w.assignment("t")
+        moved = {**held.partitions, 0: Assignment((4, 1, 2), adding=(4,), removing=(1, 2))}
+        await w.operator.set(paths.topic("t"), encode_topic(moved, None), held.version)
+        await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+        await w.take_office()
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
+        for broker in (1, 2, 3, 4):
+            sent = [t for request in w.wires.heard(broker, UPDATE_METADATA) for t in request.topic_states]
+            partitions = {p.partition_index for t in sent if t.topic_name == "t" for p in t.partition_states}
+            assert partitions == {0, 1}
+            assert last_id(w, broker, UPDATE_METADATA, "t") == id_of("t")
 
 
 @in_virtual_time

@@ -10,6 +10,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.cluster import Cluster
+from state_machines.deletion import advance
 from state_machines.draft import Draft
 from state_machines.failover import TAKEN_UP, take_up
 from state_machines.types import Assignment, Leadership, TopicAssignment
@@ -145,14 +146,20 @@ async def test_a_leader_whose_state_somebody_else_wrote_hears_another_leader_epo
 
 
 def test_what_is_being_deleted_and_what_has_no_state_is_not_taken_up() -> None:
+    """A topic whose deletion has not begun is served like any other: it may wait for a reassignment."""
     cluster = Cluster(5)
     cluster.observe_topic(TopicAssignment("new", None, {0: Assignment((1,))}, 0, 1))
     cluster.observe_topic(TopicAssignment("doomed", None, {0: Assignment((1,))}, 0, 2))
-    cluster.observe_leadership(1, Leadership(1, 3, (1,), 4, 2))
-    cluster.observe_deletions(["doomed"])
+    cluster.observe_topic(TopicAssignment("marked", None, {0: Assignment((1,))}, 0, 3))
+    for row in (1, 2):
+        cluster.observe_leadership(row, Leadership(1, 3, (1,), 4, 2))
+    cluster.observe_deletions(["doomed", "marked"])
+    begun = Draft(cluster)
+    advance(begun, [1])
+    cluster.apply(begun.finish().moves)
     draft = Draft(cluster)
-    take_up(draft, [0, 1])
-    assert draft.finish().empty
+    take_up(draft, [0, 1, 2])
+    assert [change.entity for change in draft.finish().writes] == [2]
 
 
 def test_a_partition_without_a_leader_gets_another_leader_epoch_too() -> None:
