@@ -91,7 +91,7 @@ class Watched(asyncio.StreamReaderProtocol):
         if self._stream is not None:
             self._stream.lost()
             self._stream = None
-        on_lost, self.on_lost = self.on_lost, None  # it holds what was sent here until it is forgotten
+        on_lost, self.on_lost = self.on_lost, None  # the callback refers to all that the peer has sent
         if on_lost is not None:
             on_lost()
 

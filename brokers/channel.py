@@ -243,7 +243,7 @@ class Channel:
         while outbox.introduced < outbox.turn_end and self._audience.view.present <= INTRODUCED_ROWS_MAX:
             turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
             await self._tell_turn(turn)
-            if outbox.snapshots != snapshot:
+            if outbox.snapshots != snapshot:  # a later one begins anew
                 return
             outbox.introduced = turn.last
         outbox.blank = False

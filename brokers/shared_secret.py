@@ -83,7 +83,7 @@ def _lets_in(folder: Path) -> bool:
 
 
 def _kept_from(user: int | None, path: Path, found: os.stat_result) -> str | None:
-    """Judges for the daemon's user: root, who may run the check, reads everything."""
+    """Judges for the daemon's user: where root runs the check, reading the file proves nothing."""
     if user in (None, ROOT, found.st_uid) or found.st_mode & stat.S_IRGRP:
         return None
     return f"the secret {path} cannot be read by the daemon's user: chown {user} {path}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 GENERATED_IDS_MARGIN: Final = 5_000
 """How far ``controller.id`` stays above the first id that a broker generates for itself."""
 
-HANDED_OVER: Final = "systemd hands it to the daemon, and a command by hand reads it there as root"
+BY_SYSTEMD: Final = "systemd hands it to the daemon, and a command by hand reads it there as root"
 
 
 class Broken(NamedTuple):
@@ -58,7 +58,7 @@ def _hold_needs_digest(s: Settings) -> Broken | None:
         return None
     return Broken(
         "locks brokers out of the election by an ACL, which needs credentials, and there are none",
-        f"write one line user:password into /etc/credstore/zookeeper-digest ({HANDED_OVER}), or name such a file by "
+        f"write one line user:password into /etc/credstore/zookeeper-digest ({BY_SYSTEMD}), or name such a file by "
         'zookeeper.digest_file, or set on_absence = "brokers"',
     )
 
@@ -71,7 +71,7 @@ def _set_acl_needs_identity(s: Settings) -> Broken | None:
     return Broken(
         "closes what the daemon creates to all but the brokers' identity, and nothing says which that is",
         "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or write that "
-        f"user:password into /etc/credstore/zookeeper-sasl ({HANDED_OVER}), or set zookeeper.certificate_file to a "
+        f"user:password into /etc/credstore/zookeeper-sasl ({BY_SYSTEMD}), or set zookeeper.certificate_file to a "
         "certificate with the brokers' subject",
     )
 

@@ -94,7 +94,7 @@ Batch = list[tuple[int, Sequence[int]]]
 
 
 class _Deleted:
-    """What was counted so far of the topics that are queued for deletion."""
+    """Running counts over the topics that are queued for deletion."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -152,9 +152,9 @@ class Counted:
         return self._last if cluster is self._of else None
 
     def seen(self, cluster: Cluster) -> tuple[Census, Deletions]:
-        """What was counted last of ``cluster``; where that is nothing yet, it is counted now if it is small.
+        """Returns the last counts of ``cluster``; a small one that was never counted is counted now.
 
-        Of a large one all numbers are zero until then, as they are before a term.
+        A large one shows zeros until its first count ends, as before a term.
         """
         if cluster is self._of and self._last is not None:
             return self._last, self._deletions

@@ -310,11 +310,13 @@ class Controller:
             self._wake_reassignments(found)
         return found
 
-    def learn_id(self, name: str, topic_id: bytes) -> None:
-        """The znode of a topic that was served without an id, or with one that was refused, has this one."""
+    def learn_id(self, name: str, topic_id: bytes | None) -> None:
+        """Takes the id in the znode of a topic that was served without one, or with one that was refused."""
         before = self.cluster.topic(name)
+        if before is None or topic_id is None or topic_id == before.topic_id:
+            return
         self.cluster.observe_topic_id(name, topic_id)
-        if before is None or self.cluster.topic(name) is before:
+        if self.cluster.topic(name) is before or not self.ibp.topic_ids:
             return
         if name in self.lost_ids.topics:
             self.lost_ids.drop(name)

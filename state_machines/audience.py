@@ -53,7 +53,7 @@ class ClusterView(Protocol):
 
     @property
     def ids_learned(self) -> int:
-        """Changes with every topic that gets an id after it was told without one."""
+        """Grows with every topic that gets an id after brokers were sent it without one."""
 
     def find(self, topic: str, partition: int) -> int | None:
         """The row of a partition that exists."""
@@ -232,7 +232,7 @@ class Audience:
         self.withheld: set[int] = set()
         """Topics without an id: a broker forgets the one that it knows with the first UpdateMetadata without it."""
         self.withholding = 0
-        """Changes with ``withheld``: what was encoded before does not serve brokers that are yet to answer."""
+        """Grows with each change of ``withheld``: bodies that were encoded before are not sent any more."""
         self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
 
     def add(self, broker: int) -> Outbox:

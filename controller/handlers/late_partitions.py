@@ -15,9 +15,9 @@ TURN_ROWS: Final = 10_000
 
 
 async def late_partitions(c: Controller) -> None:
-    """Writes another leader epoch for each, or a new leader where its own is gone; brokers hear of that.
+    """Writes another leader epoch for each, or a new leader where its own is gone, and sends that to brokers.
 
-    What is being reassigned goes on from the ISR that is known now.
+    Reassignments of these partitions go on from the ISR that is known now.
     """
     rows = sorted(c.late)
     c.late.clear()

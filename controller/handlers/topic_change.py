@@ -108,7 +108,7 @@ async def modified(c: Controller, names: list[str]) -> None:
     if watched:
         await c.zk.watch(data=watched, since_zxid=since)
         for topic in queued:  # a reassignment that its deletion waits for needs the id, too
-            _learn_id(c, topic)
+            c.learn_id(topic.name, topic.topic_id)
         await take_back(c, queued)
         await start(c, changed)
     await start_topics(c, recreated)
@@ -175,19 +175,11 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     rows: list[int] = []
     found: list[State] = []
     for topic in mended:
-        _learn_id(c, topic)
+        c.learn_id(topic.name, topic.topic_id)
         added, read = c.cluster.observe_topic(topic), states[topic.name]
         rows += added
         found += [read[c.cluster.rows[i].partition] for i in added]
     return rows, found
-
-
-def _learn_id(c: Controller, topic: TopicAssignment) -> None:
-    """The znode of a topic that was served without an id, or with one that was refused, has one: replicas are told."""
-    known = c.cluster.topic(topic.name)
-    if known is None or topic.topic_id is None or topic.topic_id == known.topic_id or not c.ibp.topic_ids:
-        return
-    c.learn_id(topic.name, topic.topic_id)
 
 
 def load(c: Controller, rows: list[int], found: list[State]) -> None:

@@ -83,8 +83,7 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
             lost = taken_out(c.cluster, topic)
             known = {p: a for p, a in topic.partitions.items() if p in change.partitions and _is_so(change, p, a, lost)}
             c.cluster.observe_assignments(topic.name, topic.version, known)
-            if topic.topic_id is not None:
-                c.learn_id(topic.name, topic.topic_id)
+            c.learn_id(topic.name, topic.topic_id)
 
 
 def _is_so(change: TopicChange, partition: int, found: Assignment, lost: Container[int]) -> bool:

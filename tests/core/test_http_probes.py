@@ -27,7 +27,7 @@ PROBE = b"GET /readiness HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class BusyDaemon:
-    """An application that answers no probe until it is told; ``begun`` counts requests by path."""
+    """An application that answers no probe until the test releases it; ``begun`` counts requests by path."""
 
     def __init__(self) -> None:
         self.begun = Counter[str]()

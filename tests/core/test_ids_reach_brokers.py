@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brokers.snapshot import Snapshots
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.types import Assignment
@@ -30,6 +29,14 @@ def last_id(w: World, broker: int, api: int, name: str) -> bytes | None:
     """The id in the last request that names the topic; raises where none does."""
     found = [t for request in w.wires.heard(broker, api) for t in request.topic_states if t.topic_name == name]
     return found[-1].topic_id.bytes if found[-1].topic_id else None
+
+
+async def led_without_an_id(w: World) -> None:
+    """Topic t, whose id no broker knows; ``other`` has its own."""
+    await lost(w)
+    w.knows = {broker: {"other": id_of("other")} for broker in w.brokers}
+    await w.take_office()
+    await w.told()
 
 
 async def thaws(w: World, *brokers: int) -> None:
@@ -70,13 +77,6 @@ async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id
         await thaws(w, 1)
         assert last_id(w, 1, UPDATE_METADATA, "t") is None
         assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
-
-
-def turn_of_two_brokers(w: channel_world.World) -> Snapshots:
-    audience = w.channels._audience
-    for broker in (1, 2):
-        audience.snapshot(broker)
-    return w.channels._shared.snapshots
 
 
 def without_ids(w: channel_world.World, *names: str) -> list[int]:
@@ -131,10 +131,7 @@ async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_br
 async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later() -> None:
     """The operator writes it just before a reassignment rewrites the znode."""
     async with world(1, 2, 3, 4) as w:
-        await lost(w)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3, 4)}
-        await w.take_office()
-        await w.told()
+        await led_without_an_id(w)
         store = w.reign.controller.store
         commit = store.commit_topics
 
@@ -161,10 +158,7 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
 async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end() -> None:
     """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
     async with world(1, 2, 3, 4) as w:
-        await lost(w)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3, 4)}
-        await w.take_office()
-        await w.told()
+        await led_without_an_id(w)
         assert not await alter(w, {("t", 0): (2, 3, 4)})
         await w.told()
         await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
@@ -234,3 +228,19 @@ async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try() -> Non
         assert lost_ids.asking
         assert not ids_told(w, "t", UPDATE_METADATA, (3,))
         await eventually(lambda: ids_told(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
+
+
+@in_virtual_time
+async def test_an_id_that_is_known_already_is_no_news() -> None:
+    """A conflict shows it again: nothing is written or sent for it, and what brokers refused stays refused."""
+    async with world() as w:
+        await w.topic("t", (1, 2), leaders=True)
+        await w.take_office()
+        await w.told()
+        c, known = w.reign.controller, w.assignment("t").topic_id
+        c.cluster.observe_id_refused([0])
+        c.learn_id("t", known)
+        assert not c.late
+        assert c.cluster.ids_refused == {0}
+        c.learn_id("t", OTHER_ID)
+        assert c.late == {0}
