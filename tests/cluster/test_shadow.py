@@ -20,6 +20,7 @@ async def test_it_agrees_through_creation_death_return_and_clean_shutdown_and_fi
     async with world(3) as w:
         daemon = w.daemon(flags=["--shadow"])
         await daemon.boot("shadow")
+        await eventually(lambda: "shadow of controller" in daemon.log_text(), 30.0)
         await agrees(w)
         assert await w.zk.exists(own_znodes.ROOT) is None, "a shadow has no place in the queue and no flag"
         await daemon.stop()

@@ -38,6 +38,7 @@ class Unmerged:
 
     def __init__(self, world: World) -> None:
         self.cores = {b: SimulatedBroker(b, ibp=world.ibp) for b in world.brokers}
+        self.sends_ids = world.sends_ids
         self.requests = 0
 
     def registered(self, broker: int, epoch: int, *, fresh: bool) -> None:
@@ -158,7 +159,7 @@ class Witness(Channels):
         if channel is None or (i is not None and not self._is_known(i)):
             return
         entries = [] if i is None else [self._metadata_entry(i)]
-        topics = {entry.topic: entry.topic_id for entry in entries}
+        topics = {entry.topic: entry.topic_id if self._unmerged.sends_ids else None for entry in entries}
         live = tuple(self._view.brokers.values())
         head = self._head(Api.UPDATE_METADATA, channel.broker)
         self._unmerged.take(channel.broker, UpdateMetadata(head, 0, entries, topics, live))
@@ -181,7 +182,8 @@ class Witness(Channels):
             return
         topic = self._view.topics[row.topic]
         leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas
-        entry = LeaderAndIsrEntry(topic.name, topic.topic_id, row.partition, *leadership, is_new=is_new)
+        topic_id = topic.topic_id if self._unmerged.sends_ids else None
+        entry = LeaderAndIsrEntry(topic.name, topic_id, row.partition, *leadership, is_new=is_new)
         head = self._head(Api.LEADER_AND_ISR, channel.broker)
         self._unmerged.take(channel.broker, LeaderAndIsr(head, 0, [entry]))
 
