@@ -193,13 +193,14 @@ class History:
     def strays(self, broker: int) -> set[Key]:
         """Partitions of which a broker may still have a replica that was dropped.
 
-        It was away when that was to be stopped, or had just registered anew.
+        It was away when that was to be stopped (it may still be so: two absences are no agreement), or had just
+        registered anew.
         """
         epoch = self.registered.get(broker)
         return {
             key
             for key, gone in self.dropped.items()
-            if (found := gone.get(broker)) is not None and found.broker_epoch != epoch
+            if (found := gone.get(broker)) is not None and (found.broker_epoch is None or found.broker_epoch != epoch)
         }
 
     def lost_ids(self) -> dict[str, bytes]:
