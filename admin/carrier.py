@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from admin.ports import Call, Node, NotController, Office
-from brokers.inbound import Quiet
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire.beside import beside
 from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, Seal, encode_envelope, envelope_key, read_answer
@@ -137,7 +137,7 @@ class Carrier:
         self._idle: deque[_Line] = deque()
         self._turns = asyncio.Semaphore(CALLS_MAX)
         self._relays = asyncio.Semaphore(RELAYS_MAX)
-        self._quiet = Quiet()
+        self._quiet = RateLimitedLog()
 
     def node(self) -> Node | None:
         """See :class:`admin.ports.Controller`."""

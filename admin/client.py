@@ -20,8 +20,8 @@ from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
-from brokers.inbound import Quiet
 from brokers.places import Place
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import beside
 from brokers.wire.errors import Error
 from brokers.wire.messages import Request, read_request, request_codec, response_codec
@@ -41,7 +41,7 @@ class Host(Protocol):
     """What a connection needs of its listener."""
 
     limits: Limits
-    quiet: Quiet
+    quiet: RateLimitedLog
     tls: EndpointTls | None
     directory: Directory
     controller: Controller

@@ -11,7 +11,7 @@ import anyio
 
 from admin.ports import Address, Node, Office
 from brokers.attested import Seals
-from brokers.inbound import Quiet
+from brokers.rate_limited_log import RateLimitedLog
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
 from metadata_store.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
@@ -69,7 +69,7 @@ class ClusterView:
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
         self._role_read = asyncio.Event()
-        self._quiet = Quiet()
+        self._quiet = RateLimitedLog()
 
     def brokers(self) -> Sequence[Address]:
         """See :class:`admin.ports.Directory`."""

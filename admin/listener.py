@@ -12,8 +12,8 @@ from admin.ports import Controller, Directory
 from admin.streams import Stream, Watched
 from brokers.binding import unbound
 from brokers.entrance import Entrance
-from brokers.inbound import Quiet
 from brokers.places import Place, Places
+from brokers.rate_limited_log import RateLimitedLog
 
 
 class AdminListener:
@@ -32,7 +32,7 @@ class AdminListener:
     ) -> None:
         self.shared = shared
         self.limits = limits or Limits()
-        self.quiet = Quiet()
+        self.quiet = RateLimitedLog()
         self.tls = tls
         self.directory = directory
         self.controller = controller

@@ -31,13 +31,14 @@ from controller.adoption import Adoption
 from controller.balance import Balance
 from controller.calls import PendingCall
 from controller.channel_setup import channel_settings
+from controller.clock import boottime_s
 from controller.controller import Controller
 from controller.counters import Counters
 from controller.event_queue import EventQueue
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import take_office
-from controller.lease import Lease, boottime_s
+from controller.lease import Lease
 from controller.term import Term
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore

@@ -8,11 +8,12 @@ which is the one that they call with, and the address.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from brokers.entrance import party
-
+HOST_BITS: Final = 64
+"""Bits of an IPv6 address that one machine may choose."""
 MET_MAX: Final = 10_000
 """Subjects, and addresses, that are remembered; the oldest are forgotten."""
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -75,7 +76,7 @@ class Callers:
         self._by_address = by_address
 
     def known(self, address: str) -> bool:
-        """Whether a broker was reached there; ``address`` as :func:`brokers.entrance.party` gives it."""
+        """Whether a broker was reached there; ``address`` as :func:`party` gives it."""
         return self._met.party(address)
 
     async def refused(
@@ -119,3 +120,11 @@ def _remember(known: dict[str, None], name: str) -> None:
         known[name] = None
         if len(known) > MET_MAX:
             del known[next(iter(known))]
+
+
+def party(address: str) -> str:
+    """The address whose connections count together: of IPv6 a network of /64, which one machine may have."""
+    if ":" not in address:
+        return address
+    found = ipaddress.IPv6Address(address.partition("%")[0])
+    return str(found.ipv4_mapped or ipaddress.IPv6Address(int(found) >> HOST_BITS << HOST_BITS))

@@ -20,8 +20,9 @@ from brokers.binding import unbound
 from brokers.callers import Callers
 from brokers.entrance import Entrance
 from brokers.envelopes import CarriedCall, Envelopes, NotController
-from brokers.inbound import InboundConnection, ListenerLimits, Quiet
+from brokers.inbound import InboundConnection, ListenerLimits
 from brokers.places import Places
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.gate import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.gate import OFFERED, Admission, Gate
 from brokers.security.tls import Tls
@@ -99,7 +100,7 @@ class ControllerListener:
         callers: Callers | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        self.quiet = Quiet()
+        self.quiet = RateLimitedLog()
         wanted = self.limits
         self._callers = callers or Callers()
         self.places = Places(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import ssl
@@ -11,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol
 
+from brokers.callers import party
 from brokers.handshakes import Handshakes
 from brokers.places import Place, Places
 
@@ -20,7 +20,6 @@ BACKLOG: Final = 4_096
 """Connections that wait for their accept: of more the system drops some, whose peers try again after seconds."""
 AGAIN_S: Final = 0.2
 """Pause after an accept that failed: out of file descriptors, for instance."""
-HOST_BITS: Final = 64
 
 
 class ServerTls(Protocol):
@@ -159,14 +158,6 @@ class Entrance:
     def _ended(connection: socket.socket, place: Place) -> None:
         connection.close()
         place.leave()
-
-
-def party(address: str) -> str:
-    """The address whose connections count together: of IPv6 a network of /64, which one machine may have."""
-    if ":" not in address:
-        return address
-    found = ipaddress.IPv6Address(address.partition("%")[0])
-    return str(found.ipv4_mapped or ipaddress.IPv6Address(int(found) >> HOST_BITS << HOST_BITS))
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:

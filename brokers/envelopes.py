@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from brokers.inbound import InboundConnection, Quiet
+from brokers.inbound import InboundConnection
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import RELAYED
 from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, Seal, encode_answer, envelope_key, read_envelope
@@ -77,7 +78,9 @@ class _Told:
 class Envelopes:
     """All envelopes of one listener."""
 
-    def __init__(self, secret: bytes, quiet: Quiet, calls_max: int = CALLS_MAX, *, relay: Relay | None = None) -> None:
+    def __init__(
+        self, secret: bytes, quiet: RateLimitedLog, calls_max: int = CALLS_MAX, *, relay: Relay | None = None
+    ) -> None:
         self._secret = secret
         self._key: bytes | None = None
         self._relay = relay

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING
 
 import anyio
 
 from controller import own_znodes as own
 from controller.adopted_ibp import ibp_of_term
 from controller.claim_watch import OUTRANKED
+from controller.daemon_state import DaemonState
+from controller.handback import finish
 from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Claim, ClaimRefused, Office
@@ -19,15 +20,13 @@ from controller.permission import Permission
 from controller.places import twin_of
 from controller.questions import Ask, asker
 from controller.reign import Reign
+from controller.takeover import TakeoverRefused, take_over
 from controller.zookeeper_tls import through_tls
 from metadata_store import paths
 from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
-
-if TYPE_CHECKING:
-    from controller.daemon import Daemon
-    from metadata_store.port import ZooKeeper
+from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
@@ -52,7 +51,7 @@ class Candidate:
     ``endpoint_beside``: it queues once the admin endpoint beside it has announced itself, or has not for a while.
     """
 
-    def __init__(self, daemon: Daemon, ask: Ask | None, *, takeover: bool, endpoint_beside: bool) -> None:
+    def __init__(self, daemon: DaemonState, ask: Ask | None, *, takeover: bool, endpoint_beside: bool) -> None:
         self._d = daemon
         self._awaits_endpoint = endpoint_beside
         self._ask = ask
@@ -164,8 +163,6 @@ class Candidate:
 
     async def _take_over(self, office: Office) -> None:
         """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
-        from controller.takeover import TakeoverRefused, take_over
-
         d = self._d
         try:
             await take_over(
@@ -213,8 +210,6 @@ class Candidate:
 
     async def _finish_handback(self, office: Office) -> None:
         """The flag says brokers and we are first: a daemon before us may have died while it handed the role back."""
-        from controller.handback import finish
-
         try:
             done = await finish(office)
         except OutcomeUnknown as error:

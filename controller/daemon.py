@@ -9,61 +9,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 
 from brokers.controller_listener import ControllerListener
-from brokers.inbound import ListenerLimits
 from brokers.security.access import Access
 from brokers.transport import Transport
-from brokers.wire.envelope import OVERHEAD_BYTES_MAX
-from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.calls import Calls
 from controller.candidate import STANDBY_POLL_S, Candidate
+from controller.clock import boottime_s
 from controller.counters import Counters
+from controller.daemon_state import DaemonState
 from controller.journal.term import Journals
-from controller.lease import Lease, boottime_s
+from controller.lease import Lease
 from controller.modes import Mode
 from controller.office import Office, PlaceLost
 from controller.outage import Outage
-from controller.own_acls import announcer_of
+from controller.own_acls import announcer_of, digest_pair
 from controller.own_znodes import Process, this_process
 from controller.questions import Ask
-from controller.reign import Reign
 from controller.secret_watch import SecretWatch
 from controller.shadow.report_file import report_path
 from controller.shadow.shadow import Shadow
 from controller.stall import StallGuard
-from controller.term import weakly
 from metadata_store.errors import NotConnected, ZkError, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 
 log = logging.getLogger("regent.daemon")
-
-
-def digest_pair(settings: Settings) -> tuple[str, str] | None:
-    """User and password of ZooKeeper's digest scheme, or None where none are set."""
-    secret = settings.zookeeper.digest
-    if secret is None:
-        return None
-    user, _, password = secret.get_secret_value().partition(":")
-    return user, password
-
-
-def listener_limits(settings: Settings) -> ListenerLimits:
-    """The bounds of the controller listener: what an admin endpoint takes fits, in its envelope."""
-    wanted = settings.listener
-    return ListenerLimits(
-        frame_bytes_max=max(wanted.frame_bytes_max, settings.admin.frame_bytes_max + OVERHEAD_BYTES_MAX),
-        connections_max=wanted.connections_max,
-        connections_per_address_max=wanted.connections_per_address_max,
-        frame_timeout_ms=wanted.frame_timeout_ms,
-        idle_timeout_ms=wanted.idle_timeout_ms,
-    )
 
 
 def _shadow(settings: Settings, counters: Counters) -> Shadow:
@@ -71,7 +45,7 @@ def _shadow(settings: Settings, counters: Counters) -> Shadow:
     return Shadow(poll_s=settings.shadow.poll_s, counters=counters, file=file)
 
 
-class Daemon:
+class Daemon(DaemonState):
     """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
 
     ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
@@ -101,59 +75,28 @@ class Daemon:
         secret_file: Path | None = None,
         access: Access | None = None,
     ) -> None:
-        self.settings = settings
-        self.secret = secret
-        self.secret_watch = SecretWatch(self, secret_file)
-        self._new_lease = new_lease
-        self.counters = counters or Counters()
-        self.me = me or this_process(settings.controller.id)
-        access = access or Access()
-        self.transport = transport or access.transport
-        self.journal = journal
-        self.ibp = Ibp.parse(settings.controller.ibp)
-        self.guard = guard
-        self.mode = Mode.CONNECTING
-        self.why = "not connected to ZooKeeper yet"
-        self.zk: ZooKeeper | None = None
-        self.office: Office | None = None
-        self.lease: Lease | None = None
-        self.reign: Reign | None = None
-        self.listener = listener or ControllerListener(
-            settings.listener.host,
-            settings.listener.port,
-            listener_limits(settings),
-            secret,
-            tls=access.tls,
-            gate=access.gate,
-            callers=access.callers,
+        super().__init__(
+            settings,
+            me=me or this_process(settings.controller.id),
+            counters=counters or Counters(),
+            access=access or Access(),
+            listener=listener,
+            transport=transport,
+            journal=journal,
+            secret=secret,
         )
-        self.stopping = asyncio.Event()
-        self.exit_code = 0
-        self._draining: asyncio.Task[None] | None = None
-        self.changed = asyncio.Event()
-        self._connect = connect
+        self.secret_watch = SecretWatch(self, secret_file)
+        self.guard = guard
         self.shadow = _shadow(settings, self.counters) if shadow else None
         self.heartbeat_s = boottime_s()
         """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
+        self._new_lease = new_lease
+        self._connect = connect
         self._candidate = Candidate(
             self, ask, takeover=takeover, endpoint_beside=endpoint_beside and settings.admin.listed
         )
-        self._waiting = anyio.CancelScope()
         self._lost = asyncio.Event()
         self._outage = Outage()
-
-    def become(self, mode: Mode, why: str, level: int | None = None) -> None:
-        """Changes the mode and says why, once, at a log level: without one, a mode that needs a remedy is a warning.
-
-        A daemon that stops stays at that.
-        """
-        if level is None:
-            level = logging.WARNING if mode is Mode.BLOCKED else logging.INFO
-        if self.stopping.is_set() and mode is not Mode.STOPPING:
-            return
-        if (mode, why) != (self.mode, self.why):
-            log.log(level, "%s: %s", mode, why)
-        self.mode, self.why = mode, why
 
     async def run(self) -> None:
         """Serves until stopped. Raises what makes going on pointless; a lost session is not such a thing."""
@@ -171,46 +114,11 @@ class Daemon:
             with anyio.CancelScope(shield=True):
                 await self.listener.stop()
 
-    def stop(self) -> None:
-        """Begins a clean stop: what waits is carried out and told, then the role is given up (in mode ``brokers``).
-
-        Asked again, or where nothing can be written now, it does not wait.
-        """
-        again = self.stopping.is_set()
-        self.become(Mode.STOPPING, "asked to stop")
-        self.stopping.set()
-        self._waiting.cancel()
-        reign = self.reign
-        if reign is None:
-            return
-        if again or not reign.in_office.is_set() or not reign.term.open():
-            reign.term.end("the daemon stops")
-        else:
-            self._draining = asyncio.get_running_loop().create_task(self._drain(reign), name="drain")
-
-    async def _drain(self, reign: Reign) -> None:
-        """Bounded by ``controller.drain_timeout_ms``; a term that ends by itself meanwhile ends it, too."""
-        from controller.handback import drain
-
-        try:
-            await drain(self, reign, log.info)
-        finally:
-            reign.term.end("the daemon stops")
-
     async def _stop_on_signal(self) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
                 log.info("%s received", signal.Signals(number).name)
                 self.stop()
-
-    @contextmanager
-    def until_stopped(self) -> Iterator[None]:
-        """A wait that a stop cuts short; afterwards ``stopping`` tells."""
-        self._waiting = anyio.CancelScope()
-        with self._waiting:
-            if self.stopping.is_set():
-                self._waiting.cancel()
-            yield
 
     # -- one session
 
@@ -339,44 +247,6 @@ class Daemon:
                     "zookeeper.digest; tried again every few seconds",
                 )
                 await self.pause(STANDBY_POLL_S)
-
-    # -- terms
-
-    def begin_term(self, reign: Reign) -> None:
-        """A claim was won: brokers' calls wait in its queue from now on."""
-        self.reign = reign
-        self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
-        if self.stopping.is_set():
-            reign.term.end("the daemon stops")
-        known = weakly(reign.topic_name, None), weakly(reign.registered, False)
-        self.listener.serve(Calls(reign.queue, reign.authorizer, *known))
-
-    def end_term(self, reign: Reign) -> None:
-        """A term is over: brokers look for another controller."""
-        self.listener.resign()
-        if self._draining is not None:
-            self._draining.cancel()
-        self.reign = None
-        reign.finished.set()
-
-    def take_secret(self, secret: bytes) -> None:
-        """What admin endpoints know from now on; in office the endpoint beside is judged anew."""
-        self.secret = secret
-        self.listener.take_secret(secret)
-        if self.office is not None:
-            self.office.take_secret(secret)
-        if self.reign is not None:
-            self.reign.queue.signal("endpoint_change")
-
-    def advertised(self) -> tuple[str, int]:
-        """Where brokers reach the controller listener."""
-        wanted = self.settings.listener
-        return wanted.advertised_host, wanted.advertised_port or self.listener.port
-
-    async def pause(self, seconds: float) -> None:
-        """Waits, unless a stop is asked for."""
-        with anyio.move_on_after(seconds):
-            await self.stopping.wait()
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:

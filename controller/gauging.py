@@ -7,10 +7,10 @@ from typing import Final
 
 from controller import gauges as gauge
 from controller.census import Census, Deletions, imbalance, partitions_of
+from controller.clock import boottime_s
 from controller.daemon import Daemon
 from controller.gauges import BrokerGauges, Gauges
 from controller.kafka_metrics import controller_state
-from controller.lease import boottime_s
 from controller.modes import Mode
 from controller.outlook import Watchtower
 from controller.reign import Reign

@@ -7,31 +7,21 @@ daemon that is first in the queue (:func:`finish`), by asking again, or with no 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
-import anyio
-
 from configs.settings import Settings
 from controller import own_znodes as own
-from controller.daemon import Daemon
-from controller.event_queue import Event
-from controller.modes import Mode
+from controller.epoch_acls import are_lock, saved_acls
+from controller.names import named
 from controller.office import Office
-from controller.preflight.finding import named
 from controller.questions import Ask
-from controller.reign import Reign
-from controller.rollback import is_lock, saved_acls, shell_acls
+from controller.rollback import shell_acls
 from controller.standing import Standing, until
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl
-from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
-from metadata_store.kafka_store import KafkaStore
+from metadata_store.errors import Code, MultiFailed, OutcomeUnknown
 from metadata_store.port import ANY_VERSION, Check, Delete, Op
-
-log = logging.getLogger("regent.role")
 
 Note = Callable[[str], None]
 """Hears of each step that was done."""
@@ -53,38 +43,6 @@ class HandbackFailed(HandbackRefused):
     """It was begun and did not come about; the text says how things stand."""
 
 
-async def hand_back(daemon: Daemon, ask: Ask, reason: str, note: Note) -> Standing:
-    """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
-    office, reign = daemon.office, daemon.reign
-    if office is None:
-        raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
-    await _refuse_if_pointless(office, reign)
-    try:
-        await office.set_role("brokers", reason)
-    except OutcomeUnknown as unknown:
-        raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "ask again") from unknown
-    note(f"{own.ROLE} says brokers: no daemon claims any more")
-    if reign is not None:
-        daemon.become(Mode.HANDING_BACK, reason or "asked to")
-        await drain(daemon, reign, note)
-        await _give_up(office, reign, note)
-    else:
-        note(await finish(office) or "no daemon holds the role")
-    return await _until_brokers_hold(daemon, ask)
-
-
-async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
-    if not (await KafkaStore(office.zk).load_brokers()).brokers:
-        raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
-    record, _ = await office.controller()
-    if reign is None and record is not None and record.regent is not None:
-        active = [p for _, p in await office.queue() if p is not None and p.nonce == record.regent]
-        if active:
-            raise HandbackRefused(
-                f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one", "ask it there"
-            )
-
-
 async def handed_back(office: Office) -> int | None:
     """The broker that holds the role where nothing of a hand-back is left to do, else None."""
     flag, _ = await office.role()
@@ -94,79 +52,12 @@ async def handed_back(office: Office) -> int | None:
     if record.brokerid in await office.daemons() or await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return None
     acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
-    return None if is_lock(office, acls) else record.brokerid
+    return None if are_lock(acls, office.lock_acls()) else record.brokerid
 
 
-async def drain(daemon: Daemon, reign: Reign, note: Note) -> None:
-    """Brokers' calls are turned away, what is in the queue is carried out and told; all of it bounded in time."""
-    within_s = daemon.settings.controller.drain_timeout_ms / 1000
-    daemon.listener.resign()
-    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    reign.queue.post(Event("settled", settled, key=("settled", id(settled)), preempt=lambda: _cancel(settled)))
-    with anyio.move_on_after(within_s):
-        await asyncio.wait({settled})
-    behind = await reign.channels.quiesced(within_s)
-    if behind:
-        note(f"drained; broker {named(sorted(behind))} has not acknowledged everything, its next controller repeats it")
-    else:
-        note("drained: every broker acknowledged everything")
-
-
-def _cancel(waiting: asyncio.Future[None]) -> None:
-    waiting.cancel()
-
-
-async def _give_up(office: Office, reign: Reign, note: Note) -> None:
-    """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
-
-    The term is closed first: whoever gives the role up decides no more. ZooKeeper answers a session in order, so what
-    was submitted before is settled when :meth:`Office.release` has read ``/controller``.
-    """
-    reign.term.close()
-    try:
-        if not reign.term.ended:
-            await restore_acls(office, note)
-            await office.release(reign.claim)
-            note(f"{paths.CONTROLLER} and the place of this daemon are deleted: brokers elect a controller")
-    except ZooKeeperError as error:
-        log.warning("the role could not be given up in one step (%s); it is tried again", error)
-    finally:
-        reign.term.end("the role was handed back to the brokers")
-
-
-async def _until_brokers_hold(daemon: Daemon, ask: Ask) -> Standing:
-    within_s = daemon.settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: daemon.office, ask, _brokers_hold, within_s)
-    if came_about and seen is not None:
-        log.info("the role was handed back: %s", seen.sentence())
-        return seen
-    found = seen.sentence() if seen is not None else "ZooKeeper did not answer"
-    await _take_back(daemon, f"hand-back undone after {within_s:g} s: {found}")
-    raise HandbackFailed(
-        f"{found} after {within_s:g} s, so the role was taken back",
-        "look at the brokers named (are they frozen, or cut off?), then ask again, or raise "
-        "controller.handback_timeout_ms",
-    )
-
-
-def _brokers_hold(seen: Standing) -> bool:
+def brokers_hold(seen: Standing) -> bool:
+    """Returns whether a broker holds the role and every live broker knows it."""
     return seen.held_by_broker and not seen.unaware
-
-
-async def _take_back(daemon: Daemon, reason: str) -> None:
-    """The flag is set again; the first daemon of the queue claims by itself."""
-    log.error("%s", reason)
-    while not daemon.stopping.is_set():
-        try:
-            if daemon.office is not None:
-                await daemon.office.set_role("regent", reason)
-                return
-        except (NotConnected, OutcomeUnknown):
-            pass
-        except ZkError as error:
-            if error.code is not Code.BAD_VERSION:
-                raise
-        await asyncio.sleep(0.2)
 
 
 # -- what is left of one that was cut short
@@ -207,9 +98,9 @@ async def restore_acls(office: Office, note: Note | None = None) -> bool:
     if await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return False
     acls, stat = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
-    if not is_lock(office, acls):
+    if not are_lock(acls, office.lock_acls()):
         return False
-    restored = await saved_acls(office)
+    restored = await saved_acls(office.zk)
     await office.zk.set_acls(paths.CONTROLLER_EPOCH, restored, stat.acl_version)
     if note is not None:
         note(f"{paths.CONTROLLER_EPOCH} is open to brokers again ({shell_acls(restored)})")
@@ -245,7 +136,7 @@ async def _carry_out_offline(settings: Settings, office: Office, ask: Ask, reaso
     note(f"{own.ROLE} says brokers")
     note(await finish(office, note) or f"{paths.CONTROLLER} is no daemon's")
     within_s = settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: office, ask, _brokers_hold, within_s)
+    came_about, seen = await until(lambda: office, ask, brokers_hold, within_s)
     if came_about and seen is not None:
         return seen
     raise HandbackFailed(
@@ -260,7 +151,7 @@ async def _refuse_if_locked_by_others(office: Office) -> None:
         return
     acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
     users = [acl.id.partition(":")[0] for acl in acls if acl.scheme == "digest"]
-    if users and not is_lock(office, acls):
+    if users and not are_lock(acls, office.lock_acls()):
         raise HandbackRefused(
             f"{paths.CONTROLLER_EPOCH} is locked by the digest user {named(users)}",
             "set zookeeper.digest_file to its user:password",

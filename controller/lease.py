@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+from controller.clock import boottime_s
 
 log = logging.getLogger("regent.role")
 
@@ -18,11 +19,6 @@ LEASE_FRACTION = 0.8
 HEARTBEATS_PER_SESSION = 6
 REFUSED_PAUSE_S = 0.2
 """Pause after a heartbeat that was not sent: the first one on a new connection follows soon."""
-
-
-def boottime_s() -> float:
-    """Seconds since boot, suspend included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:

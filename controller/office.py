@@ -20,11 +20,12 @@ from msgspec import structs
 
 from brokers.attested import Seals
 from controller import own_znodes as own
+from controller.epoch_acls import are_lock, lock_acls, saved_acls
 from controller.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
 from controller.own_znodes import Process, RoleFlag
 from controller.places import Place, clear_own_places, delete_if_there, read_places
 from metadata_store import paths
-from metadata_store.acl import ALL, READ, Acl, digest_id
+from metadata_store.acl import Acl
 from metadata_store.cluster_nodes import read_cluster_id
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.codecs.controller import decode_controller, decode_epoch, decode_migration
@@ -351,19 +352,15 @@ class Office:
 
     def lock_acls(self) -> list[Acl] | None:
         """Who may write ``/controller_epoch`` in ``hold`` mode; None without credentials."""
-        if self._digest is None:
-            return None
-        return [Acl(ALL, "digest", digest_id(*self._digest)), Acl(READ, "world", "anyone")]
+        return lock_acls(self._digest)
 
     async def verify_lock(self) -> None:
         """Sets or lifts the lock-out, as the mode asks; idempotent, called after each claim."""
-        from controller.rollback import saved_acls
-
         acls, stat = await self.zk.get_acls(paths.CONTROLLER_EPOCH)
         lock = self.lock_acls()
-        if lock is None or (set(acls) == set(lock)) == self.hold:
+        if lock is None or are_lock(acls, lock) == self.hold:
             return
-        wanted = lock if self.hold else await saved_acls(self)
+        wanted = lock if self.hold else await saved_acls(self.zk)
         await self.zk.set_acls(paths.CONTROLLER_EPOCH, wanted, stat.acl_version)
         log.info(
             "brokers are locked out of the controller election by the ACL of %s"

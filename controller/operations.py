@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from controller.daemon import Daemon
-from controller.handback import HandbackFailed, HandbackRefused, hand_back, handed_back
+from controller.handback import HandbackFailed, HandbackRefused, handed_back
+from controller.handing_back import hand_back
 from controller.http.models import Operation, OperationRequest
 from controller.http.view import Refused
 from controller.office import Office
-from controller.preflight.context import ReleaseOf
 from controller.questions import Ask
 from controller.takeover import TakeoverRefused, take_over, until_held
+from controller.zookeeper_tls import ReleaseOf
 from metadata_store.errors import ZooKeeperError
 
 log = logging.getLogger("regent.role")

@@ -80,3 +80,12 @@ async def may_change_acls(zk: ZooKeeper, path: str) -> bool:
     except ZkError as error:
         return error.code is not Code.NO_AUTH
     return True
+
+
+def digest_pair(settings: Settings) -> tuple[str, str] | None:
+    """User and password of ZooKeeper's digest scheme, or None where none are set."""
+    secret = settings.zookeeper.digest
+    if secret is None:
+        return None
+    user, _, password = secret.get_secret_value().partition(":")
+    return user, password

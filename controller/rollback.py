@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from controller import own_znodes as own
+from controller.epoch_acls import are_lock, saved_acls, unsaved_acls
 from controller.office import ControllerRecord, Office
 from controller.own_znodes import RoleFlag
 from metadata_store import paths
-from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl, default_acls
-from metadata_store.content import decoded
+from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl
 from metadata_store.errors import Code, ZkError
 
 _PERMS: Final = {READ: "r", WRITE: "w", CREATE: "c", DELETE: "d", ADMIN: "a"}
@@ -43,32 +43,11 @@ async def present(office: Office, reason: str) -> Rollback:
     record, _ = await office.controller()
     node = await office.zk.get(paths.CONTROLLER_EPOCH)
     flag, _ = await office.role()
-    acls = _unsaved(office) if node is None else (await office.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
-    if is_lock(office, acls):
-        acls = await saved_acls(office)
+    acls = unsaved_acls(office.zk) if node is None else (await office.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
+    if are_lock(acls, office.lock_acls()):
+        acls = await saved_acls(office.zk)
     epoch = None if node is None else int(node.data or b"0")
     return Rollback(int(time.time() * 1000), record, epoch, acls, flag, reason)
-
-
-def is_lock(office: Office, acls: Sequence[Acl]) -> bool:
-    """Whether the ACLs are those with which daemons lock brokers out."""
-    lock = office.lock_acls()
-    return lock is not None and set(acls) == set(lock)
-
-
-async def saved_acls(office: Office) -> list[Acl]:
-    """The ACLs of ``/controller_epoch`` from before the last take-over; the default where none were saved."""
-    node = await office.zk.get(own.ROLLBACK)
-    try:
-        saved = decoded(node.data or b"", Rollback).acls if node is not None else []
-    except msgspec.DecodeError:
-        saved = []
-    return saved or _unsaved(office)
-
-
-def _unsaved(office: Office) -> list[Acl]:
-    """With what a broker would have created it."""
-    return list(default_acls(paths.CONTROLLER_EPOCH, secured=office.zk.set_acl))
 
 
 async def keep_in_zookeeper(office: Office, found: Rollback) -> None:

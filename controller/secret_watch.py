@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from brokers.shared_secret import SecretUnusable, present_secret, shared_secret
+from controller.daemon_state import DaemonState
 from metadata_store.errors import ZooKeeperError
-
-if TYPE_CHECKING:
-    from controller.daemon import Daemon
 
 log = logging.getLogger("regent.daemon")
 
@@ -24,7 +22,7 @@ READ_S: Final = 2.0
 class SecretWatch:
     """``file`` holds the secret of a daemon; ``trouble`` says why it cannot be used now, None where it can."""
 
-    def __init__(self, daemon: Daemon, file: Path | None) -> None:
+    def __init__(self, daemon: DaemonState, file: Path | None) -> None:
         self.trouble: str | None = None
         self._d = daemon
         self._file = file

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from controller.lease import boottime_s
+from controller.clock import boottime_s
 
 STALLED_EXIT = 75
 TICK_S = 0.05

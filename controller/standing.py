@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.client import BrokerCallFailed
+from controller.names import named
 from controller.office import Office
-from controller.preflight.finding import named
 from controller.questions import Ask, Asked, ask_each
 from metadata_store.errors import NotConnected
 from metadata_store.kafka_store import KafkaStore

@@ -17,15 +17,16 @@ from brokers.shared_secret import existing_secret
 from configs.settings import Settings
 from controller import own_znodes as own
 from controller.adoption import Answer, to_keep
-from controller.daemon import digest_pair
 from controller.office import Office
+from controller.own_acls import digest_pair
 from controller.own_znodes import this_process
-from controller.preflight.context import Context, ReleaseOf, gather
+from controller.preflight.context import Context, gather
 from controller.preflight.finding import PreflightReport
 from controller.preflight.run import preflight
 from controller.questions import Ask
 from controller.rollback import keep_in_zookeeper, present, save
 from controller.standing import Standing, until
+from controller.zookeeper_tls import ReleaseOf
 from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.role")

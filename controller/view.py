@@ -42,11 +42,10 @@ from controller.names import shortly
 from controller.operations import Operations
 from controller.outlook import LOOK_S, Watchtower
 from controller.pages import find_partition, find_topic, partition_page, topic_page
-from controller.preflight.context import ReleaseOf
 from controller.questions import Ask, asker
 from controller.reign import Reign
 from controller.verify import verify
-from controller.zookeeper_tls import through_tls
+from controller.zookeeper_tls import ReleaseOf, through_tls
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.cluster import Cluster

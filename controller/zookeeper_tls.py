@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from configs.zookeeper_section import ZooKeeperSettings
-from controller.preflight.context import Release, ReleaseOf
 from metadata_store.kazoo_adapter.server_version import Limits, server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
+
+Release = tuple[int, int]
+ReleaseOf = Callable[[str, int], Awaitable[Release | None]]
+"""Release of the ZooKeeper server at an address, None where it does not say."""
 
 
 def tls_of(settings: ZooKeeperSettings) -> ZooKeeperTls | None:

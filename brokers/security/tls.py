@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from brokers.inbound import Quiet
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.users import SecurityUnusable
 
 log = logging.getLogger("regent.brokers")
@@ -42,7 +42,7 @@ class Tls:
         self._authority = authority
         self._check_host = check_host
         self._clients = ssl.CERT_REQUIRED if ask_clients else clients
-        self._quiet = Quiet()
+        self._quiet = RateLimitedLog()
         self._stamp = self._stamped()
         self._client = self._made(self._new_client)
         self._server = self._made(self._new_server) if certificate is not None else None

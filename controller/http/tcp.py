@@ -17,8 +17,8 @@ import uvloop
 from starlette.types import ASGIApp
 
 from brokers.entrance import Entrance
-from brokers.inbound import Quiet
 from brokers.places import Place, Places
+from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.tls import Tls
 from configs.http_section import HttpSettings
 from configs.values import Address, parse_address
@@ -77,7 +77,7 @@ class _Surface(threading.Thread):
         self._listener = listener
         self._loop = uvloop.new_event_loop()
         self._ended = asyncio.Event()
-        self._quiet = Quiet()
+        self._quiet = RateLimitedLog()
 
     def run(self) -> None:
         """Serves until stopped."""

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from brokers.attested import Seals
+from controller.names import named
 from controller.places import Place, read_places
 from controller.preflight.context import Context
-from controller.preflight.finding import Finding, named, ok, warn
+from controller.preflight.finding import Finding, ok, warn
 
 SKEW_S_MAX: Final = 2.0
 """Between a daemon's clock and that of ZooKeeper's leader, the way of the request included."""

@@ -8,6 +8,7 @@ from brokers.client import BrokerCallFailed
 from brokers.security.users import read_user
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from controller.adopted_ibp import given
+from controller.names import named
 from controller.preflight.context import (
     ALLOW_EVERYONE,
     AUTHORIZER,
@@ -16,7 +17,7 @@ from controller.preflight.context import (
     SUPER_USERS,
     Context,
 )
-from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.preflight.finding import Finding, ok, refuse, warn
 from controller.questions import control_endpoint
 
 ACL_AUTHORIZERS: Final = frozenset(

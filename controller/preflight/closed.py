@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from configs.zookeeper_section import ZooKeeperSettings
+from controller.names import named
 from controller.preflight.context import SET_ACL, Context
-from controller.preflight.finding import Finding, named, ok, refuse
+from controller.preflight.finding import Finding, ok, refuse
 from metadata_store import paths
 from metadata_store.acl import ALL, Acl, digest_id
 

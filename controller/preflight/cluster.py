@@ -6,9 +6,10 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from configs.settings import Settings
+from controller.names import named
 from controller.own_znodes import Process
 from controller.preflight.context import RESERVED_MAX_ID, Context
-from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.preflight.finding import Finding, ok, refuse, warn
 from metadata_store import paths
 
 IDS_APART: Final = 5_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -15,6 +15,7 @@ from controller.adopted_ibp import given, lowest
 from controller.office import Office
 from controller.own_znodes import Process
 from controller.questions import Ask, Asked, ask_each
+from controller.zookeeper_tls import ReleaseOf
 from metadata_store.kafka_store import KafkaStore, Malformed
 from metadata_store.port import ZooKeeper
 from state_machines.broker_settings import NAMES
@@ -40,10 +41,6 @@ CONFIGS: Final = (
     ALLOW_EVERYONE, SET_ACL, PRINCIPAL_BUILDER, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
 )  # fmt: skip
 """Settings that every live broker is asked for."""
-
-Release = tuple[int, int]
-ReleaseOf = Callable[[str, int], Awaitable[Release | None]]
-"""Release of the ZooKeeper server at an address, None where it does not say."""
 
 
 class Answers(Struct, frozen=True):

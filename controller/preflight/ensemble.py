@@ -6,9 +6,10 @@ import re
 from typing import Final
 
 from controller import own_znodes as own
-from controller.preflight.context import MIGRATION, Context, Release
-from controller.preflight.finding import Finding, named, ok, refuse, warn
-from controller.zookeeper_tls import limits_of
+from controller.names import named
+from controller.preflight.context import MIGRATION, Context
+from controller.preflight.finding import Finding, ok, refuse, warn
+from controller.zookeeper_tls import Release, limits_of
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.controller import NO_KRAFT_EPOCH, decode_epoch, decode_migration

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
-
-NAMED_MAX: Final = 5
-"""How many of many culprits a sentence names."""
 
 
 class Level(StrEnum):
@@ -64,10 +60,3 @@ def warn(name: str, what: str, remedy: str) -> Finding:
 def refuse(name: str, what: str, remedy: str) -> Finding:
     """Not before this is mended."""
     return Finding(name, Level.REFUSED, what, remedy)
-
-
-def named(culprits: Iterable[object], most: int = NAMED_MAX) -> str:
-    """Some culprits by name and the number of the others."""
-    shown = [str(culprit) for culprit in culprits]
-    more = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")

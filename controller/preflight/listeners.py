@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from typing import Final
 
+from controller.names import named
 from controller.preflight.cluster import of_these_settings
 from controller.preflight.context import (
     CONTROL_PLANE_LISTENER,
@@ -14,7 +15,7 @@ from controller.preflight.context import (
     INTER_BROKER_PROTOCOL,
     Context,
 )
-from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.preflight.finding import Finding, ok, refuse, warn
 from controller.questions import control_endpoint
 from metadata_store.codecs.broker import PROTOCOLS
 from state_machines.types import Broker

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from controller import own_znodes as own
+from controller.names import NAMED_MAX, named
 from controller.own_acls import may_change_acls
 from controller.preflight.context import Context
-from controller.preflight.finding import NAMED_MAX, Finding, named, ok, refuse
+from controller.preflight.finding import Finding, ok, refuse
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.port import Check, Create, Delete, Node, Op, SetData, ZooKeeper

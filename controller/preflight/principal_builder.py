@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from configs.settings import Settings
+from controller.names import named
 from controller.preflight.context import PRINCIPAL_BUILDER, Context, listener_builder
-from controller.preflight.finding import Finding, named, ok, refuse, warn
+from controller.preflight.finding import Finding, ok, refuse, warn
 
 DEFAULT: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 

@@ -6,9 +6,10 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from controller.adoption import chosen
+from controller.names import named
 from controller.preflight.brokers import own_principal
 from controller.preflight.context import Context
-from controller.preflight.finding import Finding, named, ok, warn
+from controller.preflight.finding import Finding, ok, warn
 from metadata_store import paths
 from state_machines.broker_settings import DELETE, in_force, shown, source
 

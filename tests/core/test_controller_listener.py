@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from brokers.controller_listener import ControllerListener, NotController
 from brokers.envelopes import CarriedCall
-from brokers.inbound import LOG_INTERVAL_S, LOG_LINES_MAX, ListenerLimits, Quiet
+from brokers.inbound import ListenerLimits
+from brokers.rate_limited_log import LOG_INTERVAL_S, LOG_LINES_MAX, RateLimitedLog
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Call, ControlledShutdownCall
 from brokers.wire.replies import (
     AllocateProducerIdsReply,
@@ -569,7 +570,7 @@ async def test_a_call_that_is_small_in_every_broker_is_not_taken_when_it_is_larg
 
 def test_a_sentence_is_said_once_a_minute_with_the_number_left_out(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    quiet = Quiet(lambda: now[0])
+    quiet = RateLimitedLog(lambda: now[0])
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             quiet.warn("10.0.0.1", "frame", "garbage from 10.0.0.1")
@@ -585,7 +586,7 @@ def test_a_sentence_is_said_once_a_minute_with_the_number_left_out(caplog: pytes
 
 def test_many_peers_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    quiet = Quiet(lambda: now[0])
+    quiet = RateLimitedLog(lambda: now[0])
     for turn in range(2):
         now[0] = turn * LOG_INTERVAL_S
         for number in range(1_000):
@@ -597,7 +598,7 @@ def test_many_peers_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_was_said_is_remembered_for_a_bounded_number_of_peers() -> None:
-    quiet = Quiet(lambda: 0.0)
+    quiet = RateLimitedLog(lambda: 0.0)
     for i in range(5_000):
         quiet.warn(str(i), "frame", "garbage")
     assert len(quiet._said) == 1_000

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from brokers.callers import Callers, Met
+from brokers.callers import Callers, Met, party
 from brokers.controller_listener import ControllerListener
-from brokers.entrance import party
 from brokers.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
 from brokers.inbound import ListenerLimits
 from brokers.security.tls import Tls

@@ -12,7 +12,8 @@ from unittest import mock
 
 import pytest
 
-from controller.lease import HEARTBEATS_PER_SESSION, Lease, boottime_s
+from controller.clock import boottime_s
+from controller.lease import HEARTBEATS_PER_SESSION, Lease
 from controller.stall import STALLED_EXIT, StallGuard
 from controller.term import Term, TermEnded
 from metadata_store.errors import NotConnected, SessionLost

@@ -14,7 +14,8 @@ import pytest
 
 from controller import own_znodes as own
 from controller.daemon import Daemon
-from controller.rollback import Rollback, save, saved_acls, shell_acls
+from controller.epoch_acls import saved_acls
+from controller.rollback import Rollback, save, shell_acls
 from controller.takeover import TakeoverRefused, until_held
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
@@ -168,7 +169,7 @@ async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when:
             await cluster.take_over()
             assert await flag(cluster) == "regent"
             assert all(path.suffix == ".json" for path in files(cluster)), "no half-written file stays"
-            assert await saved_acls(cluster.office()) == list(OPEN)
+            assert await saved_acls(cluster.office().zk) == list(OPEN)
             if hooks.left > 0:
                 break
     assert write > 3, "some writes were hit"
@@ -187,7 +188,7 @@ async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> 
             assert acls == cluster.office().lock_acls()
         await cluster.office().set_role("brokers", "cut short after this")
         await cluster.take_over()
-        assert await saved_acls(cluster.office()) == before
+        assert await saved_acls(cluster.office().zk) == before
 
 
 def test_a_file_is_never_overwritten(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from controller import own_znodes as own
 from controller.daemon import Daemon
-from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back, hand_back_offline, shell_lines
+from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back_offline, shell_lines
+from controller.handing_back import hand_back
 from controller.modes import Mode
 from controller.own_znodes import this_process
 from metadata_store import paths

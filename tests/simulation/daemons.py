@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from configs.settings import Settings
 from controller.daemon import Daemon
-from controller.handback import HandbackRefused, hand_back
+from controller.handback import HandbackRefused
+from controller.handing_back import hand_back
 from controller.lease import Lease
 from controller.own_znodes import Process as Identity
 from controller.reign import Reign

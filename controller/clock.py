@@ -1,0 +1,10 @@
+"""The machine's clock for leases and guards."""
+
+from __future__ import annotations
+
+import time
+
+
+def boottime_s() -> float:
+    """Returns the seconds since boot, suspend included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
