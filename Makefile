@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PACKAGES := cli controller admin pipeline brokers metadata_store state_machines configs
+PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs
 PARALLEL := -n logical --dist=worksteal
 LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
@@ -76,8 +76,8 @@ venv-pipeline: ## PySpark besides, which is large, where a Java 17 or newer is
 	@$(PYTHON) scripts/bootstrap.py pipeline
 
 jars: venv ## Kafka and ZooKeeper in the cache folder, verified, and archives of their classes
-	@$(BIN)/python -m brokers.embedded.jars
-	@$(BIN)/python -m brokers.embedded.archives
+	@$(BIN)/python -m testing.embedded.jars
+	@$(BIN)/python -m testing.embedded.archives
 
 prometheus:
 	@$(BIN)/python -m tests.verify.watched.prometheus

@@ -20,7 +20,7 @@ from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
-from brokers.places import Place
+from brokers.listener.connection_slots import Place
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import beside
 from brokers.wire.errors import Error

@@ -14,7 +14,7 @@ from admin.limits import Limits
 from admin.listener import AdminListener
 from admin.ports import Address
 from brokers.security.access import access_of
-from brokers.shared_secret import shared_secret
+from brokers.security.shared_secret import shared_secret
 from brokers.wire.messages import prepare
 from configs.settings import Settings
 from metadata_store.port import ZooKeeper

@@ -10,9 +10,9 @@ from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
 from admin.ports import Controller, Directory
 from admin.streams import Stream, Watched
-from brokers.binding import unbound
-from brokers.entrance import Entrance
-from brokers.places import Place, Places
+from brokers.listener.binding import unbound
+from brokers.listener.connection_slots import Place, Places
+from brokers.listener.entrance import Entrance
 from brokers.rate_limited_log import RateLimitedLog
 
 

@@ -45,7 +45,7 @@ from benchmarks.real_split import split
 from benchmarks.results import RESULTS, Row, Sample, save, show
 from benchmarks.turns import Wrong
 from benchmarks.zookeeper_speed import speeds
-from brokers.embedded.process import ProcessFailed
+from testing.embedded.process import ProcessFailed
 
 EVENTS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("F1", "F2", "M1", "L1"), ()),

@@ -17,8 +17,8 @@ from benchmarks.datasets import DataSet, Shape, data_set
 from benchmarks.fleet import Fleet
 from benchmarks.oracle import Oracle, initial
 from benchmarks.servers import BenchmarkZooKeeper
-from brokers.embedded.process import ProcessFailed, poll
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from testing.embedded.process import ProcessFailed, poll
 
 ZOOKEEPER_MB_BASE: Final = 1_024
 ZOOKEEPER_BYTES_PER_PARTITION: Final = 3_000

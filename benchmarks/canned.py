@@ -21,7 +21,7 @@ from metadata_store.kazoo_adapter import KazooZooKeeper, jute
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState, Create
-from state_machines.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint
 
 BROKER_ZXID: Final = 100
 _INT: Final = Struct("!i")

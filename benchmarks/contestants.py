@@ -15,11 +15,11 @@ import httpx
 from benchmarks import role
 from benchmarks.follow import LogFollower, json_stamp, log4j_stamp
 from benchmarks.servers import PEER_ID, PeerProcess
-from brokers.embedded.process import ChildProcess
 from cli.demo.process import RegentProcess
 from configs.settings import Settings
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION, ZooKeeper
+from testing.embedded.process import ChildProcess
 
 OURS: Final = "regent"
 PEER: Final = "kafka"

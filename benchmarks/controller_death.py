@@ -16,7 +16,7 @@ from typing import Final
 from benchmarks.arena import say
 from benchmarks.results import Row, Sample
 from brokers.client import BrokerCallFailed, BrokerClient
-from brokers.embedded.kafka import SESSION_MS
+from testing.embedded.kafka import SESSION_MS
 from tests.cluster.world import World, world
 
 POLL_S: Final = 0.01

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from state_machines.placement import place
+from state_machines.admin_rules.placement import place
 
 SEED: Final = 20_260
 PARTITIONS_PER_TOPIC: Final = 50

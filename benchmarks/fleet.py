@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.oracle import Digest
-from brokers.embedded.process import ChildProcess
+from testing.embedded.process import ChildProcess
 
 ANSWER_S_MAX: Final = 300.0
 CATCH_UP_S_MAX: Final = 900.0
@@ -53,7 +53,7 @@ class Fleet(ChildProcess):
     def __init__(self, folder: Path, connect: str, count: int, *, full_answers: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.control = folder / "brokers.sock"
-        command = [sys.executable, "-m", "brokers.simulated", "--zookeeper", connect, "--brokers", f"1-{count}"]
+        command = [sys.executable, "-m", "testing.simulated", "--zookeeper", connect, "--brokers", f"1-{count}"]
         command += ["--control", str(self.control), "--session-ms", str(SESSION_MS)]
         command += ["--full-answers"] if full_answers else []
         super().__init__("simulated brokers", command, folder / "brokers.log")

@@ -22,28 +22,28 @@ from typing import Any, Final
 from benchmarks.canned import CannedZooKeeper, NullBrokers, Table
 from benchmarks.datasets import Shape, data_set, shape
 from benchmarks.stages import Stages
-from brokers.channels import Channels
+from brokers.outbound.channels import Channels
 from brokers.transport import Transport
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.adoption import Adoption
-from controller.balance import Balance
-from controller.calls import PendingCall
-from controller.channel_setup import channel_settings
-from controller.clock import boottime_s
-from controller.controller import Controller
-from controller.counters import Counters
-from controller.event_queue import EventQueue
+from controller.engine.adoption import Adoption
+from controller.engine.controller import Controller
+from controller.engine.event_queue import EventQueue
+from controller.engine.gate import Term
+from controller.engine.leader_balance import Balance
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import take_office
-from controller.lease import Lease
-from controller.term import Term
+from controller.metrics.counters import Counters
+from controller.process.clock import boottime_s
+from controller.requests.calls import PendingCall
+from controller.role.lease import Lease
+from controller.term.channel_setup import channel_settings
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ZooKeeper
-from state_machines.cluster import Cluster
+from state_machines.model.cluster import Cluster
 
 EVENTS: Final = ("failover", "shutdown", "death")
 EPOCH: Final = 2

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.embedded.java import find_java
 from configs.version import product_version
+from testing.embedded.java import find_java
 
 PACE_TURNS: Final = 500_000
 

@@ -18,7 +18,7 @@ from metadata_store import paths
 from metadata_store.codecs.notifications import encode_partitions
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.port import Create, Node, Op, ZooKeeper
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 
 ELECTIONS_MAX: Final = 25_000
 """Partitions of one request for elections: ZooKeeper takes a megabyte in one znode."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 
-from controller import own_znodes as own
-from controller.own_znodes import RoleFlag
+from controller.role import own_znodes as own
+from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, ZooKeeper

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from brokers.embedded.jars import jars
-from brokers.embedded.java import find_java
-from brokers.embedded.jvm import write_log4j, write_properties
-from brokers.embedded.process import ChildProcess, free_port
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from testing.embedded.jars import jars
+from testing.embedded.java import find_java
+from testing.embedded.jvm import write_log4j, write_properties
+from testing.embedded.process import ChildProcess, free_port
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 
 PEER_ID: Final = 999
 LISTENER: Final = "INTERNAL"

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.simulated.calls import controlled_shutdown as request
-from brokers.simulated.calls import shutdown_answer
 from brokers.transport import TcpTransport
+from testing.simulated.calls import controlled_shutdown as request
+from testing.simulated.calls import shutdown_answer
 
 ANSWER_S_MAX: Final = 600.0
 

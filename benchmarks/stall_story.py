@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from brokers.embedded.ledger import Verdict
-from brokers.embedded.load import Load, Reader
 from cli.demo.process import RegentProcess
+from testing.embedded.ledger import Verdict
+from testing.embedded.load import Load, Reader
 from tests.cluster.world import World, world
 from tests.polling import eventually
 

@@ -15,8 +15,8 @@ from benchmarks.plan import goal
 from benchmarks.results import Row, Sample
 from metadata_store import paths
 from metadata_store.kafka_store import Fence, KafkaStore
-from state_machines.decision import Change
-from state_machines.types import Assignment, Leadership, PartitionRow, PartitionState
+from state_machines.model.decision import Change
+from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState
 
 ROUNDS: Final = 5
 SINGLES_SHARE: Final = 4

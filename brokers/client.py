@@ -14,7 +14,7 @@ from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
-from state_machines.inherited_configs import Setting
+from state_machines.admin_rules.inherited_configs import Setting
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4

@@ -16,9 +16,9 @@ from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
 from cli.freed_memory import return_freed_memory
 from configs.settings import Settings
-from controller.logs import logging_to
-from controller.sessions import connections
-from controller.systemd import ServiceManager
+from controller.process.logs import logging_to
+from controller.process.sessions import connections
+from controller.process.systemd import ServiceManager
 
 log = logging.getLogger("regent.admin")
 

@@ -8,8 +8,8 @@ from cli.endpoint_child import keep_endpoint
 from cli.session import Session
 from configs.settings import Settings
 from controller import main
-from controller.reload import reload_on_hangup
-from controller.systemd import ServiceManager
+from controller.process.reload import reload_on_hangup
+from controller.process.systemd import ServiceManager
 
 
 async def live(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:

@@ -45,7 +45,7 @@ def _towards_clients(settings: Settings) -> str | None:
 
 
 def _towards_zookeeper(settings: Settings) -> str | None:
-    from controller.zookeeper_tls import tls_of
+    from controller.process.zookeeper_tls import tls_of
 
     tls = tls_of(settings.zookeeper)
     return None if tls is None else _refused("zookeeper", tls.context)
@@ -59,7 +59,7 @@ def _over_tcp(settings: Settings) -> str | None:
 
 
 def _between_daemon_and_endpoint(settings: Settings) -> str | None:
-    from brokers.shared_secret import secret_trouble
+    from brokers.security.shared_secret import secret_trouble
 
     trouble = secret_trouble(settings.secret_file, daemon_user(settings.state.directory))
     return f"[admin]: {trouble}" if trouble else None

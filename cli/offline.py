@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
+from brokers.queries import asker
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
-from controller.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
+from controller.handover.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
+from controller.handover.preflight.context import gather
+from controller.handover.preflight.finding import PreflightReport
+from controller.handover.preflight.run import preflight as run_checks
+from controller.handover.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
 from controller.http.models import Check, Operation, OperationRequest
-from controller.logs import LIBRARIES
-from controller.office import Office
-from controller.preflight.context import gather
-from controller.preflight.finding import PreflightReport
-from controller.preflight.run import preflight as run_checks
-from controller.questions import asker
-from controller.sessions import connection
-from controller.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
-from controller.zookeeper_tls import through_tls
+from controller.process.logs import LIBRARIES
+from controller.process.sessions import connection
+from controller.process.zookeeper_tls import through_tls
+from controller.role.claim import Office
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 

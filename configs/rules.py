@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from configs.all_sections import AllSections
 from configs.values import parse_address
-
-if TYPE_CHECKING:
-    from configs.settings import Settings
 
 GENERATED_IDS_MARGIN: Final = 5_000
 """How far ``controller.id`` stays above the first id that a broker generates for itself."""
@@ -29,10 +27,10 @@ class Rule:
     """A relation between ``keys``; an error is reported under the first of them."""
 
     keys: tuple[str, ...]
-    check: Callable[[Settings], Broken | None]
+    check: Callable[[AllSections], Broken | None]
 
 
-def _loop_stall(s: Settings) -> Broken | None:
+def _loop_stall(s: AllSections) -> Broken | None:
     half = s.zookeeper.session_timeout_ms // 2
     if s.controller.loop_stall_ms_max < half:
         return None
@@ -42,7 +40,7 @@ def _loop_stall(s: Settings) -> Broken | None:
     )
 
 
-def _id_beyond_generated(s: Settings) -> Broken | None:
+def _id_beyond_generated(s: AllSections) -> Broken | None:
     least = s.brokers.reserved_broker_max_id + GENERATED_IDS_MARGIN
     if s.controller.id > least:
         return None
@@ -53,7 +51,7 @@ def _id_beyond_generated(s: Settings) -> Broken | None:
     )
 
 
-def _hold_needs_digest(s: Settings) -> Broken | None:
+def _hold_needs_digest(s: AllSections) -> Broken | None:
     if s.controller.on_absence == "brokers" or s.zookeeper.digest or s.zookeeper.digest_file:
         return None
     return Broken(
@@ -63,7 +61,7 @@ def _hold_needs_digest(s: Settings) -> Broken | None:
     )
 
 
-def _set_acl_needs_identity(s: Settings) -> Broken | None:
+def _set_acl_needs_identity(s: AllSections) -> Broken | None:
     zookeeper = s.zookeeper
     given = (zookeeper.sasl, zookeeper.sasl_file, zookeeper.digest, zookeeper.digest_file, zookeeper.certificate_file)
     if not zookeeper.set_acl or any(given):
@@ -76,7 +74,7 @@ def _set_acl_needs_identity(s: Settings) -> Broken | None:
     )
 
 
-def _frame_within_idle(s: Settings) -> Broken | None:
+def _frame_within_idle(s: AllSections) -> Broken | None:
     if s.listener.frame_timeout_ms <= s.listener.idle_timeout_ms:
         return None
     return Broken(
@@ -85,7 +83,7 @@ def _frame_within_idle(s: Settings) -> Broken | None:
     )
 
 
-def _admin_frame_within_idle(s: Settings) -> Broken | None:
+def _admin_frame_within_idle(s: AllSections) -> Broken | None:
     if s.admin.frame_timeout_ms <= s.admin.idle_timeout_ms:
         return None
     return Broken(
@@ -94,7 +92,7 @@ def _admin_frame_within_idle(s: Settings) -> Broken | None:
     )
 
 
-def _admin_fits_buffer(s: Settings) -> Broken | None:
+def _admin_fits_buffer(s: AllSections) -> Broken | None:
     if s.admin.frame_bytes_max <= s.admin.buffered_bytes_max:
         return None
     return Broken(
@@ -103,7 +101,7 @@ def _admin_fits_buffer(s: Settings) -> Broken | None:
     )
 
 
-def _admin_fixed_port_advertised(s: Settings) -> Broken | None:
+def _admin_fixed_port_advertised(s: AllSections) -> Broken | None:
     if s.admin.port or not s.admin.advertised_port:
         return None
     return Broken(
@@ -112,7 +110,7 @@ def _admin_fixed_port_advertised(s: Settings) -> Broken | None:
     )
 
 
-def _backoffs(s: Settings) -> Broken | None:
+def _backoffs(s: AllSections) -> Broken | None:
     if s.brokers.retry_backoff_ms <= s.brokers.retry_backoff_ms_max:
         return None
     return Broken(
@@ -121,7 +119,7 @@ def _backoffs(s: Settings) -> Broken | None:
     )
 
 
-def _listeners_differ(s: Settings) -> Broken | None:
+def _listeners_differ(s: AllSections) -> Broken | None:
     if s.brokers.control_plane_listener != s.brokers.inter_broker_listener:
         return None
     return Broken(
@@ -130,7 +128,7 @@ def _listeners_differ(s: Settings) -> Broken | None:
     )
 
 
-def _fixed_port_advertised(s: Settings) -> Broken | None:
+def _fixed_port_advertised(s: AllSections) -> Broken | None:
     if s.listener.port or not s.listener.advertised_port:
         return None
     return Broken(
@@ -139,7 +137,7 @@ def _fixed_port_advertised(s: Settings) -> Broken | None:
     )
 
 
-def _journal_files(s: Settings) -> Broken | None:
+def _journal_files(s: AllSections) -> Broken | None:
     if 2 * s.journal.segment_bytes <= s.journal.bytes_max:
         return None
     return Broken(
@@ -148,7 +146,7 @@ def _journal_files(s: Settings) -> Broken | None:
     )
 
 
-def _sasl_needs_user(s: Settings) -> Broken | None:
+def _sasl_needs_user(s: AllSections) -> Broken | None:
     if not s.security.protocol.startswith("SASL") or s.security.sasl_file:
         return None
     return Broken(
@@ -157,7 +155,7 @@ def _sasl_needs_user(s: Settings) -> Broken | None:
     )
 
 
-def _tls_needs_certificate(s: Settings) -> Broken | None:
+def _tls_needs_certificate(s: AllSections) -> Broken | None:
     if not s.security.protocol.endswith("SSL") or s.security.certificate_file:
         return None
     return Broken(
@@ -166,13 +164,13 @@ def _tls_needs_certificate(s: Settings) -> Broken | None:
     )
 
 
-def _admin_tls_needs_certificate(s: Settings) -> Broken | None:
+def _admin_tls_needs_certificate(s: AllSections) -> Broken | None:
     if not s.admin.tls or s.admin.certificate_file or s.security.certificate_file:
         return None
     return Broken("needs a certificate, and there is none", "set admin.certificate_file, or security.certificate_file")
 
 
-def _client_certificates_need_authority(s: Settings) -> Broken | None:
+def _client_certificates_need_authority(s: AllSections) -> Broken | None:
     security = s.security
     if not security.protocol.endswith("SSL") or security.client_certificates == "none" or security.ca_file:
         return None
@@ -182,7 +180,7 @@ def _client_certificates_need_authority(s: Settings) -> Broken | None:
     )
 
 
-def _tls_alone_needs_client_certificates(s: Settings) -> Broken | None:
+def _tls_alone_needs_client_certificates(s: AllSections) -> Broken | None:
     if s.security.protocol != "SSL" or s.security.client_certificates != "none":
         return None
     return Broken(
@@ -191,7 +189,7 @@ def _tls_alone_needs_client_certificates(s: Settings) -> Broken | None:
     )
 
 
-def _http_needs_credentials(s: Settings) -> Broken | None:
+def _http_needs_credentials(s: AllSections) -> Broken | None:
     http = s.http
     if not http.address or parse_address(http.address).loopback:
         return None
@@ -204,7 +202,7 @@ def _http_needs_credentials(s: Settings) -> Broken | None:
     )
 
 
-def _http_clients_need_tls(s: Settings) -> Broken | None:
+def _http_clients_need_tls(s: AllSections) -> Broken | None:
     if not s.http.client_ca_file or s.http.certificate_file:
         return None
     return Broken(

@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
-from configs.admin_section import AdminSettings
-from configs.http_section import HttpSettings
+from configs.all_sections import AllSections
 from configs.rules import RULES
-from configs.sections import (
-    BrokersSettings,
-    ControllerSettings,
-    JournalSettings,
-    ListenerSettings,
-    LogSettings,
-    Section,
-    ShadowSettings,
-    StateSettings,
-)
-from configs.security_section import SecuritySettings
-from configs.zookeeper_section import ZooKeeperSettings
+from configs.sections import Section
 
 
-class Settings(BaseModel):
+class Settings(AllSections):
     """All sections. Raises ``ValidationError`` if a value, or a relation of two (:mod:`configs.rules`), is wrong."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    zookeeper: ZooKeeperSettings
-    controller: ControllerSettings = Field(default_factory=ControllerSettings)
-    listener: ListenerSettings
-    admin: AdminSettings = Field(default_factory=AdminSettings)
-    brokers: BrokersSettings = Field(default_factory=BrokersSettings)
-    security: SecuritySettings = Field(default_factory=SecuritySettings)
-    http: HttpSettings = Field(default_factory=HttpSettings)
-    log: LogSettings = Field(default_factory=LogSettings)
-    shadow: ShadowSettings = Field(default_factory=ShadowSettings)
-    state: StateSettings = Field(default_factory=StateSettings)
-    journal: JournalSettings = Field(default_factory=JournalSettings)
-
-    @property
-    def secret_file(self) -> Path:
-        """The file with the secret that daemons and admin endpoints share."""
-        return self.admin.secret_file or self.state.directory / "admin-secret"
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -12,29 +12,29 @@ from functools import partial
 import anyio
 
 from brokers.client import QUESTIONS
+from brokers.queries import asker
 from brokers.security.access import access_of
+from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
-from brokers.shared_secret import SecretUnusable, shared_secret
 from brokers.wire import cold
 from brokers.wire.messages import CARRIED, prepare
 from configs.advice import advice
 from configs.settings import Settings
-from controller.counters import Counters
-from controller.daemon import Daemon
-from controller.event_queue import Event
+from controller.daemon.daemon import Daemon
+from controller.engine.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.http.unix_socket import SocketTaken
 from controller.journal.journal import Journal, folder_in
-from controller.lease import Lease
-from controller.logs import logging_to
-from controller.metrics import About, DaemonCollector, registry
-from controller.questions import asker
-from controller.sessions import connections
-from controller.stall import StallGuard
-from controller.systemd import ServiceManager
-from controller.view import View
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.operator.view import View
+from controller.process.logs import logging_to
+from controller.process.sessions import connections
+from controller.process.stall_guard import StallGuard
+from controller.process.systemd import ServiceManager
+from controller.role.lease import Lease
 
 log = logging.getLogger("regent.daemon")
 

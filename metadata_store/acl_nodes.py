@@ -12,7 +12,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code
 from metadata_store.port import Node, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.acls import NOBODY, Acls, Entry, Key, Pattern, Resource
+from state_machines.admin_rules.acls import NOBODY, Acls, Entry, Key, Pattern, Resource
 
 ROOTS: Final = {Pattern.LITERAL: "/kafka-acl", Pattern.PREFIXED: "/kafka-acl-extended/prefixed"}
 CHANGES: Final = {"/kafka-acl-changes": decode_literal_change, "/kafka-acl-extended-changes": decode_extended_change}

@@ -27,7 +27,7 @@ from metadata_store.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.outcome import Fence
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.types import Assignment, TopicPartition
+from state_machines.model.types import Assignment, TopicPartition
 
 T = TypeVar("T")
 

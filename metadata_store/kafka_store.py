@@ -29,11 +29,11 @@ from metadata_store.state_commit import Names, StateOutcome, commit_states
 from metadata_store.topic_commit import TopicOutcome, commit_topics
 from metadata_store.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
 from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
-from state_machines.create_topics import NewTopic
-from state_machines.decision import Change, TopicChange
-from state_machines.delegation_tokens import Token
-from state_machines.mutation_quotas import Level
-from state_machines.types import Leadership, TopicAssignment, TopicPartition
+from state_machines.admin_rules.create_topics import NewTopic
+from state_machines.admin_rules.delegation_tokens import Token
+from state_machines.admin_rules.mutation_quotas import Level
+from state_machines.model.decision import Change, TopicChange
+from state_machines.model.types import Leadership, TopicAssignment, TopicPartition
 
 __all__ = [
     "Brokers",

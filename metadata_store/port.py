@@ -1,7 +1,7 @@
 """The ZooKeeper port: what the daemon needs of a ZooKeeper session, as a Protocol.
 
 Two adapters stand behind it, :class:`metadata_store.kazoo_adapter.KazooZooKeeper` and
-:class:`metadata_store.memory.MemoryZooKeeper`; both pass the suite in ``tests/zookeeper/``. Paths are absolute and
+:class:`testing.memory.MemoryZooKeeper`; both pass the suite in ``tests/zookeeper/``. Paths are absolute and
 relative to the chroot of the connect string. While the connection is not CONNECTED every call raises
 :class:`NotConnected` at once: nothing is ever queued for a later connection (patroni#1981).
 """

@@ -13,7 +13,7 @@ from metadata_store.entity_configs import znode_name
 from metadata_store.errors import Code
 from metadata_store.port import Node, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.mutation_quotas import EVERY, Level
+from state_machines.admin_rules.mutation_quotas import EVERY, Level
 
 RATE: Final = "controller_mutation_rate"
 

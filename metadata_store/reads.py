@@ -17,7 +17,7 @@ from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import Node, ZooKeeper
-from state_machines.types import Broker, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Broker, Leadership, TopicAssignment, TopicPartition
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from metadata_store.fenced import submit
 from metadata_store.outcome import Fence
 from metadata_store.port import Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 
 
 class Request(NamedTuple):

@@ -20,7 +20,7 @@ from metadata_store.outcome import Fence, MultiOutcome
 from metadata_store.port import IN_FLIGHT_MAX, REQUEST_BYTES_MAX, Create, Op, SetData, ZooKeeper
 from metadata_store.sizes import OP_OVERHEAD
 from metadata_store.window import Emit, Job, in_flight
-from state_machines.decision import Change
+from state_machines.model.decision import Change
 
 Names = Callable[[int], tuple[str, int]]
 """Topic and partition of a row index."""

@@ -18,8 +18,8 @@ from metadata_store.outcome import Fence, MultiOutcome
 from metadata_store.port import IN_FLIGHT_MAX, SetData, ZooKeeper
 from metadata_store.reads import read_topics
 from metadata_store.window import Emit, Job, in_flight
-from state_machines.decision import TopicChange
-from state_machines.types import TopicAssignment
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import TopicAssignment
 
 TopicOutcome = MultiOutcome[TopicChange, str]
 

@@ -21,8 +21,8 @@ from metadata_store.outcome import Fence, MultiOutcome
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import read_topics
 from metadata_store.window import Emit, Job, in_flight
-from state_machines.create_topics import NewTopic
-from state_machines.types import TopicAssignment
+from state_machines.admin_rules.create_topics import NewTopic
+from state_machines.model.types import TopicAssignment
 
 CreationOutcome = MultiOutcome[NewTopic, str]
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.schema import EVENT, OF_PARTITION, REQUIRED, ROWS, SINCE
-from state_machines.events import SCHEMA_VERSION
+from state_machines.journal.events import SCHEMA_VERSION
 
 LINE_CHARACTERS_MAX: Final = 1 << 20
 """A longer line is none of the journal's."""

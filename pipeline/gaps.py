@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from pipeline.schema import GAPS
-from state_machines.events import Kind
+from state_machines.journal.events import Kind
 
 HOLE: Final = "HOLE"
 UNRECORDED: Final = "UNRECORDED"

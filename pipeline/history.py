@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
 from pipeline.violations import Broken, Group, brokers, say
-from state_machines.events import Kind
+from state_machines.journal.events import Kind
 
 EXPLAINED_BY_GAPS = ("A8", "A12")
 """Missing rows between the two may explain what breaks these; all else only where a topic has no id: it may have been

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from pipeline.violations import VIOLATIONS, say, unexcused
-from state_machines.events import Kind
-from state_machines.types import NO_LEADER
+from state_machines.journal.events import Kind
+from state_machines.model.types import NO_LEADER
 
 _KINDS = (Kind.BROKER_UP.value, Kind.BROKER_DOWN.value, Kind.BROKER_SHUTDOWN_BEGIN.value)
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from pipeline.violations import VIOLATIONS, say
-from state_machines.events import Kind
+from state_machines.journal.events import Kind
 
 
 def one_writer(terms: DataFrame) -> DataFrame:

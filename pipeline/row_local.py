@@ -1,4 +1,4 @@
-"""Invariants that one row shows by itself: those of :mod:`state_machines.audit`, in Spark's words, and parts of others.
+"""Invariants that one row shows by itself (:mod:`state_machines.journal.audit`), in Spark's words, and parts of others.
 
 No window and no shuffle: what a row says about before and after is enough.
 """
@@ -14,9 +14,9 @@ from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, Group, brokers, say
-from state_machines.audit import BY_LEADER, PARTITION_STEPS, REPLICA_STEPS
-from state_machines.events import OBSERVED, Kind
-from state_machines.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
+from state_machines.journal.audit import BY_LEADER, PARTITION_STEPS, REPLICA_STEPS
+from state_machines.journal.events import OBSERVED, Kind
+from state_machines.model.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
 
 IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which the first of the replicas leads that stays in the ISR and may lead."""

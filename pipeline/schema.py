@@ -1,4 +1,4 @@
-"""The journal's rows as Spark sees them, made from :class:`state_machines.events.Row`: one definition of the fields."""
+"""The journal's rows in Spark, made from :class:`state_machines.journal.events.Row`: one definition of the fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from state_machines.events import PARTITION_KINDS, Row
+from state_machines.journal.events import PARTITION_KINDS, Row
 
 LONGS: Final = frozenset(
     {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"},

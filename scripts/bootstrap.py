@@ -148,7 +148,7 @@ def inputs() -> str:
 
 
 def java_is_there() -> bool:
-    from brokers.embedded.java import system_java
+    from testing.embedded.java import system_java
 
     return system_java() is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from state_machines import diagrams
+from state_machines.machines import diagrams
 from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
 

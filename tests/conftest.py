@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests import seed_results
 
 SUPER_PASSWORD = "super-secret"

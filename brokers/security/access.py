@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.callers import Callers, Met
+from brokers.security.callers import Callers, Met
 from brokers.security.gate import Gate
 from brokers.security.login import Login
 from brokers.security.tls import Tls

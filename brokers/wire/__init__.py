@@ -1,0 +1,1 @@
+"""Bytes of the Kafka protocol: codecs and versions. No sockets, no state."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, ZERO_ID, compact_string, varint
 from brokers.wire.versions import Ibp
-from state_machines.types import LEADER_DURING_DELETE, PartitionRow, PartitionState, Topic
+from state_machines.model.types import LEADER_DURING_DELETE, PartitionRow, PartitionState, Topic
 
 NO_EPOCH: Final = -1
 """Leader epoch in StopReplica that skips the check (``LeaderAndIsr.NoEpoch``)."""

@@ -20,7 +20,7 @@ from brokers.wire.primitives import (
     varint,
 )
 from brokers.wire.versions import Api, Ibp
-from state_machines.types import Broker
+from state_machines.model.types import Broker
 
 EMPTY_BODY: Final = EMPTY_ARRAY
 """A body without topics: the UpdateMetadata that carries the live list alone."""

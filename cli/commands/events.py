@@ -19,7 +19,7 @@ from cli.session import Session, command, group
 if TYPE_CHECKING:
     from controller.journal.query import Wanted
     from controller.journal.reader import Gap
-    from state_machines.events import Row
+    from state_machines.journal.events import Row
 
 POLL_S: Final = 0.3
 GAPS_SHOWN: Final = 5
@@ -104,8 +104,8 @@ def tail(
 def check(session: Session, directory: Directory = None) -> None:
     """Judge every row by itself (invariants A1, A3 to A6, A10, A11): exit code 3 if one is broken."""
     from controller.journal.reader import Gap, read
-    from controller.names import counted
-    from state_machines.audit import Violation, judge
+    from controller.process.wording import counted
+    from state_machines.journal.audit import Violation, judge
 
     rows, gaps, violations = 0, list[Gap](), list[Violation]()
     for row in read(_folder(session, directory)):
@@ -147,7 +147,7 @@ def _wanted(
     until: str | None,
 ) -> Wanted:
     from controller.journal.query import Wanted
-    from state_machines.events import Kind
+    from state_machines.journal.events import Kind
 
     if partition is not None and topic is None:
         raise Failure(Exit.USAGE, "--partition needs --topic", "name the topic, too")

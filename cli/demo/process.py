@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import httpx
 
-from brokers.embedded.process import ChildProcess, free_port
 from configs.credentials import HANDED_OVER
 from controller.journal.journal import folder_in
+from testing.embedded.process import ChildProcess, free_port
 
 SESSION_MS: Final = 6_000
 ANSWER_S_MAX: Final = 30.0

@@ -10,14 +10,14 @@ import time
 
 from rich.console import Console
 
-from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.jars import JarsUnavailable
-from brokers.embedded.java import JavaMissing
-from brokers.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 from cli.demo.process import RegentProcess
 from cli.demo.story import PARTITIONS, DemoFailed, Story
 from cli.exit_codes import Exit
 from configs.credentials import HANDED_OVER
+from testing.embedded.cluster import EmbeddedCluster
+from testing.embedded.jars import JarsUnavailable
+from testing.embedded.java import JavaMissing
+from testing.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 
 
 async def run(console: Console, *, keep: bool = False) -> int:

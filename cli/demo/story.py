@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from rich.console import Console
 from rich.markup import escape
 
-from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.load import Load, Reader
 from cli.demo.process import RegentProcess
 from controller.journal.reader import CUT_SHORT, Gap, read
-from controller.names import counted
-from state_machines.audit import judge
-from state_machines.events import Row
+from controller.process.wording import counted
+from state_machines.journal.audit import judge
+from state_machines.journal.events import Row
+from testing.embedded.cluster import EmbeddedCluster
+from testing.embedded.load import Load, Reader
 
 TOPIC = "orders"
 PARTITIONS = 60

@@ -1,8 +1,8 @@
-"""Kafka's access control lists changed: they are read beside the queue (:mod:`controller.authorizer`)."""
+"""Kafka's access control lists changed: they are read beside the queue (:mod:`controller.access.authorizer`)."""
 
 from __future__ import annotations
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 
 
 async def acl_change(c: Controller, *, known: bool) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
-from controller.calls import PendingCall
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.reassignment import isrs_changed
-from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
-from state_machines.types import PartitionState
+from controller.requests.calls import PendingCall
+from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.model.types import PartitionState
 
 Item = tuple[IsrProposal, IsrRequest, IsrError | None]
 """A proposal, in terms of the model, and what was judged at first."""

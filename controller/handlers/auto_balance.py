@@ -6,9 +6,9 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from controller.balance import FIRST_LOOK_S
-from controller.controller import Controller
-from state_machines.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
+from controller.engine.controller import Controller
+from controller.engine.leader_balance import FIRST_LOOK_S
+from state_machines.decisions.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
 
 TURN_ROWS: Final = 20_000
 """Partitions that are counted between two turns of the loop: some 10 ms."""

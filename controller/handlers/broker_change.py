@@ -11,17 +11,17 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
+from controller.engine.min_isr import led_but_under
 from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed
 from controller.handlers.lost_ids import inquire_anew
 from controller.handlers.reassignment import brokers_returned
-from controller.min_isr import led_but_under
-from controller.names import counted
-from controller.report import Report
+from controller.journal.report import Report
+from controller.process.wording import counted
 from metadata_store import paths
-from state_machines.broker_change import BrokerDelta, broker_death, broker_return, compare
-from state_machines.events import Kind
+from state_machines.decisions.broker_change import BrokerDelta, broker_death, broker_return, compare
+from state_machines.journal.events import Kind
 
 log = logging.getLogger("regent.controller")
 

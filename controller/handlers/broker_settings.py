@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from controller.controller import Controller
-from controller.own_znodes import BROKER_SETTINGS
+from controller.engine.controller import Controller
+from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fenced import submit
 from metadata_store.port import Create, Op, SetData
-from state_machines import broker_settings as s
-from state_machines.broker_settings import Value, adopted_sentence, advice
-from state_machines.create_topics import TopicDefaults
+from state_machines.admin_rules import broker_settings as s
+from state_machines.admin_rules.broker_settings import Value, adopted_sentence, advice
+from state_machines.admin_rules.create_topics import TopicDefaults
 
 TRIES_MAX: Final = 3
 TOKEN_CHECK_MS_MIN: Final = 1_000

@@ -1,4 +1,4 @@
-"""Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.translations`."""
+"""Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.requests.codec`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from brokers.wire.versions import Api
-from controller.calls import PendingCall
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.create_partitions import create_partitions
 from controller.handlers.create_topics import create_topics
 from controller.handlers.scram_credentials import alter_scram_credentials
 from controller.handlers.update_features import update_features
+from controller.requests.calls import PendingCall
 
 Handler = Callable[[Controller, PendingCall], Awaitable[None]]
 """Answers or refuses the call before the term ends; raises what ends it."""

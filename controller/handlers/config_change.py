@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from metadata_store import paths
-from state_machines.leader_election import allow_unclean
+from state_machines.decisions.leader_election import allow_unclean
 
 
 async def config_change(c: Controller) -> None:

@@ -9,10 +9,10 @@ from functools import partial
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
-from controller.calls import PendingCall
-from controller.controller import Controller
-from state_machines.controlled_shutdown import move_leaders, remaining, stop_followers
-from state_machines.events import Kind
+from controller.engine.controller import Controller
+from controller.requests.calls import PendingCall
+from state_machines.decisions.controlled_shutdown import move_leaders, remaining, stop_followers
+from state_machines.journal.events import Kind
 
 TOLD_S_MAX = 2.0
 """How long the answer waits for the new leaders; the broker itself waits for 30 s."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from brokers.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.errors import Error
 from brokers.wire.messages.topics import (
     CreatedPartitions,
@@ -17,21 +17,21 @@ from brokers.wire.messages.topics import (
     CreatePartitionsResponse,
     GrownTopic,
 )
-from controller.calls import PendingCall
-from controller.controller import Controller
+from controller.access.quota_buckets import Account, payer
+from controller.engine.controller import Controller
+from controller.handlers.await_leaders import unled
 from controller.handlers.create_topics import CONTENDED, TWICE
-from controller.handlers.led import unled
-from controller.handlers.paying import THROTTLED, accounts
+from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import modified
-from controller.mutation_quotas import Account, payer
+from controller.requests.calls import PendingCall
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed, TopicSite
-from state_machines.create_partitions import WantedGrowth, judge_growth
-from state_machines.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
-from state_machines.decision import TopicChange
-from state_machines.reassignment import is_complete
-from state_machines.topic_names import wrong_name
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
+from state_machines.admin_rules.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
+from state_machines.admin_rules.topic_names import wrong_name
+from state_machines.decisions.reassignment import is_complete
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import Assignment, TopicAssignment
 
 ABSENT: Final = TopicSite(None, False, None)
 GROWN: Final = "partitions added by an admin client"

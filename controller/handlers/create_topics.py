@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import structs
 
-from brokers.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.errors import Error
 from brokers.wire.messages.topics import (
     CreatableTopic,
@@ -27,17 +27,17 @@ from brokers.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.handlers.led import unled
-from controller.handlers.paying import THROTTLED, accounts
+from controller.access.quota_buckets import Account, payer
+from controller.engine.controller import Controller
+from controller.handlers.await_leaders import unled
+from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
-from controller.mutation_quotas import Account, payer
-from controller.names import counted, shortly
+from controller.process.wording import counted, shortly
+from controller.requests.calls import PendingCall
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import TopicSite
-from state_machines.create_topics import (
+from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
     Site,
@@ -46,10 +46,10 @@ from state_machines.create_topics import (
     WantedTopic,
     judge_topic,
 )
-from state_machines.inherited_configs import Setting
-from state_machines.topic_configs import as_shown
-from state_machines.topic_names import TakenNames, wrong_name
-from state_machines.types import Topic, TopicAssignment
+from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.admin_rules.topic_configs import as_shown
+from state_machines.admin_rules.topic_names import TakenNames, wrong_name
+from state_machines.model.types import Topic, TopicAssignment
 
 CALLS_MAX: Final = 200
 """Calls that are written together at the most."""

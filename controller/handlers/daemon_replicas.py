@@ -10,11 +10,11 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.reassignment import begin
-from state_machines.reassignment import standing
-from state_machines.topic_change import repaired
-from state_machines.types import Assignment, TopicAssignment, TopicPartition
+from state_machines.decisions.reassignment import standing
+from state_machines.decisions.topic_change import repaired
+from state_machines.model.types import Assignment, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 

@@ -17,14 +17,14 @@ from typing import Final
 from msgspec import structs
 
 from brokers.wire.errors import Error
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.deletion_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
-from controller.handlers.led import METADATA_S_MAX, WAIT_S_MAX
-from controller.handlers.paying import accounts
-from controller.mutation_quotas import Account
-from controller.names import shortly
-from state_machines.types import Topic
+from controller.access.quota_buckets import Account
+from controller.engine.controller import Controller
+from controller.handlers.await_leaders import METADATA_S_MAX, WAIT_S_MAX
+from controller.handlers.quotas import accounts
+from controller.process.wording import shortly
+from controller.requests.calls import PendingCall
+from controller.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from state_machines.model.types import Topic
 
 log = logging.getLogger("regent.controller")
 

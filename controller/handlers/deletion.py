@@ -14,18 +14,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from brokers.delivery import Answer
-from controller.controller import Controller
-from controller.handlers.forgetting import forget
+from brokers.outbound.delivery import Answer
+from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
-from controller.names import shortly
+from controller.handlers.removal import forget
+from controller.process.wording import shortly
 from metadata_store import paths
 from metadata_store.errors import Code
 from metadata_store.kafka_store import Doomed
-from state_machines.audience import is_forgotten
-from state_machines.deletion import advance, answered, restored, sort_markers, waiting_for
-from state_machines.draft import Draft
-from state_machines.types import Topic, TopicAssignment
+from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
+from state_machines.machines.draft import Draft
+from state_machines.model.types import Topic, TopicAssignment
+from state_machines.propagation.propagation import is_forgotten
 
 log = logging.getLogger("regent.controller")
 

@@ -14,15 +14,23 @@ from functools import partial
 from typing import Final
 
 from brokers.wire.errors import Error
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.election_call import Elected, ElectLeadersCall, ElectLeadersReply
-from controller.handlers.led import shown
+from controller.engine.controller import Controller
+from controller.handlers.await_leaders import shown
+from controller.requests.calls import PendingCall
+from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.errors import Code
 from metadata_store.kafka_store import Malformed
-from state_machines.leader_election import UNKNOWN, ElectionError, ElectionType, NotElected, elect, judge, outcome
-from state_machines.types import TopicPartition
+from state_machines.decisions.leader_election import (
+    UNKNOWN,
+    ElectionError,
+    ElectionType,
+    NotElected,
+    elect,
+    judge,
+    outcome,
+)
+from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.controller")
 

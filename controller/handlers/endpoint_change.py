@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import Final
 
-from brokers.attested import Seals
-from controller.controller import Controller
+from brokers.security.attested import Seals
+from controller.engine.controller import Controller
 from metadata_store.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
 from metadata_store.port import Node
-from state_machines.types import Endpoint
+from state_machines.model.types import Endpoint
 
 log = logging.getLogger("regent.controller")
 

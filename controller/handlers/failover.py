@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers import auto_balance, token_expiry
 from controller.handlers.broker_settings import recall
 from controller.handlers.deletion import queue_markers
@@ -24,9 +24,9 @@ from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.topic_change import bring_in, load
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
-from state_machines.events import Kind
-from state_machines.failover import failover
-from state_machines.types import TopicAssignment
+from state_machines.decisions.failover import failover
+from state_machines.journal.events import Kind
+from state_machines.model.types import TopicAssignment
 
 log = logging.getLogger("regent.controller")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.reassignment import isrs_changed
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed

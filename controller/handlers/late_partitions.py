@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.reassignment import go_on
-from controller.names import shortly
-from state_machines.failover import take_up
+from controller.process.wording import shortly
+from state_machines.decisions.failover import take_up
 
 TURN_ROWS: Final = 10_000
 """Rows in one decision, which is one turn of the loop."""

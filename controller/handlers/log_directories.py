@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
-from state_machines.log_directories import log_directories_failed
+from state_machines.decisions.log_directories import log_directories_failed
 
 log = logging.getLogger("regent.controller")
 

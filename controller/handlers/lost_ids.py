@@ -16,18 +16,26 @@ from itertools import islice
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from brokers.queries import Asked, ask_each
 from brokers.wire.errors import Error, error_name
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import settle
-from controller.names import shortly
-from controller.own_znodes import TOPIC_IDS_BEGIN
-from controller.questions import Asked, ask_each
+from controller.process.wording import shortly
+from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fenced import submit
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
-from state_machines.topic_ids import Evidence, TopicIds, Verdict, any_has_id, id_changes, judge_ids, sample_of_lost
-from state_machines.types import Broker
+from state_machines.decisions.topic_ids import (
+    Evidence,
+    TopicIds,
+    Verdict,
+    any_has_id,
+    id_changes,
+    judge_ids,
+    sample_of_lost,
+)
+from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
 

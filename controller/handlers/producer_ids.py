@@ -7,8 +7,8 @@ import logging
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply
-from controller.calls import PendingCall
-from controller.controller import Controller
+from controller.engine.controller import Controller
+from controller.requests.calls import PendingCall
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Exhausted, Malformed
 

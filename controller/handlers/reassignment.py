@@ -16,12 +16,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.handlers.reassignment_request import read_request, shrink_request, withdraw
+from controller.engine.controller import Controller
+from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, settle
-from controller.names import counted
-from controller.reassignment_call import (
+from controller.process.wording import counted
+from controller.requests.calls import PendingCall
+from controller.requests.reassignment_call import (
     AlterReassignments,
     AlterReassignmentsReply,
     ListReassignments,
@@ -30,7 +30,7 @@ from controller.reassignment_call import (
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
-from state_machines.reassignment import (
+from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     UNKNOWN,
     Asked,
@@ -50,7 +50,7 @@ from state_machines.reassignment import (
     standing,
     waiting_for,
 )
-from state_machines.types import Assignment, TopicPartition
+from state_machines.model.types import Assignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 

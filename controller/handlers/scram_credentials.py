@@ -11,13 +11,13 @@ from brokers.wire.messages.security import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.names import shortly
+from controller.engine.controller import Controller
+from controller.process.wording import shortly
+from controller.requests.calls import PendingCall
 from metadata_store.codecs.config import Config
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import ConfigChange, EntityConfig, Malformed
-from state_machines.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
+from state_machines.admin_rules.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
 
 USERS: Final = "users"
 CONTENDED: Final = ScramRefusal(

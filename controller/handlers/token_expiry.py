@@ -12,15 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from controller.controller import Controller
-from controller.event_queue import Event, QueueFull
-from controller.names import shortly
+from controller.engine.controller import Controller
+from controller.engine.event_queue import Event, QueueFull
+from controller.process.wording import shortly
 from metadata_store import paths
 from metadata_store.delegation_tokens import OPS
 from metadata_store.errors import ZkError, ZooKeeperError
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Malformed
-from state_machines.delegation_tokens import Token, expired
+from state_machines.admin_rules.delegation_tokens import Token, expired
 
 FIRST_LOOK_S: Final = 5.0
 """From taking office to the first look: a failover has more urgent things to read."""

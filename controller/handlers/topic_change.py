@@ -1,6 +1,6 @@
 """Topics come and go, partitions are added (S4-39..S4-43, S4-79, S4-85, S4-88).
 
-A topic is started only from what was read back or written by us, after :mod:`controller.handlers.mending`.
+A topic is started only from what was read back or written by us, after :mod:`controller.handlers.repair`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import logging
 from functools import partial
 from typing import Final
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
+from controller.engine.gate import TermEnded
 from controller.handlers.deletion import take_back
-from controller.handlers.forgetting import forget
 from controller.handlers.lost_ids import inquire_of_new
-from controller.handlers.mending import Load, State, States, mend, note_running, read_new
-from controller.names import shortly
-from controller.term import TermEnded
+from controller.handlers.removal import forget
+from controller.handlers.repair import Load, State, States, mend, note_running, read_new
+from controller.process.wording import shortly
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
-from state_machines.events import Kind
-from state_machines.topic_change import new_partitions
-from state_machines.types import PartitionState, TopicAssignment
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.journal.events import Kind
+from state_machines.model.types import PartitionState, TopicAssignment
 
 ENDED_ROWS_MAX: Final = 500_000
 """Rows of vanished topics, about 140 bytes each, that a term carries along beside as many as are alive."""

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from controller.controller import CONTENDED, Controller
+from controller.engine.controller import CONTENDED, Controller
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fenced import WRITES_MAX
 from metadata_store.kafka_store import Malformed, TopicOutcome
-from state_machines.decision import TopicChange
-from state_machines.topic_change import taken_out
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.decisions.topic_change import taken_out
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import Assignment, TopicAssignment
 
 log = logging.getLogger("regent.controller")
 

@@ -12,12 +12,12 @@ from brokers.wire.messages.security import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from controller.calls import PendingCall
-from controller.controller import Controller
-from controller.names import shortly
+from controller.engine.controller import Controller
+from controller.process.wording import shortly
+from controller.requests.calls import PendingCall
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
-from state_machines.feature_updates import LevelWanted, UpgradeType, refusal
+from state_machines.admin_rules.feature_updates import LevelWanted, UpgradeType, refusal
 
 SWITCHED_OFF: Final = "Feature versioning system is disabled."
 

@@ -27,8 +27,8 @@ from controller.http.models import (
     Topic,
     Verification,
 )
-from controller.http.view import DaemonView, NotFound, Only, PartitionQuery, Refused, ViewError
-from controller.metrics import exposition
+from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, ViewError
+from controller.metrics.exposition import exposition
 
 T = TypeVar("T", bound=Item)
 

@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from brokers.places import Place
+from brokers.listener.connection_slots import Place
 
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"

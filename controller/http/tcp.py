@@ -16,8 +16,8 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from brokers.entrance import Entrance
-from brokers.places import Place, Places
+from brokers.listener.connection_slots import Place, Places
+from brokers.listener.entrance import Entrance
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.tls import Tls
 from configs.http_section import HttpSettings

@@ -11,12 +11,12 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_store.codecs.topic import topic_id_text
-from state_machines import selectors
-from state_machines.audit import BY_LEADER, STRATEGIES
-from state_machines.cluster import READ
-from state_machines.decision import Change, ReplicaMove
-from state_machines.events import OBSERVED, SCHEMA_VERSION, Kind, Row
-from state_machines.types import PartitionRow, PartitionState, ReplicaState, Topic
+from state_machines.journal.audit import BY_LEADER, STRATEGIES
+from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
+from state_machines.machines import selectors
+from state_machines.model.cluster import READ
+from state_machines.model.decision import Change, ReplicaMove
+from state_machines.model.types import PartitionRow, PartitionState, ReplicaState, Topic
 
 _PARTITION_STATES: Final = {state: state.name for state in PartitionState}
 _LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value

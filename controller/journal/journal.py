@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from configs.sections import JournalSettings
-from controller.counters import Counters
 from controller.journal.batches import Entry, Lost, lost, rows_of
 from controller.journal.segments import Bounds, Segments
-from controller.journal.term import TermJournal
+from controller.journal.term_journal import TermJournal
+from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.journal")
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from controller.journal.reader import CHUNK_BYTES, Damage, Gap, begin_of, joined, lines, parsed, read_each
 from controller.journal.segments import segments_in
-from state_machines.events import PARTITION_KINDS, Kind, Row
+from state_machines.journal.events import PARTITION_KINDS, Kind, Row
 
 HISTORY_ROWS: Final = 20
 HISTORY_BYTES_MAX: Final = 256 << 20

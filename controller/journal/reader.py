@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.journal.segments import segments_in
-from state_machines.events import Kind, Row
+from state_machines.journal.events import Kind, Row
 
 LINE_BYTES_MAX: Final = 1 << 20
 """A longer line is none of ours."""

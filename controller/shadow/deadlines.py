@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from controller.shadow import compare
-from controller.shadow.happenings import ORDERS_MAX
-from controller.shadow.tally import difference, reasons
+from controller.shadow import judgement as compare
+from controller.shadow.events import ORDERS_MAX
+from controller.shadow.statistics import difference, reasons
 from controller.shadow.tracker import BEGUN_BEFORE, ISR_UNSEEN, ORDER_UNKNOWN, Tracker
 from controller.shadow.waiting import Waiting
 from metadata_store import paths

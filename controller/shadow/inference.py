@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from controller.shadow import compare
-from controller.shadow.compare import Seen
-from controller.shadow.happenings import Happening, Kind
+from controller.shadow import judgement as compare
+from controller.shadow.events import Happening, Kind
+from controller.shadow.judgement import Seen
 from controller.shadow.tracker import Tracker
 from controller.shadow.waiting import Waiting
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from controller.shadow.compare import Seen
+from controller.shadow.judgement import Seen
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.state import decode_state
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import Node, ZooKeeper
-from state_machines.types import Broker, Leadership, TopicAssignment
+from state_machines.model.types import Broker, Leadership, TopicAssignment
 
 log = logging.getLogger("regent.shadow")
 

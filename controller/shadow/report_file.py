@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from controller.shadow.tally import Report
+from controller.shadow.statistics import Report
 from metadata_store.content import decoded
 
 log = logging.getLogger("regent.shadow")

@@ -17,17 +17,17 @@ from typing import Final
 
 import anyio
 
-from controller.counters import Counters
+from controller.metrics.counters import Counters
 from controller.shadow.read_only import ReadOnly
 from controller.shadow.reading import Office, Reader
 from controller.shadow.report_file import load, save
-from controller.shadow.tally import SHOWN_MAX, Report, Tally
+from controller.shadow.statistics import SHOWN_MAX, Report, Tally
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
 from metadata_store import paths
 from metadata_store.errors import NotConnected, SessionLost
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
-from state_machines.types import NO_LEADER
+from state_machines.model.types import NO_LEADER
 
 log = logging.getLogger("regent.shadow")
 

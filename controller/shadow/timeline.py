@@ -9,14 +9,14 @@ from typing import Final
 
 from msgspec import structs
 
-from controller.shadow.compare import Seen
 from controller.shadow.deadlines import BEING_REASSIGNED, Deadlines
-from controller.shadow.happenings import Kind
+from controller.shadow.events import Kind
 from controller.shadow.inference import Shutdowns
+from controller.shadow.judgement import Seen
 from controller.shadow.reading import Office
 from controller.shadow.tracker import Tracker
-from state_machines.broker_change import BrokerDelta, compare
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.decisions.broker_change import BrokerDelta, compare
+from state_machines.model.types import Leadership, TopicAssignment
 
 FORGOTTEN: Final = "the topic vanished or was replaced"
 SEVERAL: Final = "several brokers came or went between two reads, and the controller wrote in between"

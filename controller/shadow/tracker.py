@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.shadow import compare
-from controller.shadow.compare import Outcome, Seen, Step, judge
-from controller.shadow.happenings import Happening, Kind, carry_out, replay, step_of
-from controller.shadow.recent import Recent
-from controller.shadow.tally import Tally
+from controller.shadow import judgement as compare
+from controller.shadow.events import Happening, Kind, carry_out, replay, step_of
+from controller.shadow.judgement import Outcome, Seen, Step, judge
+from controller.shadow.recent_events import Recent
+from controller.shadow.statistics import Tally
 from controller.shadow.waiting import Tries, Waiting
-from state_machines.cluster import Cluster, leadership_of
-from state_machines.types import Broker, Leadership
+from state_machines.model.cluster import Cluster, leadership_of
+from state_machines.model.types import Broker, Leadership
 
 BEHIND_MAX: Final = 2
 """Events without a single answer, from which on the order of further ones is not known."""

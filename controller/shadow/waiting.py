@@ -8,10 +8,10 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from controller.shadow import compare
-from controller.shadow.compare import Judgement, Outcome, Seen, Step, judge
-from controller.shadow.happenings import Happening, Kind, other_orders, replay
-from state_machines.types import NO_LEADER, Leadership, PartitionRow
+from controller.shadow import judgement as compare
+from controller.shadow.events import Happening, Kind, other_orders, replay
+from controller.shadow.judgement import Judgement, Outcome, Seen, Step, judge
+from state_machines.model.types import NO_LEADER, Leadership, PartitionRow
 
 SEEN_MAX: Final = 16
 """Unexplained reads of one partition that are kept in order; beyond them only the newest is."""

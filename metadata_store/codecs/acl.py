@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, guarded, require_version, strict
-from state_machines.acls import Entry, Key, Pattern, Resource, canonical_host, canonical_operation
+from state_machines.admin_rules.acls import Entry, Key, Pattern, Resource, canonical_host, canonical_operation
 
 
 class _Entry(Struct):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_store.codecs.base import Int32, Malformed, guarded, require_version, strict, to_json
-from state_machines.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint
 
 VERSIONS: Final = (2, 3, 4, 5)
 PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, strict, to_json
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 
 LOG_DIR_FAILURE: Final = 1
 """The only event of ``/log_dir_event_notification``."""

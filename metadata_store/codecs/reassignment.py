@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 
 
 class Reassignments(Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from metadata_store.codecs.base import BAD_DATA, Int32, Malformed, NonNegative, reason, require_version
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 
 VERSION: Final = 1
 RECOVERED: Final = 0

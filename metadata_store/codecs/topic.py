@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment, TopicAssignment
 
 VERSION: Final = 3
 VERSIONS: Final = (1, 2, 3)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from brokers.embedded.process import ChildProcess, accepts, free_port
 from cli.demo.process import RegentProcess
+from testing.embedded.process import ChildProcess, accepts, free_port
 
 
 class EndpointProcess(ChildProcess):

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from brokers.client import BrokerClient
-from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.kafka import EmbeddedBroker
 from brokers.transport import Connection, TcpTransport
 from metadata_store import paths
 from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ANY_VERSION
+from testing.embedded.cluster import EmbeddedCluster
+from testing.embedded.kafka import EmbeddedBroker
 from tests.contracts.broker_support import Known
 from tests.polling import eventually
 

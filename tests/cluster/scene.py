@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from brokers.embedded.ledger import Spot
-from brokers.embedded.load import REQUEST_S_MAX, Load, Reader
 from cli.demo.process import RegentProcess
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
+from testing.embedded.ledger import Spot
+from testing.embedded.load import REQUEST_S_MAX, Load, Reader
 from tests.cluster.world import World, world
 from tests.polling import eventually
 

@@ -8,9 +8,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from brokers.security.access import SecureTransport
 from brokers.security.tls import Tls
-from brokers.simulated.calls import controlled_shutdown, shutdown_answer
 from cli.demo.process import RegentProcess
 from metadata_store import paths
+from testing.simulated.calls import controlled_shutdown, shutdown_answer
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed
 from tests.cluster.secured import Secured

@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from brokers.client import BrokerClient
-from brokers.embedded.tools import Tools
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
+from testing.embedded.tools import Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import Scene
 from tests.polling import eventually

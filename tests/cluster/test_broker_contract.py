@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct
 
-from brokers.controller_listener import ControllerListener, NotController
-from brokers.envelopes import CarriedCall
+from brokers.listener.controller_listener import ControllerListener, NotController
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply

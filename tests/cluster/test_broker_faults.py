@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.cluster.scene import TOPIC, Scene, leaders
 from tests.polling import eventually
 

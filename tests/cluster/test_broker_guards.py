@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from brokers.embedded.tools import Tools
 from metadata_store import paths
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
+from testing.embedded.tools import Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import regent
 from tests.cluster.world import World, world

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
 from tests.cluster.scene import Scene
 
 ASKED_AT_RANDOM_MAX = 40

@@ -9,7 +9,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment, TopicAssignment
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from brokers.embedded.tools import Finished, Tools
 from metadata_store.delegation_tokens import token_ids
+from testing.embedded.tools import Finished, Tools
 from tests.cluster.test_admin_sasl import LOGIN_MODULE, SECURED
 from tests.cluster.world import world
 from tests.polling import eventually

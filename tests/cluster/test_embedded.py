@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded import archives
-from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.jars import jars
-from brokers.embedded.java import find_java
-from brokers.embedded.load import Load, Reader
+from testing.embedded import archives
+from testing.embedded.cluster import EmbeddedCluster
+from testing.embedded.jars import jars
+from testing.embedded.java import find_java
+from testing.embedded.load import Load, Reader
 from tests.polling import eventually
 
 

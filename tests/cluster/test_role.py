@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cli.exit_codes import Exit
-from controller import own_znodes as own
+from controller.role import own_znodes as own
 from tests.cluster.scene import Scene, leaders, regent
 from tests.polling import eventually
 

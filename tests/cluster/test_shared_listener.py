@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from brokers.embedded.tools import Tools
+from testing.embedded.tools import Tools
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.cluster import EmbeddedCluster
+from testing.embedded.cluster import EmbeddedCluster
 from tests.contracts.simulated_process import brokers, told_everything
 
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokers.embedded.cluster import EmbeddedCluster
 from cli.demo.process import RegentProcess
 from controller.journal.reader import read
-from controller.office import ControllerRecord, Office
-from controller.own_znodes import LOCKS, this_process
+from controller.role.claim import ControllerRecord, Office
+from controller.role.own_znodes import LOCKS, this_process
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
-from state_machines.audit import judge
-from state_machines.events import Row
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.journal.audit import judge
+from state_machines.journal.events import Row
+from state_machines.model.types import Leadership, TopicAssignment
+from testing.embedded.cluster import EmbeddedCluster
 from tests.left_journals import leave
 from tests.polling import eventually
 

@@ -14,7 +14,7 @@ from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail,
 from brokers.wire.primitives import compact_string
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Api, Ibp
-from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
 
 CONTROLLER = 1_000_001
 KNOWN_BROKERS = (1, 2, 3)

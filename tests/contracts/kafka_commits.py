@@ -10,7 +10,7 @@ from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.hooks import Kill
 from metadata_store.kafka_store import Fence, Fenced
 from metadata_store.port import Create
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.contracts.kafka_support import (
     NthWrite,
     after_election,

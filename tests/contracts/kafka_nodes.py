@@ -17,7 +17,7 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
 from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed, Request
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 from tests.contracts.kafka_support import ASSIGNMENT, NthWrite, data_of, kafka
 from tests.contracts.support import Backend, refused, session
 

@@ -12,8 +12,8 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.errors import NotConnected
 from metadata_store.kafka_store import Fence, Fenced, KafkaStore, StateOutcome
 from metadata_store.port import Create, Node, Op, Write
-from state_machines.decision import Change
-from state_machines.types import Assignment, Leadership, PartitionRow, PartitionState
+from state_machines.model.decision import Change
+from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState
 from tests.contracts.support import Backend, Session, session
 
 ASSIGNMENT = Assignment((1, 2, 3))

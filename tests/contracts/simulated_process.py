@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from brokers.embedded.process import ChildProcess
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
+from testing.embedded.process import ChildProcess
 from tests.polling import eventually
 
 FIRST, COUNT, REPLICAS = 11, 4, 3
@@ -25,7 +25,7 @@ class Brokers(ChildProcess):
 
     def __init__(self, folder: Path, connect: str, *flags: str) -> None:
         self.socket = folder / "control.sock"
-        command = [sys.executable, "-m", "brokers.simulated", "--zookeeper", connect, "--brokers"]
+        command = [sys.executable, "-m", "testing.simulated", "--zookeeper", connect, "--brokers"]
         command += [f"{FIRST}-{FIRST + COUNT - 1}"]
         super().__init__("simulated brokers", [*command, "--control", str(self.socket), *flags], folder / "brokers.log")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from brokers.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.versions import Api
-from controller.calls import Calls
+from controller.requests.calls import Calls
 from metadata_store.port import ANY_VERSION, ZooKeeper
 from tests.core.controller_world import World
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from brokers.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.messages import MESSAGES
 from brokers.wire.messages.topics import (
     CreatableTopic,
@@ -17,9 +17,9 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
-from controller.authorizer import Authorizer
-from controller.calls import Calls
-from controller.principals import Principals
+from controller.access.authorizer import Authorizer
+from controller.access.principals import Principals
+from controller.requests.calls import Calls
 from tests.core.controller_world import World
 
 CALL = b"one call of many"

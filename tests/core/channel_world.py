@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from brokers.channels import Channels
-from brokers.delivery import Answer, ChannelFailed, ChannelSettings
+from brokers.outbound.channels import Channels
+from brokers.outbound.delivery import Answer, ChannelFailed, ChannelSettings
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
-from state_machines.cluster import Cluster
-from state_machines.decision import Change
-from state_machines.types import Broker, Endpoint, Leadership, PartitionRow, PartitionState
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Change
+from state_machines.model.types import Broker, Endpoint, Leadership, PartitionRow, PartitionState
 from tests.core.fake_broker import LEADER_AND_ISR, LISTENER, UPDATE_METADATA, FakeBroker
 from tests.core.model import EPOCH, topic
 

@@ -10,10 +10,9 @@ from metadata_store.codecs.notifications import encode_config_change, encode_log
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Node
-from state_machines.cluster import Cluster, leadership_of
-from state_machines.types import (
+from state_machines.model.cluster import Cluster, leadership_of
+from state_machines.model.types import (
     Assignment,
     Broker,
     Endpoint,
@@ -22,6 +21,7 @@ from state_machines.types import (
     TopicAssignment,
     TopicPartition,
 )
+from testing.memory import MemoryServer, MemoryZooKeeper
 
 
 class Kafka:

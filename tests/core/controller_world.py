@@ -16,29 +16,29 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from brokers.channels import Channels
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
-from brokers.delivery import ChannelSettings, OnEvent
+from brokers.outbound.channels import Channels
+from brokers.outbound.delivery import ChannelSettings, OnEvent
+from brokers.queries import Ask
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
-from controller.calls import Calls
-from controller.counters import Counters
-from controller.deletion_call import DeleteTopicsCall, DeleteTopicsReply
-from controller.election_call import ElectLeadersCall
-from controller.event_queue import Event
-from controller.lease import Lease
-from controller.office import Claim, Office
-from controller.own_znodes import Process, this_process
-from controller.questions import Ask
-from controller.reign import Reign
+from controller.engine.event_queue import Event
+from controller.metrics.counters import Counters
+from controller.requests.calls import Calls
+from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
+from controller.requests.elect_leaders_call import ElectLeadersCall
+from controller.role.claim import Claim, Office
+from controller.role.lease import Lease
+from controller.role.own_znodes import Process, this_process
+from controller.term.term import Reign
 from metadata_store import paths
 from metadata_store.cluster_nodes import ensure_top_level_paths
-from metadata_store.memory import MemoryZooKeeper
-from state_machines.cluster import Cluster, leadership_of
-from state_machines.decision import Change, ReplicaMove
-from state_machines.leader_election import ElectionType
-from state_machines.types import Broker, TopicPartition
+from state_machines.decisions.leader_election import ElectionType
+from state_machines.model.cluster import Cluster, leadership_of
+from state_machines.model.decision import Change, ReplicaMove
+from state_machines.model.types import Broker, TopicPartition
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
@@ -334,7 +334,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
     w = World(folder, changes)
     quick = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
     with (
-        mock.patch("controller.reign.Channels", partial(Witness, w)),
+        mock.patch("controller.term.term.Channels", partial(Witness, w)),
         mock.patch("controller.handlers.failover.gc", quick),
     ):
         await w.operator.connect(1.0)

@@ -10,12 +10,12 @@ from typing import Any
 from unittest import mock
 
 from configs.settings import Settings
-from controller.daemon import Daemon
-from controller.lease import Lease
-from controller.modes import Mode
-from controller.reign import Reign
+from controller.daemon.daemon import Daemon
+from controller.role.lease import Lease
+from controller.role.mode import Mode
+from controller.term.term import Reign
 from metadata_store import paths
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, Script
 from tests.core.controller_world import World
 from tests.core.role_kit import settings_for
@@ -125,7 +125,7 @@ async def ruling(w: World) -> None:
 
 def failing(times: int) -> Any:
     """The first ``times`` failovers end in an error."""
-    from state_machines.failover import failover
+    from state_machines.decisions.failover import failover
 
     left = times
 

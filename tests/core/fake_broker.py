@@ -10,7 +10,7 @@ from typing import Any, Self
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from state_machines.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint
 from tests.core.wire_kit import read_request, write_response
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6

@@ -13,8 +13,6 @@ import httpx
 import uvloop
 
 from configs.http_section import HttpSettings
-from controller.counters import Counters
-from controller.gauges import Gauges, Mode
 from controller.http.app import create_app
 from controller.http.models import (
     Broker,
@@ -32,9 +30,11 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.ports import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
 from controller.http.server import serving
-from controller.http.view import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
-from controller.metrics import About, DaemonCollector, registry
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.gauges import Gauges, Mode
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 from controller.journal.batches import Entry, rows_of
 from controller.journal.journal import encoded
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed
-from controller.journal.term import TermJournal
-from state_machines.audit import Violation, judge
-from state_machines.events import Row
+from controller.journal.term_journal import TermJournal
+from state_machines.journal.audit import Violation, judge
+from state_machines.journal.events import Row
 
 
 class Book:

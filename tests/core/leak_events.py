@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
-from controller.calls import Calls
+from controller.requests.calls import Calls
 from tests.core.controller_kafka import id_of
 from tests.core.leak_kit import Kept, Life
 

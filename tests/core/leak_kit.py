@@ -15,22 +15,22 @@ from typing import Final, NamedTuple
 from unittest import mock
 
 from brokers.client import BrokerCallFailed
+from brokers.queries import Asked
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
-from controller.calls import Calls
-from controller.counters import Timer
-from controller.daemon import Daemon
-from controller.event_queue import Event
-from controller.metrics import About, DaemonCollector, exposition, registry
-from controller.modes import Mode
-from controller.office import Office
-from controller.own_znodes import this_process
-from controller.questions import Asked
-from controller.recent import RecentChanges
-from controller.reign import Reign
-from controller.view import View
+from controller.daemon.daemon import Daemon
+from controller.engine.event_queue import Event
+from controller.engine.recent_changes import RecentChanges
+from controller.metrics.counters import Timer
+from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.operator.view import View
+from controller.requests.calls import Calls
+from controller.role.claim import Office
+from controller.role.mode import Mode
+from controller.role.own_znodes import this_process
+from controller.term.term import Reign
 from metadata_store.cluster_nodes import ensure_top_level_paths
-from metadata_store.memory import MemoryZooKeeper
-from state_machines.types import Broker
+from state_machines.model.types import Broker
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_kafka import Kafka
 from tests.core.controller_parts import DAEMON, UPDATE_METADATA
 from tests.core.daemon_world import loop_lease
@@ -195,7 +195,7 @@ def _give_up(waiting: asyncio.Future[None]) -> None:
 def short_windows() -> Iterator[None]:
     """Recent durations and changes are few, so that what is kept of them is full soon."""
     few = partial(RecentChanges, CHANGES_MAX)
-    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.controller.RecentChanges", few):
+    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.engine.controller.RecentChanges", few):
         yield
 
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state_machines.cluster import Cluster, leadership_of
-from state_machines.decision import Change, Decision, TopicChange
-from state_machines.draft import Decide, Draft
-from state_machines.types import (
+from state_machines.machines.draft import Decide, Draft
+from state_machines.model.cluster import Cluster, leadership_of
+from state_machines.model.decision import Change, Decision, TopicChange
+from state_machines.model.types import (
     NO_LEADER,
     Assignment,
     Broker,

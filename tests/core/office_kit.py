@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from controller.office import Claim
-from controller.own_znodes import Process, this_process
+from controller.role.claim import Claim
+from controller.role.own_znodes import Process, this_process
 from metadata_store.port import Op, Write
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, World, world

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from controller.calls import Calls
-from controller.reassignment_call import AlterReassignments, ListReassignments
+from controller.requests.calls import Calls
+from controller.requests.reassignment_call import AlterReassignments, ListReassignments
 from metadata_store import paths
-from state_machines.reassignment import NotReassigned
-from state_machines.types import Assignment, TopicPartition
+from state_machines.decisions.reassignment import NotReassigned
+from state_machines.model.types import Assignment, TopicPartition
 from tests.core.controller_world import World
 
 Asked = dict[tuple[str, int], tuple[int, ...] | None]

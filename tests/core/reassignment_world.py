@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from state_machines.audience import Audience
-from state_machines.cluster import Cluster
-from state_machines.decision import TopicChange
-from state_machines.draft import Decide, Draft
-from state_machines.failover import failover
-from state_machines.reassignment import (
+from state_machines.decisions.failover import failover
+from state_machines.decisions.reassignment import (
     Asked,
     NotReassigned,
     due,
@@ -19,7 +15,11 @@ from state_machines.reassignment import (
     reassign,
     rewrites,
 )
-from state_machines.types import Assignment, Broker, PartitionRow, TopicAssignment
+from state_machines.machines.draft import Decide, Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import Assignment, Broker, PartitionRow, TopicAssignment
+from state_machines.propagation.propagation import Audience
 from tests.core.model import NaiveZooKeeper, P, check_model, registered
 
 ID = bytes(15) + b"t"

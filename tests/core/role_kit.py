@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from brokers.queries import Ask, Asked
 from brokers.wire.versions import Api
 from configs.settings import Settings
-from controller.daemon import Daemon
-from controller.modes import Mode
-from controller.office import Office
-from controller.preflight.context import IBP, Context, gather
-from controller.preflight.finding import Finding, PreflightReport
-from controller.preflight.run import preflight
-from controller.questions import Ask, Asked
-from controller.takeover import Takeover, office_of, take_over
+from controller.daemon.daemon import Daemon
+from controller.handover.preflight.context import IBP, Context, gather
+from controller.handover.preflight.finding import Finding, PreflightReport
+from controller.handover.preflight.run import preflight
+from controller.handover.takeover import Takeover, office_of, take_over
+from controller.role.claim import Office
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Create, Op, SetData, WatchEvent
-from state_machines.inherited_configs import Setting
-from state_machines.types import Broker, Endpoint
+from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.types import Broker, Endpoint
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.controller_parts import SECRET
 from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
 from tests.polling import eventually

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from controller.shadow.compare import Seen
+from controller.shadow.judgement import Seen
 from controller.shadow.reading import Office
-from controller.shadow.tally import Tally
+from controller.shadow.statistics import Tally
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
-from state_machines.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment
+from state_machines.model.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment
 from tests.core.model import broker
 
 WAIT_S = 10.0

@@ -13,8 +13,8 @@ from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import Controller, encode_controller, encode_epoch
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchEvent, Write
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.shadow_kit import Name, World
 
 POLL_S = 0.2

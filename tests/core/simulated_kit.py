@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brokers.simulated.broker import SimulatedBroker
-from brokers.simulated.values import (
+from brokers.wire.versions import Api, Ibp
+from state_machines.model.types import Broker, Endpoint
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.values import (
     Head,
     Key,
     LeaderAndIsr,
@@ -15,8 +17,6 @@ from brokers.simulated.values import (
     StopReplica,
     UpdateMetadata,
 )
-from brokers.wire.versions import Api, Ibp
-from state_machines.types import Broker, Endpoint
 
 ID = bytes(range(1, 17))
 KEY: Key = ("orders", 0)

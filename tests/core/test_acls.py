@@ -11,7 +11,7 @@ import pytest
 
 from metadata_store.codecs.acl import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.codecs.base import Malformed
-from state_machines.acls import (
+from state_machines.admin_rules.acls import (
     ANYTHING,
     EVERYBODY,
     NOBODY,

@@ -17,7 +17,7 @@ from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.versions import Api
 from metadata_store import paths
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.carried_kit import create, grow, topic
 from tests.core.controller_parts import DAEMON, SECRET
 from tests.core.controller_world import World, world

@@ -15,13 +15,13 @@ from admin import cluster_view
 from admin.cluster_view import ClusterView
 from admin.endpoint import run
 from admin.ports import Address, Node
-from brokers.attested import Seals
+from brokers.security.attested import Seals
 from configs.loading import load
 from metadata_store import paths
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.errors import Code, ZkError
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, ConnectionState
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
 from tests.core.controller_parts import SECRET
 from tests.polling import eventually

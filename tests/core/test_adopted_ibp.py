@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from configs.sections import ControllerSettings
-from controller.adopted_ibp import ibp_of_term, lowest
-from controller.adoption import Answer, recalled, to_keep
-from controller.own_znodes import BROKER_SETTINGS, ROOT
+from controller.engine.adopted_ibp import ibp_of_term, lowest
+from controller.engine.adoption import Answer, recalled, to_keep
+from controller.role.own_znodes import BROKER_SETTINGS, ROOT
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from tests.core.role_kit import kafka

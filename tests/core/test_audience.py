@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
-from state_machines.audience import Audience, Outbox, is_forgotten, is_told, replicas_hear
-from state_machines.cluster import Cluster
-from state_machines.decision import Change, ReplicaMove
-from state_machines.feed import BLOCK_ROWS, Feed
-from state_machines.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Change, ReplicaMove
+from state_machines.model.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
+from state_machines.propagation.feed import BLOCK_ROWS, Feed
+from state_machines.propagation.propagation import Audience, Outbox, is_forgotten, is_told, replicas_hear
 from tests.core.model import P, die, make_cluster
 from tests.core.wire_kit import quickly
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.report import Report
-from state_machines.audit import OF_PARTITIONS, judge
-from state_machines.broker_change import broker_death
-from state_machines.events import OBSERVED, Kind, Row
-from state_machines.partition import PartitionStateMachine
-from state_machines.replica import ReplicaStateMachine
-from state_machines.types import PartitionState, ReplicaState
+from controller.journal.report import Report
+from state_machines.decisions.broker_change import broker_death
+from state_machines.journal.audit import OF_PARTITIONS, judge
+from state_machines.journal.events import OBSERVED, Kind, Row
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.types import PartitionState, ReplicaState
 from tests.core.journal_kit import Book
 from tests.core.model import P, decided, die, enter, make_cluster
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from brokers.wire.messages import partitions as p
 from brokers.wire.messages import security as s
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.authorizer import AGAIN_S
+from controller.access.authorizer import AGAIN_S
 from metadata_store.acl import ADMIN, READ, Acl
 from tests.core.acl_kit import asked, authorizer_starts, encoded, put, put_raw
 from tests.core.carried_kit import create, grow, topic

@@ -22,16 +22,16 @@ from benchmarks.results import Goal, Row, Sample
 from benchmarks.stages import STAGES, Stages
 from controller.handlers.failover import take_office
 from metadata_store import paths
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
-from state_machines.alter_partition import IsrRequest, alter_partitions
-from state_machines.broker_change import broker_death
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.draft import Decide, Draft
-from state_machines.failover import failover
-from state_machines.leader_election import ElectionType, elect
-from state_machines.reassignment import Asked, due, judge, reassign, rewrites
-from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
+from state_machines.decisions.alter_partition import IsrRequest, alter_partitions
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.failover import failover
+from state_machines.decisions.leader_election import ElectionType, elect
+from state_machines.decisions.reassignment import Asked, due, judge, reassign, rewrites
+from state_machines.machines.draft import Decide, Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
+from testing.memory import MemoryServer, MemoryZooKeeper
 
 SIZE = "1kx7"
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines import broker_settings as s
-from state_machines.broker_settings import (
+from state_machines.admin_rules import broker_settings as s
+from state_machines.admin_rules.broker_settings import (
     SETTINGS,
     SETTINGS_NAMED_MAX,
     Value,

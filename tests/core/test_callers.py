@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from brokers.callers import MET_MAX, Callers, Met, subject
-from brokers.controller_listener import ControllerListener
-from brokers.envelopes import CarriedCall
+from brokers.listener.controller_listener import ControllerListener
+from brokers.listener.envelopes import CarriedCall
 from brokers.security.access import SecureTransport
+from brokers.security.callers import MET_MAX, Callers, Met, subject
 from brokers.security.tls import Tls
 from brokers.transport import TcpTransport, Transport
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall

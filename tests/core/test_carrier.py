@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from admin.carrier import Carrier
 from admin.ports import Call, Node, NotController, Office
-from brokers.controller_listener import ControllerListener
-from brokers.controller_listener import NotController as RoleLost
-from brokers.envelopes import CarriedCall
-from brokers.inbound import InboundConnection
+from brokers.listener.controller_listener import ControllerListener
+from brokers.listener.controller_listener import NotController as RoleLost
+from brokers.listener.envelopes import CarriedCall
+from brokers.listener.inbound import InboundConnection
 from brokers.transport import TcpTransport
 from brokers.wire import envelope as envelope_module
 from brokers.wire.beside import LARGE_BYTES

@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 import pytest
 
-from controller import census as census_module
-from controller.census import Counted, Deletions, imbalance
-from state_machines.cluster import Cluster
-from state_machines.deletion import replicas_left
+from controller.operator import counts as census_module
+from controller.operator.counts import Counted, Deletions, imbalance
+from state_machines.decisions.deletion import replicas_left
+from state_machines.model.cluster import Cluster
 from tests.core.model import die
 from tests.core.test_view import several
 

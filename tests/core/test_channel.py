@@ -10,12 +10,12 @@ import pytest
 import uvloop
 from kio.schema.errors import ErrorCode
 
-from brokers import channel
-from brokers.delivery import Answer, ChannelFailed, Shared
+from brokers.outbound import channel
+from brokers.outbound.delivery import Answer, ChannelFailed, Shared
 from brokers.transport import Connection
 from brokers.wire.versions import Api, Ibp
-from state_machines.decision import ReplicaMove
-from state_machines.types import Broker, Endpoint, ReplicaState
+from state_machines.model.decision import ReplicaMove
+from state_machines.model.types import Broker, Endpoint, ReplicaState
 from tests.core.channel_world import CONTROLLER, OWN, knows_the_model, settled, world
 from tests.core.fake_broker import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from tests.core.wire_kit import part, to_uuid

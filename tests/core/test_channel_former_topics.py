@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from state_machines.decision import ReplicaMove
-from state_machines.types import Assignment, ReplicaState, TopicAssignment
+from state_machines.model.decision import ReplicaMove
+from state_machines.model.types import Assignment, ReplicaState, TopicAssignment
 from tests.core.channel_world import World, settled, world
 from tests.core.fake_broker import STOP_REPLICA
 from tests.polling import eventually

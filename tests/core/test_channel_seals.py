@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.delivery import UNHURRIED_S_MAX, Shared
+from brokers.outbound.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
-from state_machines.audience import Audience
+from state_machines.propagation.propagation import Audience
 from tests.core.channel_world import settings, settled, world
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.model import P, make_cluster

@@ -7,14 +7,15 @@ import random
 
 import pytest
 
-from brokers import channel, sealing
-from brokers.delivery import Shared
-from brokers.snapshot import Snapshots
+from brokers.outbound import batches as sealing
+from brokers.outbound import channel
+from brokers.outbound.delivery import Shared
+from brokers.outbound.snapshot import Snapshots
 from brokers.wire.versions import Ibp
-from state_machines.audience import Audience
-from state_machines.cluster import Cluster
-from state_machines.decision import ReplicaMove
-from state_machines.types import Leadership, ReplicaState
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import ReplicaMove
+from state_machines.model.types import Leadership, ReplicaState
+from state_machines.propagation.propagation import Audience
 from tests.core.channel_world import CONTROLLER, World, knows_the_model, never_lower, settled, world
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA, FakeBroker
 from tests.core.model import EPOCH, registered, topic

@@ -18,11 +18,11 @@ from typer.testing import CliRunner, Result
 from cli.columns import COLUMNS
 from cli.exit_codes import Exit
 from cli.main import app
-from controller.gauges import Mode
 from controller.http import models
 from controller.http.models import Difference, Operation
 from controller.http.unix_socket import listening
-from state_machines.events import Row
+from controller.metrics.gauges import Mode
+from state_machines.journal.events import Row
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 
 REGENT = [sys.executable, "-c", "from cli.main import main; main()"]

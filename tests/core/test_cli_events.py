@@ -19,7 +19,7 @@ from cli.demo.story import Story as DemoStory
 from cli.exit_codes import Exit
 from cli.main import app
 from controller.journal.segments import SegmentName
-from state_machines.events import Kind, Row
+from state_machines.journal.events import Kind, Row
 
 BEGIN_S = 1_800_000_000
 ROWS: list[dict[str, Any]] = [

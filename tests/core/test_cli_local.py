@@ -19,13 +19,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from admin.ports import Address
-from brokers.embedded.jars import JarsUnavailable
 from cli.exit_codes import Exit
 from cli.main import app
 from configs.sections import LogSettings
 from configs.settings import Settings
 from controller.http.models import Check, Operation, OperationRequest
-from controller.logs import logging_to
+from controller.process.logs import logging_to
+from testing.embedded.jars import JarsUnavailable
 from tests.polling import eventually
 
 SETTINGS = '[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127.0.0.1"\n'
@@ -169,7 +169,7 @@ def test_a_demo_without_its_parts_says_what_to_install(monkeypatch: pytest.Monke
     def none() -> NoReturn:
         raise JarsUnavailable("No module named 'jgo'. Run 'make demo'")
 
-    monkeypatch.setattr("brokers.embedded.jvm.jars", none)
+    monkeypatch.setattr("testing.embedded.jvm.jars", none)
     assert "the demo stopped: No module named 'jgo'. Run 'make demo'" in regent("demo", code=Exit.FAILED).stdout
 
 

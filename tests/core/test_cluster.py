@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from state_machines.broker_change import broker_death
-from state_machines.cluster import Cluster, StaleChange, leadership_of
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import ReplicaMove
-from state_machines.topic_change import new_partitions
-from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.model.cluster import Cluster, StaleChange, leadership_of
+from state_machines.model.decision import ReplicaMove
+from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
 from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
 
 

@@ -39,7 +39,7 @@ from metadata_store.codecs.notifications import (
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic, topic_id_bytes, topic_id_text
-from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 
 ID_TEXT = "7rWbfVPSS7iSnQ8qgVQ8dg"
 ID_BYTES = bytes.fromhex("eeb59b7d53d24bb8929d0f2a81543c76")

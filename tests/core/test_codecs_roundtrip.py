@@ -16,7 +16,7 @@ from metadata_store.codecs.notifications import decode_partitions, encode_partit
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic, topic_id_bytes, topic_id_text
-from state_machines.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 
 int32 = st.integers(0, 2**31 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from controller.adoption import recalled
-from controller.own_znodes import decode_process, decode_role
+from controller.engine.adoption import recalled
+from controller.role.own_znodes import decode_process, decode_role
 from metadata_store.endpoint_znode import decode_endpoint
 
 BAD = {

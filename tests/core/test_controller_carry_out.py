@@ -11,13 +11,13 @@ from unittest import mock
 
 import pytest
 
-from controller.controller import CONTENDED
+from controller.engine.controller import CONTENDED
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import SetData, Write
-from state_machines.cluster import READ as WAS_READ
-from state_machines.types import PartitionState
+from state_machines.model.cluster import READ as WAS_READ
+from state_machines.model.types import PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -179,7 +179,7 @@ async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent(
         def too_big() -> None:
             raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-        with mock.patch("controller.controller.WRITES_MAX", 1):
+        with mock.patch("controller.engine.controller.WRITES_MAX", 1):
             w.active.script.at(STATE_0, too_big)
             w.die(1)
             await w.told()
@@ -240,7 +240,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
     async with world() as w:
         await running(w, partitions=12)
         session = w.active.zk.session_id
-        with mock.patch("controller.controller.WRITES_MAX", 2):
+        with mock.patch("controller.engine.controller.WRITES_MAX", 2):
             w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
             w.die(1)
             await eventually(lambda: not w.reign.controller.ready.is_set())

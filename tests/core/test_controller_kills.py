@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from brokers.controller_listener import NotController
-from controller.event_queue import Event
+from brokers.listener.controller_listener import NotController
+from controller.engine.event_queue import Event
 from metadata_store import paths
 from metadata_store.hooks import Kill
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 from tests.core.carried_kit import create, created, grow, topic
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world

@@ -13,9 +13,9 @@ import pytest
 import uvloop
 from msgspec import Struct
 
-from brokers.controller_listener import ControllerListener, NotController
-from brokers.envelopes import CarriedCall
-from brokers.inbound import ListenerLimits
+from brokers.listener.controller_listener import ControllerListener, NotController
+from brokers.listener.envelopes import CarriedCall
+from brokers.listener.inbound import ListenerLimits
 from brokers.rate_limited_log import LOG_INTERVAL_S, LOG_LINES_MAX, RateLimitedLog
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Call, ControlledShutdownCall
 from brokers.wire.replies import (

@@ -11,13 +11,13 @@ from unittest import mock
 
 import pytest
 
-from controller.modes import Mode
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.errors import NotConnected
 from metadata_store.port import SetData, Write
-from state_machines.cluster import Cluster
-from state_machines.draft import Draft
-from state_machines.partition import Unclean
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import Unclean
+from state_machines.model.cluster import Cluster
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
 from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
@@ -93,7 +93,7 @@ async def test_a_daemon_that_waits_after_errors_keeps_nothing_of_its_last_model(
         try:
             with (
                 mock.patch("controller.handlers.failover.failover", failing),
-                mock.patch("controller.reign.log"),  # pytest keeps what is logged, with the frames of its error
+                mock.patch("controller.term.term.log"),  # pytest keeps what is logged, with the frames of its error
             ):
                 await ruling(w)
                 await d.says("error 2 in a row")

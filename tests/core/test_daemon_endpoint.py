@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from brokers.attested import Seals
-from controller.candidate import ENDPOINT_S_MAX
-from controller.modes import Mode
+from brokers.security.attested import Seals
+from controller.daemon.candidate import ENDPOINT_S_MAX
+from controller.role.mode import Mode
 from metadata_store.endpoint_znode import AdminEndpoint, announce
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, now_s, ruling

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller import own_znodes as own
-from controller.modes import Mode
+from controller.role import own_znodes as own
+from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, failing, holder, now_s, ruling

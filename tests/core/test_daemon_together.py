@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from controller import own_znodes as own
-from controller.candidate import REFUSED_PAUSE_S_MAX, STEADY_TERM_S
-from controller.modes import Mode
+from controller.daemon.candidate import REFUSED_PAUSE_S_MAX, STEADY_TERM_S
+from controller.role import own_znodes as own
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.errors import Code, ZkError
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling

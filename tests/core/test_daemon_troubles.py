@@ -10,15 +10,15 @@ from unittest import mock
 
 import pytest
 
-from controller import own_znodes as own
-from controller.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
-from controller.daemon import Daemon
-from controller.modes import Mode
-from controller.office import Claim, Office
+from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
+from controller.daemon.daemon import Daemon
+from controller.role import own_znodes as own
+from controller.role.claim import Claim, Office
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
@@ -171,7 +171,7 @@ async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_
     """A server that hangs up at the same request each time: without pauses each try would cost an epoch."""
     async with world() as w:
         await ruling(w)
-        with mock.patch("controller.reign.take_office", side_effect=NotConnected("hung up")):
+        with mock.patch("controller.term.term.take_office", side_effect=NotConnected("hung up")):
             async with daemon(w) as d:
                 await d.says("error 2 in a row")
                 assert "lost while taking office" in d.daemon.why

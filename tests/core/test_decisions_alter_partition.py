@@ -8,9 +8,9 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
-from state_machines.cluster import Cluster
-from state_machines.types import NO_LEADER
+from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import NO_LEADER
 from tests.core.model import EPOCH, P, carried_out, decided, die, make_cluster, shown, writes_of
 
 E = IsrError

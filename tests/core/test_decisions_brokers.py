@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.broker_change import BrokerDelta, broker_death, broker_return, compare
-from state_machines.cluster import Cluster
-from state_machines.decision import Decision
-from state_machines.draft import Draft
-from state_machines.failover import absent_members, failover
-from state_machines.types import NO_LEADER, Assignment, PartitionState, ReplicaState, TopicAssignment
+from state_machines.decisions.broker_change import BrokerDelta, broker_death, broker_return, compare
+from state_machines.decisions.failover import absent_members, failover
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Decision
+from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState, TopicAssignment
 from tests.core.model import (
     EPOCH,
     P,

@@ -6,12 +6,9 @@ from functools import partial
 
 import pytest
 
-from state_machines.audience import Audience
-from state_machines.broker_change import broker_death, broker_return
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Decision, Refusal
-from state_machines.deletion import (
+from state_machines.decisions.broker_change import broker_death, broker_return
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.deletion import (
     MOVES,
     WAITS,
     Markers,
@@ -24,10 +21,13 @@ from state_machines.deletion import (
     sort_markers,
     waiting_for,
 )
-from state_machines.draft import Draft
-from state_machines.failover import failover
-from state_machines.reassignment import Asked, NotReassigned, ReassignError, judge
-from state_machines.types import Assignment, Leadership, PartitionState, ReplicaState
+from state_machines.decisions.failover import failover
+from state_machines.decisions.reassignment import Asked, NotReassigned, ReassignError, judge
+from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Decision, Refusal
+from state_machines.model.types import Assignment, Leadership, PartitionState, ReplicaState
+from state_machines.propagation.propagation import Audience
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 STARTED, SUCCESSFUL, INELIGIBLE = (

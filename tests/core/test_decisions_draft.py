@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.broker_change import REPLICA_DIED, broker_death
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Change, Refusal, ReplicaMove
-from state_machines.draft import Draft
-from state_machines.failover import failover
-from state_machines.partition import PartitionStateMachine
-from state_machines.replica import ReplicaStateMachine
-from state_machines.types import NO_LEADER, PartitionState, ReplicaState
+from state_machines.decisions.broker_change import REPLICA_DIED, broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.failover import failover
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.decision import Change, Refusal, ReplicaMove
+from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
 from tests.core.model import EPOCH, P, decided, die, make_cluster, registered, shown, writes_of
 
 

@@ -6,10 +6,7 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.cluster import Cluster
-from state_machines.decision import Refusal
-from state_machines.leader_election import (
+from state_machines.decisions.leader_election import (
     FAILED,
     LEADER_LIVES,
     LEADS_ALREADY,
@@ -25,7 +22,10 @@ from state_machines.leader_election import (
     outcome,
     to_balance,
 )
-from state_machines.types import NO_LEADER, Assignment
+from state_machines.machines import selectors
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Refusal
+from state_machines.model.types import NO_LEADER, Assignment
 from tests.core.model import P, carried_out, decided, die, make_cluster, topic, writes_of
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN

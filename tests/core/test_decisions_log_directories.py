@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.audience import Audience
-from state_machines.broker_change import broker_death
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Decision, Refusal
-from state_machines.leader_election import ElectionType, elect, to_balance
-from state_machines.log_directories import log_directories_failed
-from state_machines.types import NO_LEADER, PartitionState, ReplicaState
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.leader_election import ElectionType, elect, to_balance
+from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.machines import selectors
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Decision, Refusal
+from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
+from state_machines.propagation.propagation import Audience
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from state_machines.broker_change import broker_death
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.failover import failover
-from state_machines.types import NO_LEADER
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.failover import failover
+from state_machines.model.types import NO_LEADER
 from tests.core.model import P, decided, die, make_cluster, shown
 
 IDS = (1, 2, 3, 4, 5)

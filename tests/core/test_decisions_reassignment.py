@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from state_machines import selectors
-from state_machines.broker_change import broker_death, broker_return
-from state_machines.decision import Refusal
-from state_machines.reassignment import (
+from state_machines.decisions.broker_change import broker_death, broker_return
+from state_machines.decisions.reassignment import (
     A_DAEMON,
     EMPTY,
     LAST_IN_SYNC,
@@ -38,7 +36,9 @@ from state_machines.reassignment import (
     unfinished,
     waiting_for,
 )
-from state_machines.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicPartition
+from state_machines.machines import selectors
+from state_machines.model.decision import Refusal
+from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicPartition
 from tests.core.model import P, decided, writes_of
 from tests.core.reassignment_world import ReassignmentWorld, do
 

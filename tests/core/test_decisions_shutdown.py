@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.broker_change import broker_death
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown, remaining
-from state_machines.decision import Decision
-from state_machines.types import NO_LEADER, ReplicaState
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.machines import selectors
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Decision
+from state_machines.model.types import NO_LEADER, ReplicaState
 from tests.core.model import P, carried_out, come_back, die, make_cluster, writes_of
 
 

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.cluster import Cluster
-from state_machines.draft import Draft
-from state_machines.topic_change import names_any, new_partitions, repaired
-from state_machines.types import Assignment, Leadership, ReplicaState, TopicAssignment, TopicPartition
+from state_machines.decisions.topic_change import names_any, new_partitions, repaired
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, Leadership, ReplicaState, TopicAssignment, TopicPartition
 from tests.core.model import EPOCH, P, carried_out, decided, enter, make_cluster, topic, writes_of
 
 DAEMON = 1000001

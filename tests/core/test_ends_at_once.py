@@ -14,8 +14,8 @@ import uvloop
 
 from admin.listener import AdminListener
 from admin.streams import Watched
-from brokers.entrance import Entrance
-from brokers.places import Place, Places
+from brokers.listener.connection_slots import Place, Places
+from brokers.listener.entrance import Entrance
 from tests.core.admin_kit import Addresses, FakeController
 from tests.polling import eventually
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from brokers.callers import Callers, Met, party
-from brokers.controller_listener import ControllerListener
-from brokers.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
-from brokers.inbound import ListenerLimits
+from brokers.listener.controller_listener import ControllerListener
+from brokers.listener.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
+from brokers.listener.inbound import ListenerLimits
+from brokers.security.callers import Callers, Met, party
 from brokers.security.tls import Tls
 from tests.certificates import Authority
 from tests.core.virtual_time import in_virtual_time

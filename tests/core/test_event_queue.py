@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.replies import AllocateProducerIdsReply
-from controller.calls import Calls, PendingCall
-from controller.event_queue import Event, EventQueue, QueueFull
+from controller.engine.event_queue import Event, EventQueue, QueueFull
+from controller.requests.calls import Calls, PendingCall
 
 
 async def taken(queue: EventQueue) -> list[tuple[str, object]]:

@@ -6,16 +6,16 @@ from functools import partial
 
 import pytest
 
-from controller.census import Deletions, counted, imbalance
-from controller.explain import explain
-from controller.recent import RecentChanges
-from state_machines.broker_change import broker_death
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Change
-from state_machines.reassignment import reassign
-from state_machines.selectors import OFFLINE_IN_ISR
-from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
+from controller.engine.recent_changes import RecentChanges
+from controller.operator.counts import Deletions, counted, imbalance
+from controller.operator.explain import explain
+from state_machines.decisions.broker_change import broker_death
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.reassignment import reassign
+from state_machines.machines.selectors import OFFLINE_IN_ISR
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Change
+from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster
 
 

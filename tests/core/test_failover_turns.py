@@ -11,9 +11,9 @@ from unittest import mock
 
 from metadata_store import reads
 from metadata_store.codecs.topic import TopicDecoder
-from metadata_store.memory import MemoryZooKeeper
-from state_machines.cluster import Cluster
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Leadership, TopicAssignment
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
 

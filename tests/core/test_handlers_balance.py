@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from controller.balance import Balance
-from controller.kafka_metrics import controller_state
+from controller.engine.leader_balance import Balance
+from controller.metrics.kafka_metrics import controller_state
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import ask_by_znode, written
 from tests.core.virtual_time import in_virtual_time

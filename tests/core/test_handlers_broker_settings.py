@@ -13,14 +13,14 @@ import pytest
 from brokers.client import BrokerCallFailed
 from brokers.wire.errors import Error
 from brokers.wire.messages import topics as t
-from controller.calls import Calls
-from controller.own_znodes import BROKER_SETTINGS
+from controller.requests.calls import Calls
+from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
-from state_machines.broker_settings import DELETE, UNCLEAN
-from state_machines.create_topics import TopicError
-from state_machines.inherited_configs import Setting
-from state_machines.types import Broker
+from state_machines.admin_rules.broker_settings import DELETE, UNCLEAN
+from state_machines.admin_rules.create_topics import TopicError
+from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.types import Broker
 from tests.core.carried_kit import call, create, topic
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from metadata_store import paths
-from state_machines.broker_change import LEADER_DIED
-from state_machines.types import PartitionState
+from state_machines.decisions.broker_change import LEADER_DIED
+from state_machines.model.types import PartitionState
 from tests.core.controller_kafka import registration
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

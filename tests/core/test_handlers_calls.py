@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from metadata_store import paths

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import OutcomeUnknown
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core.carried_kit import carried, create, created, grow, topic
 from tests.core.controller_parts import UPDATE_METADATA
 from tests.core.controller_world import World, world

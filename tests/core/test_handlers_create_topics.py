@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from brokers.controller_listener import NotController
-from controller.authorizer import Authorizer
-from controller.calls import TOPICS_MAX, Calls
-from controller.principals import principals
+from brokers.listener.controller_listener import NotController
+from controller.access.authorizer import Authorizer
+from controller.access.principals import principals
+from controller.requests.calls import TOPICS_MAX, Calls
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
-from state_machines.types import PartitionState
+from state_machines.model.types import PartitionState
 from tests.core.carried_kit import CALL, call, carried, create, created, grow, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

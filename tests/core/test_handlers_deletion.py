@@ -8,17 +8,17 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
-from brokers.delivery import Answer
+from brokers.listener.controller_listener import NotController
+from brokers.outbound.delivery import Answer
 from brokers.wire.errors import Error
-from controller.deletion_call import DeletedTopic
 from controller.handlers import deletion
+from controller.requests.delete_topics_call import DeletedTopic
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
-from state_machines.draft import Draft
-from state_machines.types import LEADER_DURING_DELETE, Assignment, PartitionState
+from state_machines.machines.draft import Draft
+from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
@@ -235,8 +235,8 @@ async def test_a_bounded_number_of_partitions_is_under_way() -> None:
         await w.topic("large", *[(1, 3)] * 6, leaders=True)
         await running(w)
         with (
-            mock.patch("controller.deleting.PARTITIONS_MAX", 4),
-            mock.patch("controller.deleting.TURN_PARTITIONS", 2),
+            mock.patch("controller.engine.deletion_queue.PARTITIONS_MAX", 4),
+            mock.patch("controller.engine.deletion_queue.TURN_PARTITIONS", 2),
         ):
             w.wires.silent.add(3)
             await w.mark("large", *names)
@@ -263,7 +263,7 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others() -> None:
         for n in range(4):
             await w.topic(f"waits-{n}", (9,), (1, 9), leaders=True)
         await running(w)
-        with mock.patch("controller.deleting.PARTITIONS_MAX", 2):
+        with mock.patch("controller.engine.deletion_queue.PARTITIONS_MAX", 2):
             await w.mark(*[f"waits-{n}" for n in range(4)], "t")
             await w.told()
         assert w.znodes_of("t") == []

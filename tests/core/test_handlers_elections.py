@@ -10,14 +10,14 @@ from unittest import mock
 
 import pytest
 
-from brokers.channels import Channels
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
+from brokers.outbound.channels import Channels
 from brokers.wire.errors import Error
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.codecs.notifications import encode_partitions
-from state_machines.leader_election import ElectionType
-from state_machines.types import TopicPartition
+from state_machines.decisions.leader_election import ElectionType
+from state_machines.model.types import TopicPartition
 from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

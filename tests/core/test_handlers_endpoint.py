@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from brokers.attested import Seals
+from brokers.security.attested import Seals
 from controller.handlers.endpoint_change import GONE_S
 from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
-from metadata_store.memory import MemoryZooKeeper
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -11,7 +11,7 @@ from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.codecs.features import decode_features
 from metadata_store.kafka_store import Contended
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 from tests.core.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AlterPartitionCall, read_call, read_header
 from brokers.wire.errors import Error
 from brokers.wire.primitives import Reader
@@ -15,7 +15,7 @@ from brokers.wire.replies import AlterPartitionReply, PartitionReply, encode_rep
 from controller.handlers.alter_partition import CALLS_MAX
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

@@ -9,7 +9,7 @@ import pytest
 
 from controller.handlers.log_directories import Failed
 from metadata_store import paths
-from state_machines.types import ReplicaState
+from state_machines.model.types import ReplicaState
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.handlers import mending
+from controller.handlers import repair as mending
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from tests.core.controller_kafka import id_of

@@ -255,7 +255,7 @@ async def test_callers_and_buckets_that_are_kept_are_bounded() -> None:
     async with world(**BURST) as w:
         await running(w)
         await rate(w, "clients", DEFAULT, "0.1")
-        with mock.patch("controller.mutation_quotas.CALLERS_MAX", 2):
+        with mock.patch("controller.access.quota_buckets.CALLERS_MAX", 2):
             for n, client in enumerate(["x", "y", "x", "z"]):
                 await asked(w, create(topic(f"n{n}", 3, 1)), client=client)
             quotas = w.reign.controller.quotas

@@ -9,16 +9,16 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
-from controller.controller import Controller
+from brokers.listener.controller_listener import NotController
+from controller.engine.controller import Controller
 from controller.handlers import reassignment
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.kafka_store import TopicOutcome
 from metadata_store.port import ANY_VERSION
-from state_machines.reassignment import LAST_IN_SYNC, NotReassigned
-from state_machines.types import Assignment, TopicPartition
+from state_machines.decisions.reassignment import LAST_IN_SYNC, NotReassigned
+from state_machines.model.types import Assignment, TopicPartition
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Wire
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import alter, ask_by_znode, asked_by_znode, caught_up, join, listed, told, written

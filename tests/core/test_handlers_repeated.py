@@ -10,15 +10,15 @@ from unittest import mock
 import pytest
 from msgspec import Struct
 
-from brokers.channels import Channels
-from brokers.controller_listener import NotController
+from brokers.listener.controller_listener import NotController
+from brokers.outbound.channels import Channels
 from brokers.wire.errors import Error
 from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
-from controller.controller import Controller
-from state_machines.leader_election import ElectionError, ElectionType
-from state_machines.reassignment import ReassignError
+from controller.engine.controller import Controller
+from state_machines.decisions.leader_election import ElectionError, ElectionType
+from state_machines.decisions.reassignment import ReassignError
 from tests.core.carried_kit import carried, create, grow, topic
 from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world

@@ -11,11 +11,11 @@ import pytest
 from brokers.wire.messages import CARRIED
 from brokers.wire.messages.security import AlterUserScramCredentialsRequest, ScramDeletion, ScramUpsertion
 from controller.handlers.carried import CARRIED_HANDLERS
-from controller.translations import TRANSLATIONS
+from controller.requests.codec import TRANSLATIONS
 from metadata_store import paths
 from metadata_store.codecs.config import Config, decode_config
 from metadata_store.errors import OutcomeUnknown
-from state_machines.scram_credentials import Salted, credential
+from state_machines.admin_rules.scram_credentials import Salted, credential
 from tests.core.carried_kit import carried
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

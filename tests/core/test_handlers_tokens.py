@@ -13,7 +13,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
-from state_machines.delegation_tokens import Token, expired
+from state_machines.admin_rules.delegation_tokens import Token, expired
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 

@@ -10,8 +10,8 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
-from state_machines.topic_change import new_partitions
-from state_machines.types import Assignment, PartitionState
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.model.types import Assignment, PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

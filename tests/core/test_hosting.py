@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_machines.hosting import LEFT_SHARE, Hosting, Placed
-from state_machines.types import Assignment
+from state_machines.model.hosting import LEFT_SHARE, Hosting, Placed
+from state_machines.model.types import Assignment
 
 PLACES = [
     Assignment((1, 2)),

@@ -13,10 +13,10 @@ import httpx
 import pytest
 import uvloop
 
-from controller.gauges import Mode
 from controller.http.models import Difference, Operation
 from controller.http.peers import uid_of
 from controller.http.server import serving
+from controller.metrics.gauges import Mode
 from tests.core.http_world import DaemonDouble, app_settings, http_world
 from tests.polling import eventually
 

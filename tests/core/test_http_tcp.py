@@ -20,13 +20,13 @@ from configs.http_section import HttpSettings
 from configs.loading import load
 from configs.problems import ConfigError
 from configs.values import Address
-from controller.counters import Counters
-from controller.gauges import Mode
 from controller.http import remote, tcp
 from controller.http.app import create_app
 from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
-from controller.metrics import About, DaemonCollector, registry
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.gauges import Mode
 from tests.certificates import Authority
 from tests.core.http_world import DaemonDouble
 from tests.polling import eventually

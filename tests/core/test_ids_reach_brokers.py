@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core import channel_world
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA

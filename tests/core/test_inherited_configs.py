@@ -11,10 +11,10 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
-from controller.inherited_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, InheritedConfigs
-from state_machines.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
-from state_machines.topic_configs import TOPIC_CONFIGS, as_shown
-from state_machines.types import Broker
+from controller.engine.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, InheritedConfigs
+from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
+from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
+from state_machines.model.types import Broker
 from tests.core.carried_kit import carried, create, topic
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -9,10 +9,10 @@ from unittest import mock
 
 import pytest
 
-from controller.controller import Controller
-from state_machines.leader_election import ElectionType
-from state_machines.reassignment import LAST_IN_SYNC
-from state_machines.types import Assignment
+from controller.engine.controller import Controller
+from state_machines.decisions.leader_election import ElectionType
+from state_machines.decisions.reassignment import LAST_IN_SYNC
+from state_machines.model.types import Assignment
 from tests.core.controller_parts import UPDATE_METADATA
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import alter, caught_up, told, written
@@ -104,7 +104,7 @@ async def test_a_replica_that_is_down_is_refused_without_a_look() -> None:
 
 @in_virtual_time
 async def test_a_bounded_number_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.controller.DOUBTED_MAX", 2)
+    monkeypatch.setattr("controller.engine.controller.DOUBTED_MAX", 2)
     async with world() as w:
         await w.topic("t", *[(1, 2)] * 5, leaders=True, led_by=2, isr=(2,))
         await w.take_office(IBP)

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from configs.sections import JournalSettings
-from controller.counters import Counters
 from controller.journal.journal import DEFECT, FULL, Journal
 from controller.journal.query import history
 from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap, read
 from controller.journal.segments import SegmentName, segments_in
-from controller.journal.term import TermJournal
-from state_machines.audit import judge
-from state_machines.events import Kind, Row
+from controller.journal.term_journal import TermJournal
+from controller.metrics.counters import Counters
+from state_machines.journal.audit import judge
+from state_machines.journal.events import Kind, Row
 from tests.core.controller_world import world
 from tests.core.journal_kit import Book
 from tests.core.virtual_time import in_virtual_time
@@ -376,9 +376,9 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from configs.sections import JournalSettings
-from controller.counters import Counters
+from controller.metrics.counters import Counters
 from controller.journal.journal import Journal
-from state_machines.events import Kind
+from state_machines.journal.events import Kind
 
 counters = Counters()
 journal = Journal(Path(sys.argv[1]), JournalSettings(), counters)

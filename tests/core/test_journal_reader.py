@@ -26,7 +26,7 @@ from controller.journal.reader import (
     read_file,
 )
 from controller.journal.segments import SegmentName, segments_in
-from state_machines.events import Kind, Row
+from state_machines.journal.events import Kind, Row
 
 
 def row(seq: int, epoch: int = 1, lost: int | None = None, ctl_id: int = 1) -> Row:

@@ -9,19 +9,19 @@ from unittest import mock
 import pytest
 
 from controller.handlers.deletion import judge_answers
-from controller.journal.term import REASONS, TermJournal, reason_of
+from controller.journal.term_journal import REASONS, TermJournal, reason_of
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
-from state_machines.alter_partition import alter_partitions
-from state_machines.broker_change import broker_death, broker_return
-from state_machines.controlled_shutdown import move_leaders, stop_followers
-from state_machines.deletion import advance
-from state_machines.events import OBSERVED, Kind, Row
-from state_machines.failover import failover, take_up
-from state_machines.leader_election import allow_unclean, elect
-from state_machines.log_directories import log_directories_failed
-from state_machines.reassignment import drop_again, reassign
-from state_machines.topic_change import new_partitions
+from state_machines.decisions.alter_partition import alter_partitions
+from state_machines.decisions.broker_change import broker_death, broker_return
+from state_machines.decisions.controlled_shutdown import move_leaders, stop_followers
+from state_machines.decisions.deletion import advance
+from state_machines.decisions.failover import failover, take_up
+from state_machines.decisions.leader_election import allow_unclean, elect
+from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.decisions.reassignment import drop_again, reassign
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.journal.events import OBSERVED, Kind, Row
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
@@ -94,7 +94,7 @@ async def test_a_write_that_was_given_up_leaves_a_state_that_is_told() -> None:
         def refuse() -> None:
             raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-        with mock.patch("controller.controller.WRITES_MAX", 1):
+        with mock.patch("controller.engine.controller.WRITES_MAX", 1):
             w.active.script.at("t/partitions/0/state", refuse)
             w.die(1)
             await w.told()

@@ -8,15 +8,15 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
-from controller.census import Counted, Deletions, imbalance
-from controller.event_queue import Event
-from controller.gauging import gauges_of
-from controller.modes import Mode
-from controller.outlook import Watchtower
+from brokers.listener.controller_listener import NotController
+from controller.engine.event_queue import Event
+from controller.operator.counts import Counted, Deletions, imbalance
+from controller.operator.role_status import Watchtower
+from controller.operator.sampling import gauges_of
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
-from state_machines.types import Assignment, ReplicaState, TopicPartition
+from state_machines.model.types import Assignment, ReplicaState, TopicPartition
 from tests.core.carried_kit import create, created, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from state_machines.leader_election import ElectionType
+from state_machines.decisions.leader_election import ElectionType
 from tests.core.controller_world import World
 from tests.core.test_controller_kills import Scenario, ends_as_a_clean_run
 from tests.core.virtual_time import in_virtual_time

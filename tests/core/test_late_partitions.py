@@ -9,11 +9,11 @@ from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
-from state_machines.cluster import Cluster
-from state_machines.deletion import advance
-from state_machines.draft import Draft
-from state_machines.failover import TAKEN_UP, take_up
-from state_machines.types import Assignment, Leadership, TopicAssignment
+from state_machines.decisions.deletion import advance
+from state_machines.decisions.failover import TAKEN_UP, take_up
+from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, world

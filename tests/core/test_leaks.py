@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from brokers.channels import Channels
-from controller.census import Census, Counted
-from state_machines.cluster import Cluster
-from state_machines.feed import Feed
-from state_machines.types import Leadership
+from brokers.outbound.channels import Channels
+from controller.operator.counts import Census, Counted
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Leadership
+from state_machines.propagation.feed import Feed
 from tests.core.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.core.leak_kit import growth, life, short_windows
 from tests.core.model import P, make_cluster
@@ -73,7 +73,7 @@ async def test_terms_leave_nothing_in_memory() -> None:
 
 @in_virtual_time
 async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
-    with short_windows(), mock.patch("brokers.sealing.KEPT_MAX", 8):
+    with short_windows(), mock.patch("brokers.outbound.batches.KEPT_MAX", 8):
         async with life(1, 2, 3, 4) as w:
             topics = Topics(w)
             tracemalloc.start()
@@ -143,7 +143,7 @@ def test_rows_that_nobody_has_read_for_long_do_not_keep_the_room_of_those_around
 
 def test_isrs_that_no_partition_has_any_more_are_forgotten() -> None:
     cluster = make_cluster(P((1, 2, 3), 1), P((2, 3, 1), 2), brokers=(1, 2, 3))
-    with mock.patch("state_machines.interning.ISRS_SPARE", 10):
+    with mock.patch("state_machines.model.interning.ISRS_SPARE", 10):
         for number in range(1_000):
             cluster.observe_leadership(0, Leadership(1, 5, (1, 2, 10 + number), 7, 100 + number))
             cluster.observe_brokers(cluster.brokers)
@@ -154,8 +154,8 @@ def test_isrs_that_no_partition_has_any_more_are_forgotten() -> None:
 async def test_only_partitions_that_changed_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large model is looked at twice a second: counting all of it each time would take half a processor."""
     cluster = make_cluster(*[P((1, 2, 3), 1)] * 100, brokers=(1, 2, 3))
-    monkeypatch.setattr("controller.census.TURN_ROWS", 10)
-    monkeypatch.setattr("controller.census.REST_TIMES", 0)
+    monkeypatch.setattr("controller.operator.counts.TURN_ROWS", 10)
+    monkeypatch.setattr("controller.operator.counts.REST_TIMES", 0)
     counted, looked_at = Counted(), 0
     really = Census.count
 
@@ -178,8 +178,8 @@ async def test_only_partitions_that_changed_are_counted_again(monkeypatch: pytes
 
 async def test_counting_leaves_the_processor_to_others_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make_cluster(*[P((1, 2, 3), 1)] * 100, brokers=(1, 2, 3))
-    monkeypatch.setattr("controller.census.TURN_ROWS", 10)
-    monkeypatch.setattr("controller.census.REST_TIMES", 1e9)
+    monkeypatch.setattr("controller.operator.counts.TURN_ROWS", 10)
+    monkeypatch.setattr("controller.operator.counts.REST_TIMES", 1e9)
     counted = Counted()
     await counted.refresh(cluster)
     first = counted.of(cluster)

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from controller.clock import boottime_s
-from controller.lease import HEARTBEATS_PER_SESSION, Lease
-from controller.stall import STALLED_EXIT, StallGuard
-from controller.term import Term, TermEnded
+from controller.engine.gate import Term, TermEnded
+from controller.process.clock import boottime_s
+from controller.process.stall_guard import STALLED_EXIT, StallGuard
+from controller.role.lease import HEARTBEATS_PER_SESSION, Lease
 from metadata_store.errors import NotConnected, SessionLost
 from tests.core.controller_parts import Clock
 from tests.core.virtual_time import in_virtual_time
@@ -227,7 +227,7 @@ async def test_a_term_that_ended_before_it_began_does_nothing() -> None:
 
 STALLS = """
 import asyncio, os, signal, time
-from controller.stall import StallGuard
+from controller.process.stall_guard import StallGuard
 
 async def main():
     guard = StallGuard(0.25)
@@ -315,7 +315,7 @@ def test_loop_and_thread_that_both_find_a_stall_write_one_line() -> None:
             other.join()
 
     guard.last_words = last_words
-    with mock.patch("controller.stall.LAST_WORDS_S_MAX", 0.01), mock.patch("os._exit") as end:
+    with mock.patch("controller.process.stall_guard.LAST_WORDS_S_MAX", 0.01), mock.patch("os._exit") as end:
         end.side_effect = SystemExit
         with pytest.raises(SystemExit):
             guard._end(2.0)

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from configs.sections import LogSettings
-from controller.logs import logging_to
-from controller.min_isr import UNKNOWN, MinIsr, led_but_under
-from controller.report import BROKERS_SHOWN, Report
-from controller.stall import stacks
-from state_machines.alter_partition import ISR_CHANGED
-from state_machines.decision import Change
+from controller.engine.min_isr import UNKNOWN, MinIsr, led_but_under
+from controller.journal.report import BROKERS_SHOWN, Report
+from controller.process.logs import logging_to
+from controller.process.stall_guard import stacks
+from state_machines.decisions.alter_partition import ISR_CHANGED
+from state_machines.model.decision import Change
 from tests.core.carried_kit import create, created, topic
 from tests.core.controller_world import World, world
 from tests.core.model import P, die, make_cluster

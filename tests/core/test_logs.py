@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from configs.sections import LogSettings
-from controller import logs
-from controller.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
+from controller.process import logs
+from controller.process.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
 from metadata_store.kazoo_adapter.library_log import library_log
 
 log = logging.getLogger("regent.test")

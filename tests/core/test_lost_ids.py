@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from brokers.client import ClusterMetadata, TopicMetadata
+from controller.engine.lost_id_search import TRIES_MAX
 from controller.handlers import lost_ids
-from controller.lost_ids import TRIES_MAX
-from controller.own_znodes import TOPIC_IDS_BEGIN
+from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
-from state_machines.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
-from state_machines.types import Broker
+from state_machines.decisions.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
+from state_machines.model.types import Broker
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from state_machines.diagrams import document, mermaid
-from state_machines.partition import PartitionStateMachine
-from state_machines.replica import ReplicaStateMachine
+from state_machines.machines.diagrams import document, mermaid
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
 
 PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.cluster import Cluster
-from state_machines.decision import Refusal
-from state_machines.draft import Draft
-from state_machines.partition import PartitionStateMachine
-from state_machines.types import NO_LEADER, PartitionRow, PartitionState
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Refusal
+from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState
 from tests.core.model import EPOCH, P, decided, enter, make_cluster, writes_of
 
 NEW, ONLINE, OFFLINE, NON_EXISTENT = (

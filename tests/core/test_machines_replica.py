@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from state_machines.cluster import Cluster
-from state_machines.decision import Decision, Refusal
-from state_machines.draft import Draft
-from state_machines.replica import LEADS, ReplicaStateMachine
-from state_machines.types import NO_LEADER, PartitionState, ReplicaState
+from state_machines.machines.draft import Draft
+from state_machines.machines.replica import LEADS, ReplicaStateMachine
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Decision, Refusal
+from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
 from tests.core.model import P, decided, die, enter, make_cluster, writes_of
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = (

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from state_machines import selectors
-from state_machines.alter_partition import IsrError, IsrRequest, alter_partitions, judge
-from state_machines.broker_change import broker_death, broker_return, compare
-from state_machines.cluster import Cluster
-from state_machines.controlled_shutdown import controlled_shutdown
-from state_machines.decision import Change, ReplicaMove, TopicChange
-from state_machines.deletion import advance, answered, finished, ineligible, sort_markers
-from state_machines.draft import Decide, Draft
-from state_machines.failover import failover
-from state_machines.log_directories import log_directories_failed
-from state_machines.reassignment import Asked, due, final_rewrites, reassign, rewrites, waiting_for
-from state_machines.reassignment import judge as judge_reassignment
-from state_machines.topic_change import new_partitions
-from state_machines.types import Assignment, Broker, PartitionState, TopicAssignment
+from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.decisions.broker_change import broker_death, broker_return, compare
+from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.deletion import advance, answered, finished, ineligible, sort_markers
+from state_machines.decisions.failover import failover
+from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.decisions.reassignment import Asked, due, final_rewrites, reassign, rewrites, waiting_for
+from state_machines.decisions.reassignment import judge as judge_reassignment
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.machines import selectors
+from state_machines.machines.draft import Decide, Draft
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Change, ReplicaMove, TopicChange
+from state_machines.model.types import Assignment, Broker, PartitionState, TopicAssignment
 from tests.core.model import NaiveZooKeeper, broker, check_model
 
 IDS = (1, 2, 3, 4)

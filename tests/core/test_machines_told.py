@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from state_machines import selectors
-from state_machines.audience import Audience
-from state_machines.cluster import Cluster
-from state_machines.draft import Decide, Draft
-from state_machines.partition import PartitionStateMachine
-from state_machines.replica import ReplicaStateMachine
-from state_machines.selectors import Selector
-from state_machines.types import NO_LEADER, ReplicaState
+from state_machines.machines import selectors
+from state_machines.machines.draft import Decide, Draft
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.machines.selectors import Selector
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import NO_LEADER, ReplicaState
+from state_machines.propagation.propagation import Audience
 from tests.core.model import P, decided, die, enter, make_cluster
 
 BROKERS = (1, 2, 3, 4)

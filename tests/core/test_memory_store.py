@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from metadata_store.errors import Code
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ZooKeeper
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.port import PortContract
 

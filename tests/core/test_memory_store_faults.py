@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION, Create, Delete, SetData, WatchEvent, WatchKind, ZooKeeper
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.contracts.support import CONNECTED, LOST, SUSPENDED, Session
 
 

@@ -11,11 +11,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.counters import QUEUE_TIME_KEPT_S, Counters
-from controller.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, Mode
-from controller.kafka_metrics import STATES, controller_state
-from controller.metric_families import LABELS_MAX
-from controller.metrics import About, DaemonCollector, exposition, registry
+from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters
+from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, Mode
+from controller.metrics.kafka_metrics import STATES, controller_state
+from controller.metrics.metric_families import LABELS_MAX
 
 
 @dataclass
@@ -104,7 +104,7 @@ def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
 def test_an_idle_queue_shows_no_old_waiting_times() -> None:
     counters = Counters()
     quantile = 'kafka_controller_controllereventmanager_eventqueuetimems{quantile="0.99"}'
-    with mock.patch("controller.counters.time.monotonic", return_value=1_000.0) as now:
+    with mock.patch("controller.metrics.counters.time.monotonic", return_value=1_000.0) as now:
         counters.queue_time.record(0.5)
         counters.events["broker_change"].record(0.5)
         now.return_value += QUEUE_TIME_KEPT_S

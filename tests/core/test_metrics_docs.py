@@ -13,10 +13,10 @@ from cli.exit_codes import Exit
 from cli.main import app
 from configs.rules import RULES
 from configs.settings import keys
-from controller.counters import Counters
-from controller.gauges import BrokerGauges, Gauges
-from controller.kafka_metrics import TIMERS
-from controller.metrics import About, DaemonCollector
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, DaemonCollector
+from controller.metrics.gauges import BrokerGauges, Gauges
+from controller.metrics.kafka_metrics import TIMERS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from metadata_store.quota_nodes import quota_path
-from state_machines.mutation_quotas import (
+from state_machines.admin_rules.mutation_quotas import (
     EVERY,
     THROTTLE_MS_MAX,
     Bucket,

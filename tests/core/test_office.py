@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller import own_znodes as own
-from controller.office import ClaimRefused, Office, PlaceLost
-from controller.own_znodes import started_ticks, this_process
+from controller.role import own_znodes as own
+from controller.role.claim import ClaimRefused, Office, PlaceLost
+from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.endpoint_znode import ENDPOINTS

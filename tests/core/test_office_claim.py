@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from controller import own_znodes as own
-from controller.office import CLAIMS_MAX, ClaimRefused
-from controller.rollback import keep_in_zookeeper, present
+from controller.handover.rollback import keep_in_zookeeper, present
+from controller.role import own_znodes as own
+from controller.role.claim import CLAIMS_MAX, ClaimRefused
 from metadata_store import paths
 from metadata_store.acl import OPEN
 from metadata_store.codecs.controller import Migration, encode_migration

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.office import PlaceLost
-from controller.rollback import keep_in_zookeeper, present
+from controller.handover.rollback import keep_in_zookeeper, present
+from controller.role.claim import PlaceLost
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, MultiFailed

@@ -10,8 +10,8 @@ import pytest
 
 from cli import offline
 from controller.http.models import Operation, OperationRequest
-from controller.view import View
-from metadata_store.memory import MemoryZooKeeper
+from controller.operator.view import View
+from testing.memory import MemoryZooKeeper
 from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
 
 

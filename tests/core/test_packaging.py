@@ -215,7 +215,7 @@ def test_extras_that_people_are_told_of_exist() -> None:
         ROOT / "README.md",
         ROOT / "docs/operations.md",
         ROOT / "pipeline/session.py",
-        ROOT / "brokers/embedded/java.py",
+        ROOT / "testing/embedded/java.py",
     ]
     named = {extra for text in texts for extra in re.findall(r"(?:\.|regent-controller)\[(\w+)\]", text.read_text())}
     assert {"java", "pipeline"} <= named <= project["optional-dependencies"].keys()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_machines.placement import PlacementError, alternated, place
+from state_machines.admin_rules.placement import PlacementError, alternated, place
 
 TABLE = Path(__file__).with_name("placements.txt")
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from brokers.places import ALLOWANCE_BYTES, KNOWN_MAX, Place, Places
+from brokers.listener.connection_slots import ALLOWANCE_BYTES, KNOWN_MAX, Place, Places
 
 MIB = 1_048_576
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from controller import own_znodes as own
-from controller.own_znodes import this_process
-from controller.places import Place, read_places
-from controller.preflight.ensemble import servers
-from controller.preflight.finding import Level
-from controller.preflight.run import CHECKS
+from controller.handover.preflight.ensemble import servers
+from controller.handover.preflight.finding import Level
+from controller.handover.preflight.run import CHECKS
+from controller.role import own_znodes as own
+from controller.role.own_znodes import this_process
+from controller.role.queue import Place, read_places
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_acl, digest_id
 from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core.controller_parts import SECRET
 from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
 
@@ -101,7 +101,7 @@ async def test_a_clock_that_is_not_zookeepers_is_a_warning(
         async def read(_zk: object) -> list[Place]:
             return [place]
 
-        monkeypatch.setattr("controller.preflight.absence.read_places", read)
+        monkeypatch.setattr("controller.handover.preflight.absence.read_places", read)
         assert (await cluster.finding("daemons agree")).level is level
 
 

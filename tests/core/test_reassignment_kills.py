@@ -13,7 +13,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core.controller_world import World
 from tests.core.reassignment_kit import Asked, alter, ask_by_znode, asked_by_znode, caught_up, written
 from tests.core.test_controller_kills import Scenario, deaths, first_term, next_term, once_more

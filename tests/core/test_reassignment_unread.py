@@ -8,7 +8,7 @@ from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA
 from tests.core.controller_world import World, world

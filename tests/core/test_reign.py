@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
-from controller.office import Claim
+from brokers.listener.controller_listener import NotController
+from controller.role.claim import Claim
 from metadata_store import paths
 from metadata_store.port import ConnectionState
 from tests.core.controller_kafka import registration

@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 
-from brokers.controller_listener import NotController
-from brokers.delivery import ChannelFailed
-from controller.claim_watch import OUTRANKED
-from controller.event_queue import Event
-from controller.office import Claim
-from controller.term import weakly
+from brokers.listener.controller_listener import NotController
+from brokers.outbound.delivery import ChannelFailed
+from controller.engine.event_queue import Event
+from controller.engine.gate import weakly
+from controller.role.claim import Claim
+from controller.term.claim_monitor import OUTRANKED
 from metadata_store import paths
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -12,21 +12,21 @@ import pytest
 from admin.carrier import Carrier
 from admin.cluster_view import LISTENER, NONCE, SEAL, ClusterView
 from admin.ports import Address, Call, NotController
-from brokers.attested import Seals
+from brokers.security.attested import Seals
 from brokers.wire.errors import Error
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.wire.versions import Api
-from controller.handback import finish
-from controller.own_znodes import this_process
-from controller.preflight.finding import Finding, Level
-from controller.view import View
+from controller.handover.handback import finish
+from controller.handover.preflight.finding import Finding, Level
+from controller.operator.view import View
+from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.cluster_nodes import ensure_cluster_id
 from metadata_store.codecs.controller import Controller, decode_controller
 from metadata_store.errors import MultiFailed
-from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import ANY_VERSION
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import SECRET
 from tests.core.controller_world import Seat, world
 from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka
@@ -39,7 +39,7 @@ AT = Address("regent1", 9096)
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.secret_watch.READ_S", 0.02)
+    monkeypatch.setattr("controller.daemon.secret_watch.READ_S", 0.02)
 
 
 def secret_file(cluster: Kafka, secret: bytes = SECRET, mode: int = 0o600) -> Path:

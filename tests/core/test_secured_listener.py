@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from brokers.client import BrokerCallFailed, BrokerClient
-from brokers.controller_listener import ControllerListener
-from brokers.inbound import ListenerLimits
+from brokers.listener.controller_listener import ControllerListener
+from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import SecureTransport, access_of
 from brokers.security.gate import FRAME_BYTES_MAX, Gate
 from brokers.security.login import AuthenticationFailed, Login

@@ -8,7 +8,7 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from state_machines.selectors import (
+from state_machines.machines.selectors import (
     NO_LIVE_ISR,
     NO_OTHER_ISR,
     NO_TARGET,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from controller.shadow import compare
-from controller.shadow.compare import Judgement, Outcome, Step, hidden_isr_explains, judge
-from controller.shadow.tally import DIFFERENCES_MAX, SHOWN_MAX, Tally, difference
-from state_machines.types import NO_LEADER, Leadership
+from controller.shadow import judgement as compare
+from controller.shadow.judgement import Judgement, Outcome, Step, hidden_isr_explains, judge
+from controller.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Tally, difference
+from state_machines.model.types import NO_LEADER, Leadership
 
 DEATH = 1
 REPLICAS = (1, 2, 3)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from controller.shadow.deadlines import EXCUSE_SHARE
-from state_machines.types import NO_LEADER, Leadership
+from state_machines.model.types import NO_LEADER, Leadership
 from tests.core.shadow_kit import WAIT_S, Name, Watcher, World
 
 REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))

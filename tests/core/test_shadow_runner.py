@@ -12,19 +12,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from controller.counters import Counters
+from controller.metrics.counters import Counters
 from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
-from controller.shadow.happenings import Kind
+from controller.shadow.events import Kind
 from controller.shadow.read_only import ReadOnly, WriteRefused
 from controller.shadow.report_file import load, report_path
 from controller.shadow.shadow import LINE_S, Shadow
-from controller.shadow.tally import Report
+from controller.shadow.statistics import Report
 from controller.shadow.timeline import FORGOTTEN
 from controller.shadow.tracker import BEGUN_BEFORE
 from metadata_store import paths
 from metadata_store.errors import SessionLost
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Check, Create, WatchEvent, WatchKind
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.shadow_store import StoredWorld, shadowing
 from tests.polling import eventually
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.shadow.happenings import Kind
+from controller.shadow.events import Kind
 from controller.shadow.tracker import BARE_EPOCH, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
-from state_machines.types import NO_LEADER, Leadership
+from state_machines.model.types import NO_LEADER, Leadership
 from tests.core.shadow_kit import KafkaLike, Name, Watcher, World
 
 TRIPLES = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2))

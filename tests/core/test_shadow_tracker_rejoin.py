@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.shadow.happenings import Kind
+from controller.shadow.events import Kind
 from controller.shadow.tracker import ORDER_UNKNOWN, PREFERRED
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.core.shadow_kit import Watcher, World
 
 NAME = ("t", 0)

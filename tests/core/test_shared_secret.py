@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from brokers.shared_secret import SECRET_BYTES, SecretUnusable, secret_trouble, shared_secret
+from brokers.security.shared_secret import SECRET_BYTES, SecretUnusable, secret_trouble, shared_secret
 
 
 def test_it_is_made_with_its_folder_and_stays(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from hashlib import blake2b
 
 import pytest
 
-from brokers.simulated.broker import Heard, SimulatedBroker
-from brokers.simulated.digest import Truth, differences, expected_view, view
-from brokers.simulated.entries import digest, metadata_lines, replica_lines
 from brokers.wire.cold import decode_response
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from metadata_store.codecs.notifications import decode_log_dir_event
+from testing.simulated.broker import Heard, SimulatedBroker
+from testing.simulated.digest import Truth, differences, expected_view, view
+from testing.simulated.entries import digest, metadata_lines, replica_lines
 from tests.core.simulated_kit import CONTROLLER, ID, KEY, known, lead, leaders, metadata, stop, told
 from tests.core.wire_kit import write_request
 

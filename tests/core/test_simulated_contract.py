@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from brokers.simulated.broker import SimulatedBroker
 from brokers.wire.calls import AlterPartitionCall, read_call, read_header
 from brokers.wire.primitives import Reader
 from brokers.wire.replies import encode_reply
+from testing.simulated.broker import SimulatedBroker
 from tests.contracts.broker_isr import IsrContract, Judge, granted, reply
 from tests.contracts.broker_support import NEW, Director, Known
 from tests.contracts.brokers import BrokerContract

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.simulated.broker import SimulatedBroker
-from brokers.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
-from brokers.simulated.isr import IsrWrite
 from brokers.wire.calls import AlterPartitionCall, ControlledShutdownCall, IsrProposal, read_call, read_header
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.replies import (
@@ -19,7 +16,10 @@ from brokers.wire.replies import (
 from brokers.wire.versions import Ibp
 from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.state import decode_state
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
+from testing.simulated.isr import IsrWrite
 from tests.core.simulated_kit import ID, KEY, lead, told
 
 OTHER = ("orders", 1)

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.simulated.bodies import Bodies
-from brokers.simulated.replies import bare_answer, encode_answer
-from brokers.simulated.requests import VERSIONS, read_head, read_request
-from brokers.simulated.values import Key, LeaderAndIsr, Request, StopReplica, UpdateMetadata
-from brokers.snapshot import Pieces, encode_turn
+from brokers.outbound.snapshot import Pieces, encode_turn
 from brokers.wire.partitions import PartitionEncoder
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
-from state_machines.types import Broker
+from state_machines.model.types import Broker
+from testing.simulated.bodies import Bodies
+from testing.simulated.replies import bare_answer, encode_answer
+from testing.simulated.requests import VERSIONS, read_head, read_request
+from testing.simulated.values import Key, LeaderAndIsr, Request, StopReplica, UpdateMetadata
 from tests.core.test_wire_requests import live_brokers
 from tests.core.wire_kit import (
     IBPS,

@@ -11,16 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import brokers.simulated.station as module
+import testing.simulated.broker_server as module
 from brokers.client import BrokerClient
-from brokers.embedded.process import free_port
-from brokers.simulated.bodies import Bodies
-from brokers.simulated.connection import FRAME_BYTES_MAX, Room
-from brokers.simulated.digest import view
-from brokers.simulated.replay import known
-from brokers.simulated.replies import encode_answer
-from brokers.simulated.requests import read_head, read_request
-from brokers.simulated.station import Options, Station
 from brokers.transport import TcpTransport
 from brokers.wire.answers import Errors, Failure, parse_answer
 from brokers.wire.errors import Error
@@ -29,7 +21,15 @@ from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail,
 from brokers.wire.primitives import Reader
 from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
-from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from testing.embedded.process import free_port
+from testing.simulated.bodies import Bodies
+from testing.simulated.broker_server import Options, Station
+from testing.simulated.connection import FRAME_BYTES_MAX, Room
+from testing.simulated.digest import view
+from testing.simulated.replay import known
+from testing.simulated.replies import encode_answer
+from testing.simulated.requests import read_head, read_request
 from tests.core.wire_kit import quickly
 from tests.polling import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.tools import CLASSES, Finished
+from testing.embedded.tools import CLASSES, Finished
 from tests.verify.stock_tools import compare
 from tests.verify.stock_tools.accepted import ACCEPTED, Accepted
 from tests.verify.stock_tools.lines import LINES

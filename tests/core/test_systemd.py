@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.systemd import ServiceManager
+from controller.process.systemd import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller import own_znodes as own
-from controller.daemon import Daemon
-from controller.epoch_acls import saved_acls
-from controller.rollback import Rollback, save, shell_acls
-from controller.takeover import TakeoverRefused, until_held
+from controller.daemon.daemon import Daemon
+from controller.handover.rollback import Rollback, save, shell_acls
+from controller.handover.takeover import TakeoverRefused, until_held
+from controller.role import own_znodes as own
+from controller.role.epoch_acls import saved_acls
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.hooks import Kill
-from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Write
+from testing.memory import MemoryZooKeeper
 from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
 from tests.polling import eventually
 
@@ -227,8 +227,8 @@ def test_acls_are_written_as_the_shell_reads_them() -> None:
 @asynccontextmanager
 async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
     """'regent run --takeover', which ends by itself where it is refused."""
-    monkeypatch.setattr("controller.candidate.asker", lambda _: cluster.ask)
-    monkeypatch.setattr("controller.candidate.server_version", cluster.release_of)
+    monkeypatch.setattr("controller.daemon.candidate.asker", lambda _: cluster.ask)
+    monkeypatch.setattr("controller.daemon.candidate.server_version", cluster.release_of)
     daemon = Daemon(cluster.settings, lambda: MemoryZooKeeper(cluster.server), takeover=True)
     task = asyncio.create_task(daemon.run())
     try:

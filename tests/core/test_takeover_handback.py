@@ -9,18 +9,18 @@ from typing import cast
 
 import pytest
 
-from controller import own_znodes as own
-from controller.daemon import Daemon
-from controller.handback import HandbackFailed, HandbackRefused, finish, hand_back_offline, shell_lines
-from controller.handing_back import hand_back
-from controller.modes import Mode
-from controller.own_znodes import this_process
+from controller.daemon.daemon import Daemon
+from controller.daemon.role_handback import hand_back
+from controller.handover.handback import HandbackFailed, HandbackRefused, finish, hand_back_offline, shell_lines
+from controller.role import own_znodes as own
+from controller.role.mode import Mode
+from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.hooks import Kill
-from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Delete, Write
+from testing.memory import MemoryZooKeeper
 from tests.core.role_kit import DAEMON, Kafka, MiniBroker, kafka
 from tests.polling import eventually
 

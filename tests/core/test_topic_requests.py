@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_machines.create_partitions import WantedGrowth, judge_growth
-from state_machines.create_topics import (
+from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
+from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
     Site,
@@ -20,10 +20,10 @@ from state_machines.create_topics import (
     WantedTopic,
     judge_topic,
 )
-from state_machines.placement import place
-from state_machines.topic_configs import TOPIC_CONFIGS, wrong_config
-from state_machines.topic_names import TakenNames, wrong_name
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.admin_rules.placement import place
+from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, wrong_config
+from state_machines.admin_rules.topic_names import TakenNames, wrong_name
+from state_machines.model.types import Assignment, TopicAssignment
 
 DAEMON = 1_000_001
 BROKERS: dict[int, str | None] = {1: None, 2: None, 3: None}

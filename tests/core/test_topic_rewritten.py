@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from brokers.delivery import Answer
+from brokers.outbound.delivery import Answer
 from brokers.wire.errors import Error
 from brokers.wire.versions import Api
 from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world

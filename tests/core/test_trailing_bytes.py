@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from brokers.envelopes import opened
+from brokers.listener.envelopes import opened
 from brokers.wire import cold
 from brokers.wire.calls import SERVED, Call, read_call, read_header
 from brokers.wire.entities import codec

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from brokers.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.errors import Error
 from brokers.wire.messages import MESSAGES, response_codec
 from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.calls import Calls
-from controller.translations import NAME_OR_ID, TRANSLATIONS
+from controller.requests.calls import Calls
+from controller.requests.codec import NAME_OR_ID, TRANSLATIONS
 from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time

@@ -11,13 +11,13 @@ import pytest
 from msgspec import structs
 
 from brokers.client import PartitionMetadata
-from controller import verify as module
-from controller.daemon import Daemon
-from controller.verify import Verdict, verify
+from controller.daemon.daemon import Daemon
+from controller.operator import verify as module
+from controller.operator.verify import Verdict, verify
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.port import ANY_VERSION
-from state_machines.cluster import Cluster
+from state_machines.model.cluster import Cluster
 from tests.core.role_kit import DAEMON, Kafka, kafka
 from tests.polling import eventually
 

@@ -12,33 +12,33 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from brokers.attested import Seals
-from brokers.channel import Propagation
+from brokers.outbound.channel import Propagation
+from brokers.security.attested import Seals
 from cli.commands.observe import ALWAYS
-from controller import census as census_module
-from controller import pages
-from controller.census import Census, Counted
-from controller.daemon import Daemon
-from controller.gauges import Mode as GaugeMode
-from controller.gauging import MODES
+from controller.daemon.daemon import Daemon
+from controller.engine.min_isr import MinIsr
 from controller.http.models import OperationRequest
-from controller.http.view import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
-from controller.items import happenings, partition_item
+from controller.http.ports import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
-from controller.lease import Lease
-from controller.min_isr import MinIsr
-from controller.modes import Mode
-from controller.pages import partition_page, topic_page
-from controller.view import View
+from controller.metrics.gauges import Mode as GaugeMode
+from controller.operator import counts as census_module
+from controller.operator import pages
+from controller.operator.counts import Census, Counted
+from controller.operator.items import happenings, partition_item
+from controller.operator.pages import partition_page, topic_page
+from controller.operator.sampling import MODES
+from controller.operator.view import View
+from controller.role.lease import Lease
+from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import ANY_VERSION
-from state_machines.cluster import Cluster
-from state_machines.events import Row
-from state_machines.types import Assignment
+from state_machines.journal.events import Row
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.controller_parts import SECRET
 from tests.core.model import P, die, make_cluster, topic
 from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka, settings_for
@@ -325,7 +325,7 @@ async def test_a_view_that_fails_is_said_once_and_ends_nothing(
         async def broken(_office: object) -> None:
             raise ValueError("a znode that nobody thought of")
 
-        monkeypatch.setattr("controller.outlook.look", broken)
+        monkeypatch.setattr("controller.operator.role_status.look", broken)
         for _ in range(3):
             await view.refresh()
         assert view.status().role_flag == "regent", "as it was seen before"

@@ -11,9 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.main import app
-from controller.counters import Counters
-from controller.gauges import BrokerGauges, Gauges
-from controller.metrics import About, DaemonCollector, exposition, registry
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.metrics.gauges import BrokerGauges, Gauges
 from scripts.dashboard_panels import DASHBOARDS, Dashboard
 from scripts.dashboards import FOLDER, render, text
 from tests.verify.watched.prometheus import PrometheusMissing, promtool

@@ -269,7 +269,7 @@ def test_bytes_that_nobody_asked_for_never_reach_the_native_reader() -> None:
 
 def test_kio_is_imported_late_and_by_one_module() -> None:
     program = (
-        "import sys, brokers.channels, brokers.controller_listener, brokers.client;"
+        "import sys, brokers.outbound.channels, brokers.listener.controller_listener, brokers.client;"
         "assert not any(name.split('.')[0] == 'kio' for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

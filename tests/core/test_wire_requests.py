@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.sealing import Sealer
-from brokers.snapshot import Pieces, Snapshots, encode_turn
+from brokers.outbound.batches import Sealer
+from brokers.outbound.snapshot import Pieces, Snapshots, encode_turn
 from brokers.wire.partitions import PartitionEncoder, metadata_tail
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
-from state_machines.audience import Audience, is_told
-from state_machines.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
+from state_machines.propagation.propagation import Audience, is_told
 from tests.core.model import P, make_cluster
 from tests.core.wire_kit import (
     IBPS,

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from brokers.wire.versions import Ibp
-from state_machines.types import NO_VERSION, Assignment, PartitionRow, PartitionState, Topic
+from state_machines.model.types import NO_VERSION, Assignment, PartitionRow, PartitionState, Topic
 
 IBPS = [Ibp.parse(text) for text in ("2.7-IV1", "2.8", "3.2", "3.9")]
 """One IBP for each combination of request versions."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded import archives, jvm
-from brokers.embedded.java import Java
+from testing.embedded import archives, jvm
+from testing.embedded.java import Java
 
 JARS = (Path("/jars/kafka.jar"), Path("/jars/zookeeper.jar"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.embedded import jars
+from testing.embedded import jars
 
 
 class Repository:

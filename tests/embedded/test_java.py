@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from brokers.embedded import java
+from testing.embedded import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

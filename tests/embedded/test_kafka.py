@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded import jvm, kafka
-from brokers.embedded.kafka import ControlledShutdown, EmbeddedBroker
-from brokers.embedded.zookeeper import digest
+from testing.embedded import jvm, kafka
+from testing.embedded.kafka import ControlledShutdown, EmbeddedBroker
+from testing.embedded.zookeeper import digest
 
 BEGIN = "INFO [KafkaServer id=1] Starting controlled shutdown (kafka.server.KafkaServer)\n"
 RETRY = "INFO [KafkaServer id=1] Retrying controlled shutdown (2 retries remaining) (kafka.server.KafkaServer)\n"

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from brokers.embedded.ledger import Ledger, Spot, Stall
+from testing.embedded.ledger import Ledger, Spot, Stall
 
 HERE, THERE = Spot("orders", 0), Spot("orders", 1)
 

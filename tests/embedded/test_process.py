@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
+from testing.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 from tests.polling import eventually
 
 ON_SIGTERM = 'lambda *_: (print("bye", flush=True), sys.exit(0))'

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from state_machines.audit import INVARIANTS, OF_PARTITIONS, judge
-from state_machines.events import Row
+from state_machines.journal.audit import INVARIANTS, OF_PARTITIONS, judge
+from state_machines.journal.events import Row
 from tests.core.test_audit import MUTATIONS, SOUND
 from tests.pipeline.logs import Line, Mutation, also, both, change, sound, text, without, write
 

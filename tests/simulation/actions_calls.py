@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from brokers.controller_listener import NotController
-from brokers.envelopes import CarriedCall
+from brokers.listener.controller_listener import NotController
+from brokers.listener.envelopes import CarriedCall
 from brokers.wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -22,13 +22,13 @@ from brokers.wire.messages.topics import (
     GrownTopic,
 )
 from brokers.wire.versions import Api
-from controller.calls import Calls
+from controller.requests.calls import Calls
 from tests.simulation import faults
 from tests.simulation.acting import Acting
 
 if TYPE_CHECKING:
-    from controller.reign import Reign
-    from state_machines.types import TopicAssignment
+    from controller.term.term import Reign
+    from state_machines.model.types import TopicAssignment
 
 TIMEOUT_MS: Final = 8_000
 AGAIN_S_MAX: Final = 20.0

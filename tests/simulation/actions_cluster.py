@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from controller import own_znodes as own
-from controller.own_znodes import RoleFlag
+from controller.role import own_znodes as own
+from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, SetData
-from state_machines.placement import PlacementError, place
-from state_machines.types import Assignment
+from state_machines.admin_rules.placement import PlacementError, place
+from state_machines.model.types import Assignment
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 from tests.simulation.zookeeper import SimZooKeeper

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from brokers.controller_listener import NotController
-from controller.calls import Calls
-from controller.election_call import ElectLeadersCall, ElectLeadersReply
+from brokers.listener.controller_listener import NotController
+from controller.requests.calls import Calls
+from controller.requests.elect_leaders_call import ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_partitions
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION
-from state_machines.leader_election import ElectionType
-from state_machines.selectors import PREFERRED_BEHIND
-from state_machines.types import Leadership, TopicPartition
+from state_machines.decisions.leader_election import ElectionType
+from state_machines.machines.selectors import PREFERRED_BEHIND
+from state_machines.model.types import Leadership, TopicPartition
 from tests.simulation import faults
 from tests.simulation.acting import Acting
 from tests.simulation.history import Key

@@ -10,7 +10,7 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.kafka_store import KafkaStore
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
 from tests.simulation.acting import Acting
 
 GARBAGE: Final = b'{"version":1,"leader":'

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from brokers.controller_listener import NotController
-from controller.calls import Calls
-from controller.reassignment_call import AlterReassignments, ListReassignments
+from brokers.listener.controller_listener import NotController
+from controller.requests.calls import Calls
+from controller.requests.reassignment_call import AlterReassignments, ListReassignments
 from metadata_store import paths
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.errors import ZkError
-from state_machines.types import TopicPartition
+from state_machines.model.types import TopicPartition
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.broker import Heard
-from brokers.simulated.calls import controlled_shutdown, shutdown_answer
-from brokers.simulated.replies import bare_answer, encode_answer
-from brokers.simulated.values import Request, StopReplica
 from brokers.wire.errors import Error
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, ConnectionState, WatchEvent
-from state_machines.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint
+from testing.simulated.broker import Heard
+from testing.simulated.calls import controlled_shutdown, shutdown_answer
+from testing.simulated.replies import bare_answer, encode_answer
+from testing.simulated.values import Request, StopReplica
 from tests.simulation import faults
 from tests.simulation.interim import follow_controller
 from tests.simulation.leading import LISTENER, LeadingBroker

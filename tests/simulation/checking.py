@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.lease import LEASE_FRACTION
+from controller.role.lease import LEASE_FRACTION
 from metadata_store.port import ConnectionState
 from tests.simulation.history import History
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from configs.settings import Settings
-from controller.daemon import Daemon
-from controller.handback import HandbackRefused
-from controller.handing_back import hand_back
-from controller.lease import Lease
-from controller.own_znodes import Process as Identity
-from controller.reign import Reign
+from controller.daemon.daemon import Daemon
+from controller.daemon.role_handback import hand_back
+from controller.handover.handback import HandbackRefused
+from controller.role.lease import Lease
+from controller.role.own_znodes import Process as Identity
+from controller.term.term import Reign
 from metadata_store.errors import ZooKeeperError
 from tests.simulation import faults
 from tests.simulation.journals import JudgedJournal

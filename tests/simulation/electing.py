@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from state_machines.events import Row
+from state_machines.journal.events import Row
 
 if TYPE_CHECKING:
-    from controller.reign import Reign
+    from controller.term.term import Reign
     from tests.simulation.world import World
 
 VOLUNTARY: Final = ("preferred", "reassign", "reassign_passing")

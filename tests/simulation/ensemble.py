@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from metadata_store.acl import digest_id
 from metadata_store.errors import Code, ZkError
-from metadata_store.memory.permissions import Identity
-from metadata_store.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
-from metadata_store.memory.tree import Touched
 from metadata_store.port import OpResult, WatchEvent, Write
+from testing.memory.permissions import Identity
+from testing.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
+from testing.memory.tree import Touched
 from tests.simulation.loop import Life, SimLoop
 
 if TYPE_CHECKING:

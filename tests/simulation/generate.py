@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from state_machines.placement import place
+from state_machines.admin_rules.placement import place
 from tests.simulation import limits
 from tests.simulation.acting import ACTIVE
 from tests.simulation.generate_calls import calls

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from metadata_store import paths
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
-from state_machines.types import Assignment, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Assignment, Leadership, TopicAssignment, TopicPartition
 
 Key = tuple[str, int]
 

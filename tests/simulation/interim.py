@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.values import Head, Key, LeaderAndIsr, LeaderAndIsrEntry, UpdateMetadata
 from brokers.wire.versions import Api
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller, encode_controller
@@ -18,7 +17,8 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import Check, Create, SetData
-from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
+from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
+from testing.simulated.values import Head, Key, LeaderAndIsr, LeaderAndIsrEntry, UpdateMetadata
 from tests.simulation import faults
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from controller.event_queue import EVENTS_MAX
-from controller.reign import Reign
-from state_machines.types import NO_VERSION, PartitionState
+from controller.engine.event_queue import EVENTS_MAX
+from controller.term.term import Reign
+from state_machines.model.types import NO_VERSION, PartitionState
 from tests.simulation.electing import Electing
 from tests.simulation.invariants_requests import RequestInvariants
 from tests.simulation.loop import Life

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.values import Head, LeaderAndIsrEntry, Request, StopEntry, StopReplica
 from brokers.wire.errors import Error
-from state_machines.types import LEADER_DURING_DELETE
+from state_machines.model.types import LEADER_DURING_DELETE
+from testing.simulated.values import Head, LeaderAndIsrEntry, Request, StopEntry, StopReplica
 from tests.simulation.history import Key
 from tests.simulation.invariants_writes import WriteInvariants
 from tests.simulation.limits import rows_max
 from tests.simulation.network import SimConnection
 
 if TYPE_CHECKING:
-    from brokers.simulated.broker import Heard
+    from testing.simulated.broker import Heard
     from tests.simulation.leading import LeadingBroker
     from tests.simulation.world import World
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from controller.handlers.reassignment import STOPPED_S_MAX
-from controller.own_znodes import TOPIC_IDS_BEGIN
+from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.port import (
@@ -23,14 +23,14 @@ from metadata_store.port import (
     Stat,
     Write,
 )
-from state_machines.types import NO_LEADER, Assignment, Leadership
+from state_machines.model.types import NO_LEADER, Assignment, Leadership
 from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
 from tests.simulation.history import Key, key_of, topic_of
 
 if TYPE_CHECKING:
-    from brokers.simulated.calls import IsrChange
+    from testing.simulated.calls import IsrChange
     from tests.simulation.link import SimLink
     from tests.simulation.world import World
 

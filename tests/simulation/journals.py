@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.journal.batches import Entry, rows_of
-from controller.journal.term import TermJournal
-from state_machines.audit import judge
+from controller.journal.term_journal import TermJournal
+from state_machines.journal.audit import judge
 from tests.simulation.checking import Violation
 
 if TYPE_CHECKING:

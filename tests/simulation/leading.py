@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.broker import SimulatedBroker
-from brokers.simulated.calls import IsrChange
-from brokers.simulated.isr import IsrWrite
-from brokers.simulated.values import Key
 from brokers.wire.errors import Error
 from brokers.wire.versions import Ibp
 from metadata_store.codecs.state import decode_state
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import Create, Write
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.calls import IsrChange
+from testing.simulated.isr import IsrWrite
+from testing.simulated.values import Key
 from tests.simulation import producers
 from tests.simulation.loop import Life, Process
 from tests.simulation.zookeeper import SimZooKeeper

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-from brokers.sealing import REQUEST_ROWS_MAX
-from brokers.snapshot import Snapshots
+from brokers.outbound.batches import REQUEST_ROWS_MAX
+from brokers.outbound.snapshot import Snapshots
 from brokers.wire.versions import Ibp
 from metadata_store import fenced
-from state_machines.audience import Audience
+from state_machines.propagation.propagation import Audience
 
 SMALL: Final = 2 / 3
 """Share of seeds with small limits."""
@@ -87,13 +87,13 @@ def limited(limits: Limits | None) -> Iterator[None]:
 
 def _targets(limits: Limits) -> dict[str, Any]:
     return {
-        "controller.controller.WRITES_MAX": limits.writes,
+        "controller.engine.controller.WRITES_MAX": limits.writes,
         "metadata_store.cluster_nodes.WRITES_MAX": limits.writes,
-        "brokers.sealing.REQUEST_ROWS_MAX": limits.rows,
-        "brokers.channel.REQUEST_ROWS_MAX": limits.rows,
-        "brokers.sealing.KEPT_MAX": limits.heads,
-        "state_machines.interning.ISRS_SPARE": limits.ended,
-        "brokers.delivery.Snapshots": partial(_snapshots, limits),
+        "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
+        "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,
+        "brokers.outbound.batches.KEPT_MAX": limits.heads,
+        "state_machines.model.interning.ISRS_SPARE": limits.ended,
+        "brokers.outbound.delivery.Snapshots": partial(_snapshots, limits),
         "controller.handlers.failover.FIRST_TOPICS": limits.first,
         "controller.handlers.failover.TURN_ROWS": limits.loaded,
         "controller.handlers.topic_rewrites.WRITES_MAX": limits.writes,

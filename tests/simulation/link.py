@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final
 
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown
-from metadata_store.memory import MemoryZooKeeper
 from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
+from testing.memory import MemoryZooKeeper
 from tests.simulation import faults
 from tests.simulation.ensemble import Ensemble, Member, Session
 from tests.simulation.loop import Process

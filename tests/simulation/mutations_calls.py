@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from unittest import mock
 
-from controller.controller import Controller
-from state_machines.types import Topic
+from controller.engine.controller import Controller
+from state_machines.model.types import Topic
 from tests.simulation.planting import mutation
 
 

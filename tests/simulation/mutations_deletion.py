@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
-from controller import adoption, deleting
+from controller.engine import adoption
+from controller.engine import deletion_queue as deleting
 from controller.handlers import broker_change
-from state_machines.broker_settings import InForce, Told, Value, in_force
-from state_machines.cluster import Cluster
+from state_machines.admin_rules.broker_settings import InForce, Told, Value, in_force
+from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
-from controller.controller import Controller
+from controller.engine.controller import Controller
+from controller.engine.unclean_elections import Permission
 from controller.handlers import auto_balance
-from controller.unclean import Permission
-from state_machines import selectors
-from state_machines.cluster import Cluster
-from state_machines.leader_election import to_balance
-from state_machines.selectors import Election, NoLeader
+from state_machines.decisions.leader_election import to_balance
+from state_machines.machines import selectors
+from state_machines.machines.selectors import Election, NoLeader
+from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, put
 
 Replicas = tuple[int, ...]

@@ -9,14 +9,15 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from brokers.wire.partitions import PartitionEncoder
-from controller.controller import Controller
-from controller.handlers import lost_ids, mending
-from controller.handlers.mending import States
-from state_machines.audience import Audience
-from state_machines.cluster import Cluster
-from state_machines.decision import Change
-from state_machines.topic_ids import Evidence, Verdict
-from state_machines.types import Broker, PartitionRow, TopicAssignment
+from controller.engine.controller import Controller
+from controller.handlers import lost_ids
+from controller.handlers import repair as mending
+from controller.handlers.repair import States
+from state_machines.decisions.topic_ids import Evidence, Verdict
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import Change
+from state_machines.model.types import Broker, PartitionRow, TopicAssignment
+from state_machines.propagation.propagation import Audience
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 

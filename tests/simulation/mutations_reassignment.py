@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from unittest import mock
 
-from brokers.channels import Channels
-from controller.controller import Controller
+from brokers.outbound.channels import Channels
+from controller.engine.controller import Controller
 from controller.handlers import reassignment
-from state_machines.decision import Change, ReplicaMove
+from state_machines.model.decision import Change, ReplicaMove
 from tests.simulation.planting import mutation, put
 
 
@@ -26,7 +26,8 @@ def complete_before_in_sync(stack: ExitStack) -> None:
     """One replica of the target in the ISR is taken for all of them."""
     stack.enter_context(
         mock.patch(
-            "state_machines.reassignment._caught_up", lambda isr, written: not set(written.target).isdisjoint(isr)
+            "state_machines.decisions.reassignment._caught_up",
+            lambda isr, written: not set(written.target).isdisjoint(isr),
         )
     )
 

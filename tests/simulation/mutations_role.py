@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from unittest import mock
 
-from controller.candidate import STANDBY_POLL_S, Candidate
-from controller.modes import Mode
-from controller.office import Office
-from controller.outranked import Outranked
-from controller.permission import Permission
+from controller.daemon.candidate import STANDBY_POLL_S, Candidate
+from controller.engine.outranked import Outranked
+from controller.handover.permission_probe import Permission
+from controller.role.claim import Office
+from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import silence
 from tests.simulation.planting import mutation, put

@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from brokers.channel import Channel
-from brokers.channels import Channels
-from brokers.link import Link
-from brokers.sealing import Sealer
-from brokers.snapshot import Snapshots, Turn
-from controller.claim_watch import ClaimWatch
-from controller.lease import Lease
-from controller.office import Claim, Office
-from controller.reign import Reign
+from brokers.outbound.batches import Sealer
+from brokers.outbound.channel import Channel
+from brokers.outbound.channels import Channels
+from brokers.outbound.link import Link
+from brokers.outbound.snapshot import Snapshots, Turn
+from controller.role.claim import Claim, Office
+from controller.role.lease import Lease
+from controller.term.claim_monitor import ClaimWatch
+from controller.term.term import Reign
 from metadata_store import paths
-from state_machines.audience import Audience, Outbox
+from state_machines.propagation.propagation import Audience, Outbox
 from tests.simulation.planting import mutation, put
 
 # -- telling
@@ -78,7 +78,7 @@ def keep_old_turns(stack: ExitStack) -> None:
 @mutation
 def live_list_last(stack: ExitStack) -> None:
     """LeaderAndIsr goes out before the live list that it needs, and to followers when to leaders."""
-    stack.enter_context(mock.patch("brokers.channel.LEADER_FIRST_S_MAX", -1.0))
+    stack.enter_context(mock.patch("brokers.outbound.channel.LEADER_FIRST_S_MAX", -1.0))
     seal = Channel._seal
 
     async def late(self: Channel) -> None:

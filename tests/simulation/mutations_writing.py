@@ -7,19 +7,20 @@ from contextlib import ExitStack, aclosing
 from typing import Any
 from unittest import mock
 
-from controller.controller import Controller
-from controller.report import Report
+from controller.engine.controller import Controller
+from controller.journal.report import Report
 from metadata_store import fenced, paths, state_commit
 from metadata_store.errors import MultiFailed, NotConnected
 from metadata_store.fenced import Batch
 from metadata_store.outcome import Fence, MultiOutcome
 from metadata_store.port import ANY_VERSION, Op, SetData, ZooKeeper
-from state_machines import broker_change, selectors
-from state_machines.broker_change import BrokerDelta
-from state_machines.decision import Change, Decision
-from state_machines.draft import Draft
-from state_machines.replica import ReplicaStateMachine
-from state_machines.types import Broker, PartitionRow
+from state_machines.decisions import broker_change
+from state_machines.decisions.broker_change import BrokerDelta
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.decision import Change, Decision
+from state_machines.model.types import Broker, PartitionRow
 from tests.simulation.planting import mutation, put
 
 SUBMITTING = (

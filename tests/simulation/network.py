@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from brokers.controller_listener import ControllerListener
-from brokers.simulated.requests import read_head, read_request
-from brokers.simulated.values import Request
+from brokers.listener.controller_listener import ControllerListener
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.primitives import Malformed, Reader
+from testing.simulated.requests import read_head, read_request
+from testing.simulated.values import Request
 from tests.simulation.loop import Process, SimLoop
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from brokers.simulated.digest import Truth, View, differences, expected_view, view
-from controller import own_znodes as own
-from controller.claim_watch import OUTRANKED
-from controller.modes import Mode
-from state_machines.types import NO_LEADER, NO_VERSION, Assignment
+from controller.role import own_znodes as own
+from controller.role.mode import Mode
+from controller.term.claim_monitor import OUTRANKED
+from state_machines.model.types import NO_LEADER, NO_VERSION, Assignment
+from testing.simulated.digest import Truth, View, differences, expected_view, view
 from tests.simulation import faults
 from tests.simulation.checking import Violation
 from tests.simulation.ensemble import SESSION_MS_MAX
@@ -18,7 +18,7 @@ from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
 
 if TYPE_CHECKING:
-    from controller.reign import Reign
+    from controller.term.term import Reign
     from tests.simulation.brokers import BrokerNode
     from tests.simulation.world import World
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from state_machines.events import Row
+from state_machines.journal.events import Row
 from tests.simulation.generate import generate
 from tests.simulation.runner import in_child
 from tests.simulation.world import play

@@ -8,16 +8,16 @@ from contextlib import ExitStack, aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from brokers.simulated.values import Request
-from brokers.snapshot import Snapshots, Turn
+from brokers.outbound.snapshot import Snapshots, Turn
 from brokers.wire.versions import Api
-from controller.controller import Controller
+from controller.engine.controller import Controller
 from controller.handlers.topic_change import bring_in
 from metadata_store import state_commit
 from metadata_store.outcome import Fence
 from metadata_store.port import ZooKeeper
 from metadata_store.state_commit import Names, StateOutcome
-from state_machines.decision import Change
+from state_machines.model.decision import Change
+from testing.simulated.values import Request
 from tests.simulation import faults
 from tests.simulation.limits import Limits
 

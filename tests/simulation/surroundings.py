@@ -12,11 +12,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
-from controller.claim_watch import OUTRANKED
 from controller.handlers.topic_change import RENEWED
-from state_machines.decision import Decision
-from state_machines.draft import Draft
-from state_machines.types import NO_LEADER
+from controller.term.claim_monitor import OUTRANKED
+from state_machines.machines.draft import Draft
+from state_machines.model.decision import Decision
+from state_machines.model.types import NO_LEADER
 from tests.simulation import faults
 from tests.simulation.checking import Violation
 from tests.simulation.limits import limited
@@ -109,13 +109,13 @@ def surroundings(world: World) -> Iterator[None]:
         for target, name, value in (
             ("controller.handlers.failover", "gc", collector),
             ("controller.handlers.create_topics", "random", world.chance),
-            ("controller.office", "time", clock),
-            ("controller.own_znodes", "started_ticks", world.started_ticks),
-            ("controller.controller", "Draft", WatchedDraft),
+            ("controller.role.claim", "time", clock),
+            ("controller.role.own_znodes", "started_ticks", world.started_ticks),
+            ("controller.engine.controller", "Draft", WatchedDraft),
         ):
             stack.enter_context(mock.patch(f"{target}.{name}", value))
         if world.unmerged is not None:
-            stack.enter_context(mock.patch("controller.reign.Channels", partial(Witness, world.unmerged)))
+            stack.enter_context(mock.patch("controller.term.term.Channels", partial(Witness, world.unmerged)))
         stack.enter_context(mock.patch("uuid.uuid4", new=partial(_uuid, world)))
         stack.enter_context(deterministic_scopes())
         stack.enter_context(limited(world.plan.limits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from state_machines.decision import Transition
+from state_machines.model.decision import Transition
 
 PARTITION: Final = frozenset(
     {

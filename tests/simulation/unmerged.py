@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from brokers.channels import Channels
-from brokers.simulated.broker import SimulatedBroker
-from brokers.simulated.digest import Led, View, differences, view
-from brokers.simulated.values import (
+from brokers.outbound.channels import Channels
+from brokers.wire.partitions import EPOCH_DURING_DELETE
+from brokers.wire.versions import Api
+from state_machines.model.decision import Change, ReplicaMove
+from state_machines.model.types import LEADER_DURING_DELETE, Broker, PartitionState
+from state_machines.propagation.propagation import ClusterView, is_forgotten, is_told, replicas_hear
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.digest import Led, View, differences, view
+from testing.simulated.values import (
     Head,
     Key,
     LeaderAndIsr,
@@ -23,11 +28,6 @@ from brokers.simulated.values import (
     StopReplica,
     UpdateMetadata,
 )
-from brokers.wire.partitions import EPOCH_DURING_DELETE
-from brokers.wire.versions import Api
-from state_machines.audience import ClusterView, is_forgotten, is_told, replicas_hear
-from state_machines.decision import Change, ReplicaMove
-from state_machines.types import LEADER_DURING_DELETE, Broker, PartitionState
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
-from brokers.simulated.values import Request
+from brokers.queries import Asked
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
-from controller import own_znodes as own
-from controller.own_znodes import RoleFlag
-from controller.questions import Asked
+from controller.role import own_znodes as own
+from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
 from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.errors import ZooKeeperError
-from metadata_store.memory.tree import Touched
 from metadata_store.port import Check, OpResult, WatchKind, Write
-from state_machines.events import Row
-from state_machines.inherited_configs import Setting
-from state_machines.types import Broker
+from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.journal.events import Row
+from state_machines.model.types import Broker
+from testing.memory.tree import Touched
+from testing.simulated.values import Request
 from tests.simulation import faults, sizes
 from tests.simulation.actions import Actions
 from tests.simulation.brokers import BrokerNode

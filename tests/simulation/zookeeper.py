@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, SessionLost, ZkError, trouble
 from metadata_store.kazoo_adapter import silence
-from metadata_store.memory.permissions import Identity
 from metadata_store.port import ConnectionState, OpResult, Write
+from testing.memory.permissions import Identity
 from tests.simulation import faults
 from tests.simulation.ensemble import Member
 from tests.simulation.link import LATENCY_S_MAX, Request, SimLink

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from state_machines.types import LEADER_DURING_DELETE, NO_LEADER, Assignment, Leadership
+from state_machines.model.types import LEADER_DURING_DELETE, NO_LEADER, Assignment, Leadership
 
 LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA = "LeaderAndIsr", "UpdateMetadata", "StopReplica"
 

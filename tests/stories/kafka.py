@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from state_machines.types import NO_LEADER, Assignment, Leadership
+from state_machines.model.types import NO_LEADER, Assignment, Leadership
 from tests.stories.brokers import (
     LEADER_AND_ISR,
     STOP_REPLICA,

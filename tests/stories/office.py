@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from state_machines.audience import Audience
-from state_machines.cluster import Cluster, leadership_of
-from state_machines.decision import Change, Decision, Refusal, TopicChange, Transition
-from state_machines.draft import Decide, Draft
-from state_machines.types import Assignment, Broker, Leadership, TopicAssignment
+from state_machines.machines.draft import Decide, Draft
+from state_machines.model.cluster import Cluster, leadership_of
+from state_machines.model.decision import Change, Decision, Refusal, TopicChange, Transition
+from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
+from state_machines.propagation.propagation import Audience
 from tests.core.model import NaiveZooKeeper
 from tests.stories.brokers import STOP_REPLICA, Entry, NaiveBroker, parsed, shown
 from tests.stories.post import lines, post

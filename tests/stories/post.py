@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from state_machines.audience import Audience, Outbox, is_forgotten, is_told
-from state_machines.cluster import leadership_of
-from state_machines.types import PartitionRow
+from state_machines.model.cluster import leadership_of
+from state_machines.model.types import PartitionRow
+from state_machines.propagation.propagation import Audience, Outbox, is_forgotten, is_told
 from tests.stories.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Entry, Request, ids
 
 EVERYTHING = sys.maxsize

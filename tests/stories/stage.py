@@ -24,18 +24,26 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from state_machines.alter_partition import IsrRequest, alter_partitions, judge
-from state_machines.broker_change import broker_death, broker_return
-from state_machines.controlled_shutdown import controlled_shutdown, remaining
-from state_machines.deletion import advance, answered, finished, restored, sort_markers
-from state_machines.failover import failover
-from state_machines.leader_election import FAILED, ElectionType, elect, to_balance
-from state_machines.leader_election import judge as judge_election
-from state_machines.log_directories import log_directories_failed
-from state_machines.reassignment import Asked, NotReassigned, due, final_rewrites, reassign, rewrites, waiting_for
-from state_machines.reassignment import judge as judge_reassignment
-from state_machines.topic_change import new_partitions
-from state_machines.types import NO_LEADER, Assignment, Leadership, TopicAssignment
+from state_machines.decisions.alter_partition import IsrRequest, alter_partitions, judge
+from state_machines.decisions.broker_change import broker_death, broker_return
+from state_machines.decisions.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.decisions.deletion import advance, answered, finished, restored, sort_markers
+from state_machines.decisions.failover import failover
+from state_machines.decisions.leader_election import FAILED, ElectionType, elect, to_balance
+from state_machines.decisions.leader_election import judge as judge_election
+from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.decisions.reassignment import (
+    Asked,
+    NotReassigned,
+    due,
+    final_rewrites,
+    reassign,
+    rewrites,
+    waiting_for,
+)
+from state_machines.decisions.reassignment import judge as judge_reassignment
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import broker, check_model
 from tests.stories.brokers import NaiveBroker, ids, parsed
 from tests.stories.office import Office, split

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from state_machines.types import Assignment, Broker, Leadership
+from state_machines.model.types import Assignment, Broker, Leadership
 from tests.stories.brokers import LEADER_AND_ISR, UPDATE_METADATA, Entry, NaiveBroker, Request, differences, shown
 from tests.stories.kafka import KafkaSide
 from tests.stories.script import Story

@@ -21,8 +21,6 @@ from benchmarks import role, znodes
 from benchmarks.datasets import DataSet, Shape, data_set
 from benchmarks.fleet import Fleet
 from benchmarks.procfs import peak_rss_mb
-from brokers.embedded.process import ChildProcess
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
 from cli.demo.process import RegentProcess
 from metadata_store import paths
 from metadata_store.cluster_nodes import create_topic
@@ -30,7 +28,9 @@ from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import SetData
-from state_machines.types import Assignment, Leadership, TopicAssignment
+from state_machines.model.types import Assignment, Leadership, TopicAssignment
+from testing.embedded.process import ChildProcess
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.polling import POLL_S, eventually
 
 SESSION_MS = 60_000

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
-from brokers.embedded.load import Load, Reader
-from brokers.embedded.tools import Finished, Tools
 from cli.demo.process import RegentProcess
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment, TopicAssignment
+from testing.embedded.load import Load, Reader
+from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import Scene
 from tests.cluster.world import World, world

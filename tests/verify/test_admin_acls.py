@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError
 
-from brokers.embedded.tools import Tools
+from testing.embedded.tools import Tools
 from tests.certificates import Authority
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import world

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.verify.size_kit import ENOUGH_S, Stage, expansion, large, shaped
 
 JAVA_CLIENT_BYTES_MAX = 1_048_575

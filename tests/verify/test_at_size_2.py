@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
-from brokers.embedded.process import free_port
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Assignment, Broker, Endpoint
+from state_machines.model.types import Assignment, Broker, Endpoint
+from testing.embedded.process import free_port
 from tests.polling import eventually
 from tests.verify.size_kit import RETOLD_S, Stage, large, shaped
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from brokers.embedded.load import Load
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
+from testing.embedded.load import Load
 from tests.cluster.scene import agreed, scene
 from tests.cluster.world import World, world
 from tests.polling import eventually

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.tools import Finished, Tools
 from cli.demo.process import RegentProcess
+from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually

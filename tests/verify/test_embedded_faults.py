@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brokers.embedded.cluster import EmbeddedCluster
-from brokers.embedded.load import Load, Reader
+from testing.embedded.cluster import EmbeddedCluster
+from testing.embedded.load import Load, Reader
 from tests.polling import eventually
 
 PARTITIONS = 60

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker
 from cli.demo.process import RegentProcess
-from controller import own_znodes as own
-from controller.stall import STALLED_EXIT
+from controller.process.stall_guard import STALLED_EXIT
+from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint
+from testing.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker
 from tests.cluster import bare_daemon
 from tests.cluster.scene import Scene, agreed, leaders, scene
 from tests.polling import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller import own_znodes as own
+from controller.role import own_znodes as own
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 

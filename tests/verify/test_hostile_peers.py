@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from admin.limits import Limits
-from brokers.inbound import ListenerLimits
+from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load
 from tests.cluster.endpoint import endpoint

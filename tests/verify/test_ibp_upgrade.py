@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.embedded.kafka import EmbeddedBroker
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
+from testing.embedded.kafka import EmbeddedBroker
 from tests.cluster.scene import TOPIC, Scene, scene
 from tests.polling import eventually
 

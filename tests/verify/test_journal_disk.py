@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.journal.reader import Gap, read
-from state_machines.events import Kind, Row
+from state_machines.journal.events import Kind, Row
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from controller.recent import CHANGES_MAX
+from controller.engine.recent_changes import CHANGES_MAX
 from tests.core.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.core.leak_kit import growth, life, short_windows
 from tests.core.virtual_time import in_virtual_time

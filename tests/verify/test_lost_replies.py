@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from metadata_store.codecs.topic import encode_topic
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment, TopicAssignment
 from tests.cluster.lossy import LossyProxy, proxied
 from tests.cluster.scene import Scene
 from tests.polling import eventually

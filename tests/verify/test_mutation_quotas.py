@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.tools import Finished, Tools
+from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
 from tests.cluster.scene import Scene, leaders, scene
 from tests.cluster.test_deletion import gone, mark
 from tests.cluster.test_reassignment import RING, ask, create, moved

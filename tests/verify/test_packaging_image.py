@@ -13,7 +13,7 @@ IMPORT_ALL = """
 import importlib, pkgutil
 for package in ("cli", "controller", "admin", "brokers", "metadata_store", "state_machines", "configs"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        if not module.name.startswith("brokers.embedded") and module.name != "cli.demo":
+        if not module.name.startswith("testing.embedded") and module.name != "cli.demo":
             importlib.import_module(module.name)
             print(module.name)
 """

@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from brokers.embedded.load import Load
-from brokers.embedded.process import free_port
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
-from controller import own_znodes as own
+from controller.role import own_znodes as own
 from metadata_store import paths
-from state_machines.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment, TopicAssignment
+from testing.embedded.load import Load
+from testing.embedded.process import free_port
 from tests.cluster.scene import agreed, regent
 from tests.cluster.world import World, world
 from tests.polling import eventually

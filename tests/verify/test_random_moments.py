@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from cli.demo.process import RegentProcess
-from controller.stall import STALLED_EXIT
+from controller.process.stall_guard import STALLED_EXIT
 from tests.cluster.scene import Scene, agreed, everything_read, scene
 from tests.polling import eventually
 

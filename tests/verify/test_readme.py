@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.jvm import java_command
-from brokers.embedded.load import Load
 from cli.exit_codes import Exit
+from testing.embedded.jvm import java_command
+from testing.embedded.load import Load
 from tests.cluster.scene import Scene, regent, scene
 from tests.cluster.world import World, world
 from tests.polling import eventually

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from metadata_store import paths
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.cluster.lossy import LossyProxy
 from tests.polling import eventually
 from tests.verify.system import System, system

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller import own_znodes as own
+from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from tests.cluster.scene import Scene, scene

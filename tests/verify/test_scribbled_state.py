@@ -6,7 +6,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from brokers.embedded.tools import Tools
 from cli.exit_codes import Exit
-from controller import own_znodes as own
+from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from testing.embedded.tools import Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed, regent
 from tests.cluster.world import World, world

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.embedded.load import Load
-from controller.shadow.happenings import Kind
+from controller.shadow.events import Kind
+from testing.embedded.load import Load
 from tests.cluster.shadow_watch import spread, watching
 from tests.cluster.world import world
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.tools import Tools
+from testing.embedded.tools import Tools
 from tests.verify.stock_tools.accepted import ACCEPTED
 from tests.verify.stock_tools.compare import differences, play
 from tests.verify.stock_tools.normal import normal

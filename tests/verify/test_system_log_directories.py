@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.kafka import EmbeddedBroker
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
+from testing.embedded.kafka import EmbeddedBroker
 from tests.polling import eventually
 from tests.verify.system import System, system
 

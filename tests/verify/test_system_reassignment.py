@@ -13,7 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from state_machines.types import Assignment
+from state_machines.model.types import Assignment
 from tests.polling import eventually
 from tests.verify.system import Placement, System, system
 

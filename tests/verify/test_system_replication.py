@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines.types import Leadership
+from state_machines.model.types import Leadership
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 from tests.verify.system import System, system

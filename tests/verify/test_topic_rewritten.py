@@ -10,7 +10,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
-from state_machines.types import Leadership, TopicAssignment
+from state_machines.model.types import Leadership, TopicAssignment
 from tests.cluster.scene import TOPIC, Scene, leaders, scene
 from tests.polling import eventually
 

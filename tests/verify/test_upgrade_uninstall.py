@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.load import Load
 from cli.demo.process import RegentProcess
 from configs.credentials import STORE
 from metadata_store import paths
+from testing.embedded.load import Load
 from tests.cluster.world import World, world
 from tests.core.test_packaging import documented
 from tests.polling import eventually
@@ -126,7 +126,7 @@ async def upgraded(machines: list[Machine]) -> None:
     active, standby = machines
     *steps, last = documented("Upgrade")
     for machine in (standby, active):
-        module = machine.module("controller/verify.py")
+        module = machine.module("controller/operator/verify.py")
         module.unlink()
         for line in steps:
             await machine.run(line)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper, in_sync
-from controller.own_znodes import LOCKS
+from controller.role.own_znodes import LOCKS
+from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 from tests.verify.system import PATIENT, Times

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from brokers.embedded.process import ChildProcess
 from cli.exit_codes import Exit
-from controller.own_znodes import started_ticks
+from controller.role.own_znodes import started_ticks
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from testing.embedded.process import ChildProcess
 from tests.conftest import ZooKeeperProcess
 from tests.polling import eventually
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from controller.daemon import Daemon
-from controller.modes import Mode
-from controller.office import Office
-from controller.own_znodes import this_process
-from controller.reign import Reign
+from controller.daemon.daemon import Daemon
+from controller.role.claim import Office
+from controller.role.mode import Mode
+from controller.role.own_znodes import this_process
+from controller.term.term import Reign
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.cluster_nodes import create_topic, ensure_top_level_paths
@@ -26,7 +26,7 @@ from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import Create, Op, SetData, Write, ZooKeeper
-from state_machines.types import Assignment, Leadership, TopicAssignment
+from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from tests.conftest import ZooKeeperProcess
 from tests.core.controller_kafka import registration
 from tests.core.controller_parts import DAEMON

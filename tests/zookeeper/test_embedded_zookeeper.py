@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.security import make_digest_acl
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.polling import eventually
 

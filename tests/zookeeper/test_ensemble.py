@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.process import poll
-from brokers.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
-from controller.lease import Lease
+from controller.role.lease import Lease
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import Limits, server_limits
 from metadata_store.port import WatchKind
+from testing.embedded.process import poll
+from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from tests.contracts.support import CONNECTED, SUSPENDED, Session
 from tests.polling import eventually
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, SessionLost, ZxidWentBack
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ConnectionState, Create, Node, WatchKind
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.contracts.support import CONNECTED, LOST, SUSPENDED, Session, session
 from tests.polling import eventually

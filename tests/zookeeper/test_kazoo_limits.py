@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
 from metadata_store.errors import Code, NotConnected
 from metadata_store.port import REQUEST_BYTES_MAX
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.contracts.support import CONNECTED
 from tests.polling import eventually
 from tests.zookeeper.test_kazoo_faults import connected

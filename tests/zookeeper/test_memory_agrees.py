@@ -11,8 +11,8 @@ import pytest
 
 from metadata_store.acl import ALL, CREATE, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, ZkError
-from metadata_store.memory import MemoryServer, MemoryZooKeeper
 from metadata_store.port import Check, Create, Created, Delete, Node, Op, SetData, Stat
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.contracts.support import CONNECT_S, Session
 from tests.zookeeper.real import RealBackend

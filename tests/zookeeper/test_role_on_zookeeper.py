@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from brokers.embedded.jvm import java_command
-from controller import own_znodes as own
-from controller.handback import shell_lines
-from controller.office import Office
-from controller.own_acls import may_change_acls
-from controller.own_znodes import this_process
-from controller.preflight.context import Context, gather
-from controller.preflight.ensemble import zookeeper_release
-from controller.preflight.finding import Level
-from controller.preflight.permissions import lockable, refused_paths, writable
-from controller.questions import asker
+from brokers.queries import asker
+from controller.handover.handback import shell_lines
+from controller.handover.preflight.context import Context, gather
+from controller.handover.preflight.ensemble import zookeeper_release
+from controller.handover.preflight.finding import Level
+from controller.handover.preflight.permissions import lockable, refused_paths, writable
+from controller.role import own_znodes as own
+from controller.role.claim import Office
+from controller.role.own_acls import may_change_acls
+from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.cluster_nodes import create_topic, ensure_top_level_paths
@@ -28,6 +27,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.port import Create, Delete, Node, Op, SetData
+from testing.embedded.jvm import java_command
 from tests.core.role_kit import DIGEST, settings_for
 
 CLOSED = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from cli.demo.process import RegentProcess
-from controller import own_znodes
-from controller.own_znodes import RoleFlag
+from controller.role import own_znodes
+from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from state_machines.types import Endpoint
+from state_machines.model.types import Endpoint
 from tests.contracts.simulated_process import COUNT, FIRST, brokers, told_everything
 from tests.polling import eventually
 
@@ -101,7 +101,7 @@ async def test_commands_that_cannot_be_done_say_why(zookeeper_chroot: str, tmp_p
 
 
 async def test_without_a_socket_it_listens_to_its_input_and_ends_with_it(zookeeper_chroot: str) -> None:
-    command = [sys.executable, "-m", "brokers.simulated", "--zookeeper", zookeeper_chroot]
+    command = [sys.executable, "-m", "testing.simulated", "--zookeeper", zookeeper_chroot]
     command += ["--count", "2", "--first-id", "7"]
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None

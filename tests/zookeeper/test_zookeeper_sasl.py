@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
 from metadata_store.acl import ALL, Acl
 from metadata_store.errors import Code, ConnectFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ConnectionState
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.polling import eventually
 
 JAAS = """\

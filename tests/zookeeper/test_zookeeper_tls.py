@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from brokers.embedded.process import free_port
-from brokers.embedded.zookeeper import EmbeddedZooKeeper
 from metadata_store.acl import digest_acl
 from metadata_store.errors import ConnectFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
+from testing.embedded.process import free_port
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.certificates import Authority
 from tests.polling import eventually
 

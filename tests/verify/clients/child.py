@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from brokers.embedded.jars import fetch
+from testing.embedded.jars import fetch
 from tests.verify.clients.driver import Driver
 from tests.verify.clients.play import play
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brokers.embedded.jars import jars
-from brokers.embedded.java import find_java
+from testing.embedded.jars import jars
+from testing.embedded.java import find_java
 
 SOURCE = Path(__file__).with_name("Client.java")
 BESIDE = ("jackson", "slf4j", "reload4j", "lz4", "snappy", "zstd")

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from brokers.embedded.java import find_java
-from brokers.embedded.jvm import java_command, write_log4j
-from brokers.embedded.tools import CLASSES, LOG4J, Finished, Tools
+from testing.embedded.java import find_java
+from testing.embedded.jvm import java_command, write_log4j
+from testing.embedded.tools import CLASSES, LOG4J, Finished, Tools
 
 SOURCE: Final = Path(__file__).with_name("Runner.java")
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from brokers.client import BrokerClient, ClusterMetadata
-from brokers.embedded.tools import Finished, Tools
-from state_machines.types import TopicAssignment
+from state_machines.model.types import TopicAssignment
+from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually

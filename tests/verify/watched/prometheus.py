@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx
 
-from brokers.embedded.process import ChildProcess, free_port
+from testing.embedded.process import ChildProcess, free_port
 
 REMEDY: Final = "sudo apt-get install -y --no-install-recommends prometheus"
 SCRAPE_S: Final = 5

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.embedded.load import Load
-from brokers.embedded.process import free_port
 from cli.demo.process import RegentProcess
+from testing.embedded.load import Load
+from testing.embedded.process import free_port
 from tests.certificates import Authority
 from tests.cluster.endpoint import EndpointProcess
 from tests.cluster.world import World, world

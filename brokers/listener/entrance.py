@@ -1,0 +1,188 @@
+"""Where connections of a listener come in: counted at their accept, with TLS through a bounded number of handshakes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
+
+from brokers.listener.connection_slots import Place, Places
+from brokers.listener.handshakes import Handshakes
+from brokers.security.callers import party
+
+log = logging.getLogger("regent.listener")
+
+BACKLOG: Final = 4_096
+"""Connections that wait for their accept: of more the system drops some, whose peers try again after seconds."""
+AGAIN_S: Final = 0.2
+"""Pause after an accept that failed: out of file descriptors, for instance."""
+
+
+class ServerTls(Protocol):
+    """See :class:`brokers.security.tls.Tls`."""
+
+    def server(self) -> ssl.SSLContext:
+        """To listen with."""
+
+
+class Entrance:
+    """``new`` makes the protocol of a connection in its place; ``full`` is called with the address of one without.
+
+    ``timeout_ms``: a handshake must be complete by then, its wait for a turn included.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        new: Callable[[Place], asyncio.Protocol],
+        full: Callable[[str], None],
+        *,
+        tls: ServerTls | None = None,
+        timeout_ms: int = 10_000,
+    ) -> None:
+        self._places = places
+        self._new = new
+        self._full = full
+        self._tls = tls
+        self._timeout_s = timeout_ms / 1000
+        self._handshakes = Handshakes()
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> None:
+        """Binds, and lets in from then on; raises OSError."""
+        found = _numeric(host, port) or await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        bound: list[socket.socket] = []
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                bound.append(_listening(family, address))
+        except OSError:
+            for listening in bound:
+                listening.close()
+            raise
+        for listening in bound:
+            self.admit(listening)
+
+    def admit(self, listening: socket.socket) -> None:
+        """Lets in at a socket that listens and does not block; it is closed with the entrance."""
+        self._sockets.append(listening)
+        self._start(self._let_in(listening))
+
+    @property
+    def port(self) -> int | None:
+        """The port that it is bound to, None where it is closed."""
+        return int(self._sockets[0].getsockname()[1]) if self._sockets else None
+
+    async def close(self) -> None:
+        """Lets nobody in any more; handshakes under way end."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._handshakes.close()
+        while self._sockets:
+            self._sockets.pop().close()
+
+    def _start(
+        self, work: Coroutine[object, object, None], cancelled: Callable[[], object] | None = None
+    ) -> Callable[[], object]:
+        """Returns what cancels it. ``cancelled`` is called then, also where it has not begun."""
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled() and cancelled is not None:
+                cancelled()
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(over)
+        return task.cancel
+
+    async def _let_in(self, listening: socket.socket) -> None:
+        """One connection a turn of the loop. No failure ends it: the port would stay open, and nobody be let in."""
+        while True:
+            try:
+                await self._let_one_in(listening)
+            except OSError as error:
+                log.warning("connections cannot be accepted for the moment: %s", error.strerror or error)
+                await asyncio.sleep(AGAIN_S)
+            except Exception:
+                log.exception("a connection could not be let in; the next one is accepted in %g s", AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(0)
+
+    async def _let_one_in(self, listening: socket.socket) -> None:
+        connection, address = await asyncio.get_running_loop().sock_accept(listening)
+        try:
+            self._arrived(connection, str(address[0]))
+        except BaseException:
+            connection.close()
+            raise
+
+    def _arrived(self, connection: socket.socket, address: str) -> None:
+        place = self._places.enter(party(address), _nothing)
+        if place is None:
+            connection.close()
+            self._full(address)
+            return
+        place.give_way = self._start(self._come_in(connection, place), partial(self._ended, connection, place))
+
+    async def _come_in(self, connection: socket.socket, place: Place) -> None:
+        try:
+            if self._tls is None:
+                await self._connected(connection, place)
+                return
+            turn = self._handshakes.turn(place.address, known=self._places.knows(place.address))
+            async with asyncio.timeout(self._timeout_s), turn:
+                await self._connected(connection, place, self._tls.server(), self._timeout_s)
+        except OSError:  # a handshake that failed, or took too long
+            self._ended(connection, place)
+        except Exception:
+            self._ended(connection, place)
+            raise
+
+    async def _connected(
+        self, connection: socket.socket, place: Place, tls: ssl.SSLContext | None = None, timeout_s: float | None = None
+    ) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self._new(place), connection, ssl=tls, ssl_handshake_timeout=timeout_s
+        )
+
+    @staticmethod
+    def _ended(connection: socket.socket, place: Place) -> None:
+        connection.close()
+        place.leave()
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _nothing() -> None:
+    pass
+
+
+def _numeric(host: str, port: int) -> list[tuple[Any, ...]]:
+    """Resolves an address that is written in numbers at once, without a thread; empty for a name."""
+    try:
+        flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
+        return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags))
+    except socket.gaierror:
+        return []

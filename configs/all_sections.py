@@ -1,0 +1,44 @@
+"""All sections of the settings, each valid by itself; their relations are rules (:mod:`configs.rules`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from configs.admin_section import AdminSettings
+from configs.http_section import HttpSettings
+from configs.sections import (
+    BrokersSettings,
+    ControllerSettings,
+    JournalSettings,
+    ListenerSettings,
+    LogSettings,
+    ShadowSettings,
+    StateSettings,
+)
+from configs.security_section import SecuritySettings
+from configs.zookeeper_section import ZooKeeperSettings
+
+
+class AllSections(BaseModel):
+    """The settings before their relations are judged."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    zookeeper: ZooKeeperSettings
+    controller: ControllerSettings = Field(default_factory=ControllerSettings)
+    listener: ListenerSettings
+    admin: AdminSettings = Field(default_factory=AdminSettings)
+    brokers: BrokersSettings = Field(default_factory=BrokersSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    shadow: ShadowSettings = Field(default_factory=ShadowSettings)
+    state: StateSettings = Field(default_factory=StateSettings)
+    journal: JournalSettings = Field(default_factory=JournalSettings)
+
+    @property
+    def secret_file(self) -> Path:
+        """The file with the secret that daemons and admin endpoints share."""
+        return self.admin.secret_file or self.state.directory / "admin-secret"

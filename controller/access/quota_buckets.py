@@ -1,0 +1,105 @@
+"""What a term remembers of quotas on mutations (KIP-599): the rates that were read, and the buckets of those that pay.
+
+A new term begins with full buckets, as a new controller of Kafka does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from brokers.listener.envelopes import CarriedCall
+from brokers.wire.versions import Api
+from state_machines.admin_rules.mutation_quotas import Bucket, Level, Quota, charge, levels, quota_of
+
+V = TypeVar("V")
+
+CALLERS_MAX: Final = 10_000
+"""Callers whose rate is remembered, and buckets that are kept; the one that was used longest ago goes first."""
+WINDOW_S: Final = 11.0
+"""Kafka's defaults: 11 windows of 1 s."""
+STRICT_SINCE: Final[Mapping[Api, int]] = {Api.CREATE_TOPICS: 6, Api.CREATE_PARTITIONS: 3, Api.DELETE_TOPICS: 5}
+"""First versions whose callers know THROTTLING_QUOTA_EXCEEDED; others are let through and told to wait."""
+
+
+class Payer(NamedTuple):
+    """Who asks: ``user`` without its type, ``client`` empty where it has no id; ``strict``: may be refused."""
+
+    user: str
+    client: str
+    strict: bool
+
+
+def payer(call: CarriedCall) -> Payer:
+    """Who pays for a call."""
+    return Payer(call.principal.partition(":")[2], call.client_id, call.version >= STRICT_SINCE[call.api])
+
+
+class MutationQuotas:
+    """``window_s``: a bucket holds what its rate gives in so many seconds."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self.window_s = window_s
+        self._known: dict[tuple[str, str], Quota | None] = {}
+        self._buckets: dict[tuple[str, str], Bucket] = {}
+
+    def forget(self) -> None:
+        """Some configuration changed: rates are read again when a call needs them. Buckets stay as they are."""
+        self._known.clear()
+
+    def unknown(self, payers: Iterable[Payer]) -> list[Level]:
+        """What must be read before these can pay."""
+        new = [payer for payer in payers if payer[:2] not in self._known]
+        return list(dict.fromkeys(level for payer in new for level in levels(payer.user, payer.client)))
+
+    def accounts(self, payers: Iterable[Payer], rates: Mapping[Level, float]) -> list[Account]:
+        """One for each; ``rates``: what was read of those that were unknown."""
+        asking = list(payers)
+        found: dict[tuple[str, str], Quota | None] = {}
+        for user, client, _ in asking:
+            caller = user, client
+            found[caller] = self._known.pop(caller) if caller in self._known else quota_of(user, client, rates)
+        for caller, quota in found.items():
+            _put(self._known, caller, quota)
+        return [Account(self, found[user, client], strict) for user, client, strict in asking]
+
+    def charge(self, quota: Quota, mutations: int, now_s: float, *, strict: bool) -> tuple[bool, int]:
+        """Whether the mutations are allowed, and for how many milliseconds the caller is to wait."""
+        bucket = self._buckets.pop(quota.payer, None)
+        charged = charge(bucket, quota.rate, self.window_s, mutations, now_s, strict=strict)
+        _put(self._buckets, quota.payer, charged.bucket)
+        return charged.allowed, charged.throttle_ms
+
+
+def _put(kept: dict[tuple[str, str], V], key: tuple[str, str], value: V) -> None:
+    kept[key] = value
+    if len(kept) > CALLERS_MAX:
+        del kept[next(iter(kept))]
+
+
+class Account:
+    """What one call pays; without a quota everything is allowed."""
+
+    def __init__(self, quotas: MutationQuotas, quota: Quota | None = None, strict: bool = False) -> None:
+        self._quotas = quotas
+        self._quota = quota
+        self._strict = strict
+        self._free_s = 0.0
+
+    def charge(self, mutations: int) -> bool:
+        """Whether so many partitions may be created or deleted now; what is allowed is paid."""
+        if self._quota is None:
+            return True
+        now_s = asyncio.get_running_loop().time()
+        allowed, throttle_ms = self._quotas.charge(self._quota, mutations, now_s, strict=self._strict)
+        if throttle_ms:
+            self._free_s = now_s + throttle_ms / 1000
+        return allowed
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the caller is still to wait: an answer may come long after the charge."""
+        left_ms = (self._free_s - asyncio.get_running_loop().time()) * 1000
+        return max(0, math.ceil(round(left_ms, 3)))

@@ -1,0 +1,254 @@
+"""The daemon: sessions, standby, terms, and the surfaces around them.
+
+A session that is lost is replaced by a new one; each starts with a place in the queue of daemons. Being first in it
+and the role flag saying ``regent`` make a daemon claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from brokers.listener.controller_listener import ControllerListener
+from brokers.queries import Ask
+from brokers.security.access import Access
+from brokers.transport import Transport
+from configs.settings import Settings
+from controller.daemon.candidate import STANDBY_POLL_S, Candidate
+from controller.daemon.secret_watch import SecretWatch
+from controller.daemon.state import DaemonState
+from controller.journal.term_journal import Journals
+from controller.metrics.counters import Counters
+from controller.process.clock import boottime_s
+from controller.process.stall_guard import StallGuard
+from controller.role.claim import Office, PlaceLost
+from controller.role.lease import Lease
+from controller.role.mode import Mode
+from controller.role.outage import Outage
+from controller.role.own_acls import announcer_of, digest_pair
+from controller.role.own_znodes import Process, this_process
+from controller.shadow.report_file import report_path
+from controller.shadow.shadow import Shadow
+from metadata_store.errors import NotConnected, ZkError, ZooKeeperError
+from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+
+log = logging.getLogger("regent.daemon")
+
+
+def _shadow(settings: Settings, counters: Counters) -> Shadow:
+    file = report_path(settings.state.directory)
+    return Shadow(poll_s=settings.shadow.poll_s, counters=counters, file=file)
+
+
+class Daemon(DaemonState):
+    """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
+
+    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
+    TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
+    (:mod:`brokers.security.shared_secret`); without it none of their calls is taken. ``secret_file`` is looked at again
+    while the daemon runs. Without a ``journal`` none is kept. ``endpoint_beside``: an admin endpoint starts beside it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Callable[[], ZooKeeper],
+        *,
+        takeover: bool = False,
+        shadow: bool = False,
+        endpoint_beside: bool = False,
+        ask: Ask | None = None,
+        guard: StallGuard | None = None,
+        new_lease: Callable[[float, float], Lease] = Lease.of_session,
+        me: Process | None = None,
+        listener: ControllerListener | None = None,
+        transport: Transport | None = None,
+        journal: Journals | None = None,
+        counters: Counters | None = None,
+        secret: bytes | None = None,
+        secret_file: Path | None = None,
+        access: Access | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            me=me or this_process(settings.controller.id),
+            counters=counters or Counters(),
+            access=access or Access(),
+            listener=listener,
+            transport=transport,
+            journal=journal,
+            secret=secret,
+        )
+        self.secret_watch = SecretWatch(self, secret_file)
+        self.guard = guard
+        self.shadow = _shadow(settings, self.counters) if shadow else None
+        self.heartbeat_s = boottime_s()
+        """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
+        self._new_lease = new_lease
+        self._connect = connect
+        self._candidate = Candidate(
+            self, ask, takeover=takeover, endpoint_beside=endpoint_beside and settings.admin.listed
+        )
+        self._lost = asyncio.Event()
+        self._outage = Outage()
+
+    async def run(self) -> None:
+        """Serves until stopped. Raises what makes going on pointless; a lost session is not such a thing."""
+        await self.listener.start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                if self.guard is not None:
+                    tasks.start_soon(self.guard.tick)
+                tasks.start_soon(self._stop_on_signal)
+                tasks.start_soon(self.secret_watch.keep)
+                while not self.stopping.is_set():
+                    await self._session()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.listener.stop()
+
+    async def _stop_on_signal(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async for number in received:
+                log.info("%s received", signal.Signals(number).name)
+                self.stop()
+
+    # -- one session
+
+    async def _session(self) -> None:
+        """Connects, queues, and claims whenever it is our turn; returns when the session is over."""
+        self.become(Mode.CONNECTING, f"connecting to ZooKeeper at {self.settings.zookeeper.connect}")
+        zk = self.zk = self._connect()
+        self._lost = asyncio.Event()
+        zk.on_watch, zk.on_state = self._watched, self._state_changed
+        zk.on_state_thread = self._state_changed_at_once
+        try:
+            with self.until_stopped():
+                await zk.connect(self.settings.zookeeper.connect_timeout_ms / 1000)
+        except ZooKeeperError as error:
+            self.become(Mode.CONNECTING, f"no ZooKeeper session: {error}; tried again every second", logging.WARNING)
+            await self.pause(1.0)
+            await zk.close()
+            return
+        if self.stopping.is_set():
+            await zk.close()
+            return
+        lease = self.lease = self._new_lease(zk.session_timeout_ms / 1000, self.settings.controller.lease_fraction)
+        self._granted(zk)
+        office = self.office = Office(
+            zk,
+            self.me,
+            hold=self.settings.controller.on_absence == "hold",
+            digest=digest_pair(self.settings),
+            listener=":".join(map(str, self.advertised())),
+            announcer=announcer_of(self.settings),
+            secret=self.secret,
+        )
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lease.keep, self._heartbeat, ZooKeeperError)
+                tasks.start_soon(self._end_when_lost, tasks.cancel_scope)
+                if self.shadow is not None:
+                    await self._follow(zk, self.shadow)
+                else:
+                    await self._candidate.run(office, lease)
+                tasks.cancel_scope.cancel()
+        except* (NotConnected, PlaceLost) as lost:
+            log.warning("the ZooKeeper session is over: %s", _first(lost))
+        finally:
+            await self._leave(zk, office)
+
+    async def _heartbeat(self) -> None:
+        """One on the present session, noted for the metrics."""
+        assert self.zk is not None
+        sent_s = boottime_s()
+        await self.zk.heartbeat()
+        self.heartbeat_s = sent_s
+        self.counters.heartbeats.record(boottime_s() - sent_s)
+
+    async def _leave(self, zk: ZooKeeper, office: Office) -> None:
+        """Gives the place up and closes; with the session gone there is nothing to give up."""
+        with anyio.move_on_after(2.0, shield=True):
+            try:
+                await office.leave_queue()
+            except ZooKeeperError:
+                log.debug("the place in the queue goes with the session")
+        with anyio.CancelScope(shield=True):
+            await zk.close()
+        zk.on_watch = zk.on_state = zk.on_state_thread = None
+        self.zk = self.office = self.lease = None
+
+    async def _end_when_lost(self, scope: anyio.CancelScope) -> None:
+        """Ends the session's scope once the session is lost; a term ends in its own way first."""
+        await self._lost.wait()
+        if self.reign is not None:
+            self.reign.term.end("the ZooKeeper session is lost")
+            await self.reign.finished.wait()
+        scope.cancel()
+
+    def _watched(self, event: WatchEvent) -> None:
+        if self.reign is not None:
+            self.reign.watched(event)
+        self.changed.set()
+
+    def _state_changed(self, state: ConnectionState) -> None:
+        if state is ConnectionState.LOST:
+            self._lost.set()
+        if state is ConnectionState.CONNECTED and self.zk is not None:
+            self._granted(self.zk)
+        if self.zk is not None:
+            self._log_outage(self.zk, state)
+        if self.reign is not None:
+            self.reign.state_changed(state)
+        self.changed.set()
+
+    def _granted(self, zk: ZooKeeper) -> None:
+        """Each connection negotiates the session timeout anew: lease, heartbeats and the loop's guard follow it."""
+        granted_s = zk.session_timeout_ms / 1000
+        if self.lease is not None:
+            self.lease.renegotiated(granted_s)
+        if self.guard is not None:
+            self.guard.within(granted_s)
+
+    def _log_outage(self, zk: ZooKeeper, state: ConnectionState) -> None:
+        """Logs an outage that no term lives through; a term that does logs its own with the lease."""
+        in_term = self.reign is not None and not self.reign.term.ended
+        if state is ConnectionState.SUSPENDED:
+            self._outage.begin(self.lease)
+            if not in_term:
+                log.warning("connection to ZooKeeper server %s is lost: this daemon waits until it is back", zk.peer)
+        elif state is ConnectionState.CONNECTED and (length := self._outage.end()) is not None and not in_term:
+            log.info("ZooKeeper server %s is connected after %s", zk.peer, length)
+
+    def _state_changed_at_once(self, state: ConnectionState) -> None:
+        """On the adapter's thread."""
+        reign = self.reign
+        if reign is not None and state is ConnectionState.LOST:
+            reign.term.end("the ZooKeeper session is lost")
+
+    async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
+        """Shadow mode: no place in the queue, no write, nothing sent."""
+        while not self.stopping.is_set():
+            self.become(Mode.SHADOW, "deciding beside Kafka's own controller; nothing is written or sent")
+            try:
+                with self.until_stopped():
+                    await shadow.run(zk)
+            except ZkError as error:
+                self.become(
+                    Mode.BLOCKED,
+                    f"ZooKeeper refused a request of this shadow ({error}): check the ACL of {error.path}, and "
+                    "zookeeper.digest; tried again every few seconds",
+                )
+                await self.pause(STANDBY_POLL_S)
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
+    """The first error inside of nested groups."""
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,102 @@
+"""The hand-back by a running daemon: flag, drain, ACLs, end of the term; undone where no broker takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from brokers.queries import Ask
+from controller.daemon.daemon import Daemon
+from controller.handover.handback import HandbackFailed, HandbackRefused, Note, brokers_hold, finish, restore_acls
+from controller.role import own_znodes as own
+from controller.role.claim import Office
+from controller.role.holder import Standing, until
+from controller.role.mode import Mode
+from controller.term.drain import drain
+from controller.term.term import Reign
+from metadata_store import paths
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
+from metadata_store.kafka_store import KafkaStore
+
+log = logging.getLogger("regent.role")
+
+
+async def hand_back(daemon: Daemon, ask: Ask, reason: str, note: Note) -> Standing:
+    """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
+    office, reign = daemon.office, daemon.reign
+    if office is None:
+        raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+    await _refuse_if_pointless(office, reign)
+    try:
+        await office.set_role("brokers", reason)
+    except OutcomeUnknown as unknown:
+        raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "ask again") from unknown
+    note(f"{own.ROLE} says brokers: no daemon claims any more")
+    if reign is not None:
+        daemon.become(Mode.HANDING_BACK, reason or "asked to")
+        await drain(daemon.listener, reign, daemon.settings.controller.drain_timeout_ms / 1000, note)
+        await _give_up(office, reign, note)
+    else:
+        note(await finish(office) or "no daemon holds the role")
+    return await _until_brokers_hold(daemon, ask)
+
+
+async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
+    if not (await KafkaStore(office.zk).load_brokers()).brokers:
+        raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
+    record, _ = await office.controller()
+    if reign is None and record is not None and record.regent is not None:
+        active = [p for _, p in await office.queue() if p is not None and p.nonce == record.regent]
+        if active:
+            raise HandbackRefused(
+                f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one", "ask it there"
+            )
+
+
+async def _give_up(office: Office, reign: Reign, note: Note) -> None:
+    """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
+
+    The term is closed first: whoever gives the role up decides no more. ZooKeeper answers a session in order, so what
+    was submitted before is settled when :meth:`Office.release` has read ``/controller``.
+    """
+    reign.term.close()
+    try:
+        if not reign.term.ended:
+            await restore_acls(office, note)
+            await office.release(reign.claim)
+            note(f"{paths.CONTROLLER} and the place of this daemon are deleted: brokers elect a controller")
+    except ZooKeeperError as error:
+        log.warning("the role could not be given up in one step (%s); it is tried again", error)
+    finally:
+        reign.term.end("the role was handed back to the brokers")
+
+
+async def _until_brokers_hold(daemon: Daemon, ask: Ask) -> Standing:
+    within_s = daemon.settings.controller.handback_timeout_ms / 1000
+    came_about, seen = await until(lambda: daemon.office, ask, brokers_hold, within_s)
+    if came_about and seen is not None:
+        log.info("the role was handed back: %s", seen.sentence())
+        return seen
+    found = seen.sentence() if seen is not None else "ZooKeeper did not answer"
+    await _take_back(daemon, f"hand-back undone after {within_s:g} s: {found}")
+    raise HandbackFailed(
+        f"{found} after {within_s:g} s, so the role was taken back",
+        "look at the brokers named (are they frozen, or cut off?), then ask again, or raise "
+        "controller.handback_timeout_ms",
+    )
+
+
+async def _take_back(daemon: Daemon, reason: str) -> None:
+    """The flag is set again; the first daemon of the queue claims by itself."""
+    log.error("%s", reason)
+    while not daemon.stopping.is_set():
+        try:
+            if daemon.office is not None:
+                await daemon.office.set_role("regent", reason)
+                return
+        except (NotConnected, OutcomeUnknown):
+            pass
+        except ZkError as error:
+            if error.code is not Code.BAD_VERSION:
+                raise
+        await asyncio.sleep(0.2)

@@ -1,0 +1,68 @@
+"""Reads the admin secret again while a daemon runs: a file that was mended, or exchanged, needs no restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from brokers.security.shared_secret import SecretUnusable, present_secret, shared_secret
+from controller.daemon.state import DaemonState
+from metadata_store.errors import ZooKeeperError
+
+log = logging.getLogger("regent.daemon")
+
+READ_S: Final = 2.0
+"""Between two looks at the file."""
+
+
+class SecretWatch:
+    """``file`` holds the secret of a daemon; ``trouble`` says why it cannot be used now, None where it can."""
+
+    def __init__(self, daemon: DaemonState, file: Path | None) -> None:
+        self.trouble: str | None = None
+        self._d = daemon
+        self._file = file
+
+    async def keep(self) -> None:
+        """Looks now and every two seconds, for ever; at nothing where there is no file."""
+        while self._file is not None:
+            await self._look(self._file)
+            await asyncio.sleep(READ_S)
+
+    async def _look(self, file: Path) -> None:
+        """Takes what the file holds; an unusable one leaves the secret that was read before."""
+        read = shared_secret if self._d.secret is None else present_secret
+        try:
+            found = await anyio.to_thread.run_sync(read, file)
+            self.trouble = None
+        except SecretUnusable as error:
+            if str(error) != self.trouble:
+                log.warning("%s: %s", self._consequence(), error)
+            self.trouble, found = str(error), None
+        if found is not None and found != self._d.secret:
+            log.info("the admin secret in %s is taken: an admin endpoint with the same one reaches this daemon", file)
+            self._d.take_secret(found)
+        await self._seal()
+
+    def _consequence(self) -> str:
+        if self._d.secret is None:
+            return "no admin endpoint can reach this daemon"
+        return "the daemon goes on with the admin secret that it read before, and its admin endpoint will not start"
+
+    async def _seal(self) -> None:
+        """Seals what ZooKeeper holds of this daemon; what fails is tried again at the next look."""
+        d, office, reign = self._d, self._d.office, self._d.reign
+        if office is None or d.secret is None:
+            return
+        claim = reign.claim if reign is not None and reign.term.open() else None
+        try:
+            await office.seal_again(claim)
+            seals = await office.seals()
+            if claim is not None and seals is not None:
+                d.listener.identify(seals.cluster_id, d.me.id)
+        except ZooKeeperError as error:
+            log.debug("the seals under the admin secret are written again soon: %s", error)

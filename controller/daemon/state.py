@@ -1,0 +1,179 @@
+"""The state of a daemon: its mode, its session, its term, and the few ways in which they change.
+
+:class:`controller.daemon.daemon.Daemon` adds what runs: sessions, signals, tasks. A candidate and a secret's watch get
+this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from brokers.listener.controller_listener import ControllerListener
+from brokers.listener.inbound import ListenerLimits
+from brokers.security.access import Access
+from brokers.transport import Transport
+from brokers.wire.envelope import OVERHEAD_BYTES_MAX
+from brokers.wire.versions import Ibp
+from configs.settings import Settings
+from controller.engine.gate import weakly
+from controller.journal.term_journal import Journals
+from controller.metrics.counters import Counters
+from controller.requests.calls import Calls
+from controller.role.claim import Office
+from controller.role.lease import Lease
+from controller.role.mode import Mode
+from controller.role.own_znodes import Process
+from controller.term.drain import drain
+from controller.term.term import Reign
+from metadata_store.port import ZooKeeper
+
+log = logging.getLogger("regent.daemon")
+
+
+def listener_limits(settings: Settings) -> ListenerLimits:
+    """The bounds of the controller listener: what an admin endpoint takes fits, in its envelope."""
+    wanted = settings.listener
+    return ListenerLimits(
+        frame_bytes_max=max(wanted.frame_bytes_max, settings.admin.frame_bytes_max + OVERHEAD_BYTES_MAX),
+        connections_max=wanted.connections_max,
+        connections_per_address_max=wanted.connections_per_address_max,
+        frame_timeout_ms=wanted.frame_timeout_ms,
+        idle_timeout_ms=wanted.idle_timeout_ms,
+    )
+
+
+class DaemonState:
+    """Holds what the parts of one daemon share.
+
+    ``zk``, ``office``, ``lease``: of the present session, None without one. ``reign``: the present term, None without
+    one. ``changed`` is set whenever ZooKeeper reports something.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        me: Process,
+        counters: Counters,
+        access: Access,
+        listener: ControllerListener | None = None,
+        transport: Transport | None = None,
+        journal: Journals | None = None,
+        secret: bytes | None = None,
+    ) -> None:
+        self.settings = settings
+        self.me = me
+        self.counters = counters
+        self.secret = secret
+        self.transport = transport or access.transport
+        self.journal = journal
+        self.ibp = Ibp.parse(settings.controller.ibp)
+        self.mode = Mode.CONNECTING
+        self.why = "not connected to ZooKeeper yet"
+        self.zk: ZooKeeper | None = None
+        self.office: Office | None = None
+        self.lease: Lease | None = None
+        self.reign: Reign | None = None
+        self.listener = listener or ControllerListener(
+            settings.listener.host,
+            settings.listener.port,
+            listener_limits(settings),
+            secret,
+            tls=access.tls,
+            gate=access.gate,
+            callers=access.callers,
+        )
+        self.stopping = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.exit_code = 0
+        self._draining: asyncio.Task[None] | None = None
+        self._waiting = anyio.CancelScope()
+
+    def become(self, mode: Mode, why: str, level: int | None = None) -> None:
+        """Changes the mode and says why, once, at a log level: without one, a mode that needs a remedy is a warning.
+
+        A daemon that stops stays at that.
+        """
+        if level is None:
+            level = logging.WARNING if mode is Mode.BLOCKED else logging.INFO
+        if self.stopping.is_set() and mode is not Mode.STOPPING:
+            return
+        if (mode, why) != (self.mode, self.why):
+            log.log(level, "%s: %s", mode, why)
+        self.mode, self.why = mode, why
+
+    def stop(self) -> None:
+        """Begins a clean stop: what waits is carried out and told, then the role is given up (in mode ``brokers``).
+
+        Asked again, or where nothing can be written now, it does not wait.
+        """
+        again = self.stopping.is_set()
+        self.become(Mode.STOPPING, "asked to stop")
+        self.stopping.set()
+        self._waiting.cancel()
+        reign = self.reign
+        if reign is None:
+            return
+        if again or not reign.in_office.is_set() or not reign.term.open():
+            reign.term.end("the daemon stops")
+        else:
+            self._draining = asyncio.get_running_loop().create_task(self._drain(reign), name="drain")
+
+    async def _drain(self, reign: Reign) -> None:
+        """Bounded by ``controller.drain_timeout_ms``; a term that ends by itself meanwhile ends it, too."""
+        try:
+            await drain(self.listener, reign, self.settings.controller.drain_timeout_ms / 1000, log.info)
+        finally:
+            reign.term.end("the daemon stops")
+
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """A wait that a stop cuts short; afterwards ``stopping`` tells."""
+        self._waiting = anyio.CancelScope()
+        with self._waiting:
+            if self.stopping.is_set():
+                self._waiting.cancel()
+            yield
+
+    # -- terms
+
+    def begin_term(self, reign: Reign) -> None:
+        """A claim was won: brokers' calls wait in its queue from now on."""
+        self.reign = reign
+        self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
+        if self.stopping.is_set():
+            reign.term.end("the daemon stops")
+        known = weakly(reign.topic_name, None), weakly(reign.registered, False)
+        self.listener.serve(Calls(reign.queue, reign.authorizer, *known))
+
+    def end_term(self, reign: Reign) -> None:
+        """A term is over: brokers look for another controller."""
+        self.listener.resign()
+        if self._draining is not None:
+            self._draining.cancel()
+        self.reign = None
+        reign.finished.set()
+
+    def take_secret(self, secret: bytes) -> None:
+        """What admin endpoints know from now on; in office the endpoint beside is judged anew."""
+        self.secret = secret
+        self.listener.take_secret(secret)
+        if self.office is not None:
+            self.office.take_secret(secret)
+        if self.reign is not None:
+            self.reign.queue.signal("endpoint_change")
+
+    def advertised(self) -> tuple[str, int]:
+        """Where brokers reach the controller listener."""
+        wanted = self.settings.listener
+        return wanted.advertised_host, wanted.advertised_port or self.listener.port
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, unless a stop is asked for."""
+        with anyio.move_on_after(seconds):
+            await self.stopping.wait()

@@ -1,0 +1,108 @@
+"""What new topics have where they say nothing: read from a live broker, beside the queue, for answers to CreateTopics.
+
+Brokers that differ in their settings show a topic differently; one of them answers, as with Kafka's own controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from brokers.queries import Ask, Asked
+from brokers.wire.versions import Api, Ibp, UnknownIbp
+from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, Setting, inherited
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker
+
+ASK_S_MAX: Final = 1.0
+"""How long one broker is waited for."""
+ASKED_MAX: Final = 3
+"""Brokers that are asked, one after the other, before an answer goes without."""
+PAUSE_S: Final = 5.0
+"""After nobody answered: for how long nobody is asked. After a change: how long brokers may take to notice it."""
+UNSETTLED_S: Final = 0.5
+"""How long an answer is remembered meanwhile: many topics are created one after the other, each with configurations."""
+FORMAT: Final = "message.format.version"
+FORMAT_SINCE_3_0: Final = "3.0-IV1"
+"""What every topic has from IBP 3.0-IV1 on, whatever is set (KIP-724)."""
+FETCH_3_9: Final = 17
+"""Highest version of Fetch that brokers from 3.9 on offer, and no earlier one."""
+
+
+class InheritedConfigs:
+    """Remembered until the broker that answered registers anew, or some configuration changes."""
+
+    def __init__(self, cluster: Cluster, ask: Ask | None, ibp: Ibp) -> None:
+        self._cluster = cluster
+        self._ask = ask
+        self._ibp = ibp
+        self._known: Mapping[str, Setting] | None = None
+        self._of: Broker | None = None
+        self._asking = asyncio.Lock()
+        self._good_until_s = 0.0
+        self._pause_until_s = 0.0
+        self._settled_s = 0.0
+
+    def forget(self) -> None:
+        """Some configuration changed; a broker that has not noticed yet may still answer with the former ones."""
+        self._known = None
+        self._settled_s = asyncio.get_running_loop().time() + PAUSE_S
+
+    async def known(self) -> Mapping[str, Setting] | None:
+        """By name; None where no broker answers within a few seconds."""
+        if (found := self._remembered()) is not None:
+            return found
+        async with self._asking:
+            return self._remembered() or await self._read()
+
+    def _remembered(self) -> Mapping[str, Setting] | None:
+        same = self._of is not None and self._epoch(self._of.id) == self._of.epoch
+        return self._known if same and asyncio.get_running_loop().time() < self._good_until_s else None
+
+    def _epoch(self, broker_id: int) -> int | None:
+        broker = self._cluster.brokers.get(broker_id)
+        return None if broker is None else broker.epoch
+
+    async def _read(self) -> Mapping[str, Setting] | None:
+        now = asyncio.get_running_loop().time
+        if self._ask is None or now() < self._pause_until_s:
+            return None
+        for broker in self._candidates():
+            if (found := await self._settings(self._ask, broker)) is not None:
+                self._of, self._known = broker, found
+                self._good_until_s = inf if now() >= self._settled_s else now() + UNSETTLED_S
+                return found
+        self._pause_until_s = now() + PAUSE_S
+        return None
+
+    def _candidates(self) -> list[Broker]:
+        """Live brokers, the one that answered last first."""
+        last = None if self._of is None else self._of.id
+        brokers = [self._cluster.brokers[b] for b in sorted(self._cluster.live, key=lambda b: (b != last, b))]
+        return brokers[:ASKED_MAX]
+
+    async def _settings(self, ask: Ask, broker: Broker) -> Mapping[str, Setting] | None:
+        try:
+            async with asyncio.timeout(ASK_S_MAX), ask(broker) as asked:
+                found = inherited(await asked.broker_settings(broker.id, BROKER_SETTINGS), is_3_9=_is_3_9(asked))
+        except (BrokerCallFailed, TimeoutError):
+            return None
+        if (told := found.get(FORMAT)) is not None:
+            found[FORMAT] = told._replace(value=self._format(told.value))
+        return found
+
+    def _format(self, told: str | None) -> str | None:
+        """In full, as brokers show it of a topic."""
+        if self._ibp >= Ibp.parse(FORMAT_SINCE_3_0):
+            return FORMAT_SINCE_3_0
+        try:
+            return told if told is None else str(Ibp.parse(told))
+        except UnknownIbp:
+            return told
+
+
+def _is_3_9(asked: Asked) -> bool:
+    return asked.api_versions.get(int(Api.FETCH), (0, 0))[1] >= FETCH_3_9

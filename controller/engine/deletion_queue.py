@@ -1,0 +1,159 @@
+"""What a term remembers of topic deletions between two events: an agenda beside the model, which holds their states.
+
+A queued topic (``Cluster.deletions``) is in one of these places: ``waiting`` to be told to the brokers, ``under_way``
+while a replica waits for its broker's answer, ``ended`` once all logs are deleted and only its znodes are left; or in
+none, where it waits for a broker or a reassignment (:func:`state_machines.decisions.deletion.ineligible`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from brokers.outbound.delivery import Answer
+from controller.engine.event_queue import EventQueue
+from state_machines.decisions.deletion import finished, ineligible, under_way
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import PartitionState, Topic
+
+PARTITIONS_MAX: Final = 20_000
+"""Partitions of topics whose deletion is under way; a topic that has more is alone."""
+TURN_PARTITIONS: Final = 2_000
+"""Partitions at which no further topic is decided on in the same turn of the loop: some tens of milliseconds."""
+
+
+class Deleting:
+    """``enabled``: whether topics are deleted at all; None: not known yet, markers wait.
+
+    ``markers``: children of ``/admin/delete_topics`` as last read.
+
+    ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: somebody waits
+    for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
+    while. ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the last topics that were
+    deleted since a broker returned and none was absent: one may be away of which nobody knows, or nobody yet.
+    """
+
+    def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool | None = True) -> None:
+        self.enabled = enabled
+        self.markers: frozenset[str] = frozenset()
+        self.waiting: dict[int, None] = {}
+        self.under_way: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
+        self.changed = asyncio.Event()
+        self.awaited = False
+        self.refused = False
+        self.absent: set[int] = set()
+        self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
+        self._cluster = cluster
+        self._queue = queue
+        self._answers: list[Answer] = []
+        self._touched: set[int] = set()
+
+    # -- what happens
+
+    def answered(self, answer: Answer) -> None:
+        """A broker answered StopReplica: it counts, and what waited for the request to be sent may end."""
+        if self._cluster.deletions:
+            self._answers.append(answer)
+            self._queue.signal("deletion_progress")
+
+    def resume(self, topics: Iterable[int]) -> None:
+        """Deletions that may start, or go on with what could not be told before."""
+        self.waiting.update(dict.fromkeys(topics))
+
+    def touch(self, topics: Iterable[int]) -> None:
+        """Topics of which an answer may not be waited for any more."""
+        self._touched.update(topics)
+
+    def gone(self, index: int) -> None:
+        """A topic left the model, deleted or not."""
+        if index in self._cluster.deletions:
+            self._queue.signal("topic_deletion")
+        self.changed.set()
+
+    # -- what is to be known
+
+    def began(self, topic: Topic) -> bool:
+        """Whether a topic left the model, or brokers hear that they are to forget all of it."""
+        if self._cluster.topic_index.get(topic.name) != topic.index:
+            return True
+        rows = self._cluster.rows
+        forgotten = all(rows[i].state is PartitionState.NON_EXISTENT for i in self._cluster.topics[topic.index].rows)
+        return topic.index in self._cluster.deletions and forgotten
+
+    def rests(self, topic: Topic) -> bool:
+        """Whether a deletion is over, or waits for more than brokers that are there and for its znodes."""
+        busy = topic.index in self.under_way or topic.index in self.ended
+        return topic.index not in self._cluster.deletions or not busy
+
+    async def until(self, holds: Callable[[], bool], deadline_s: float) -> bool:
+        """Waits until something of deletions holds; False where it does not by then, on the loop's clock."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while not holds():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # -- what is to be done
+
+    def take_answers(self) -> list[Answer]:
+        """Answers of brokers as they are registered now; a former life's are void, its replicas are told again."""
+        taken, self._answers = self._answers, []
+        brokers = self._cluster.brokers
+        return [a for a in taken if (known := brokers.get(a.broker_id)) is not None and known.epoch == a.broker_epoch]
+
+    def settle(self) -> dict[int, str]:
+        """Sorts the touched topics anew; returns those that rest now, and what for."""
+        touched, self._touched = self._touched, set()
+        return self._sort(index for index in sorted(touched) if index in self.under_way)
+
+    def next_turn(self) -> list[int]:
+        """Topics to be told to the brokers now, as many as there is room for."""
+        self._prune()
+        busy = sum(self.under_way.values()) + sum(self.ended.values())
+        taken: list[int] = []
+        size = 0
+        for index in self.waiting:
+            count = 0 if index in self.under_way else len(self._cluster.topics[index].rows)
+            if count and busy + size and busy + size + count > PARTITIONS_MAX:
+                break
+            taken.append(index)
+            size += count
+            if size >= TURN_PARTITIONS:
+                break
+        return taken
+
+    def begun(self, topics: Iterable[int]) -> dict[int, str]:
+        """Topics were told; returns those that rest all the same, and what for."""
+        topics = list(topics)
+        for index in topics:
+            self.waiting.pop(index, None)
+        return self._sort(topics)
+
+    def _prune(self) -> None:
+        """Topics that vanished meanwhile."""
+        queued = self._cluster.deletions
+        self.waiting = {index: None for index in self.waiting if index in queued}
+        self.under_way = {index: size for index, size in self.under_way.items() if index in queued}
+        self.ended = {index: size for index, size in self.ended.items() if index in queued}
+
+    def _sort(self, topics: Iterable[int]) -> dict[int, str]:
+        self.changed.set()
+        cluster, chosen = self._cluster, list(topics)
+        busy = set(under_way(cluster, chosen))
+        rest = [index for index in chosen if index not in busy]
+        done = finished(cluster, rest)
+        for index in rest:
+            self.under_way.pop(index, None)
+        self.under_way.update(_sizes(cluster, busy))
+        self.ended.update(_sizes(cluster, done))
+        return ineligible(cluster, set(rest).difference(done))
+
+
+def _sizes(cluster: Cluster, topics: Iterable[int]) -> dict[int, int]:
+    return {index: len(cluster.topics[index].rows) for index in topics}

@@ -1,0 +1,72 @@
+"""A term of office: the epoch, the fence and the scope that everything done in it runs in.
+
+Invariant: once :meth:`Term.end` was called, from whichever thread, nothing more is submitted, applied or told in the
+term's name; once :meth:`Term.close` was called, nothing more is submitted or told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
+
+import anyio
+
+from controller.role.lease import Lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def weakly(method: Callable[P, R], gone: R) -> Callable[P, R]:
+    """A bound method that does not keep its object in memory; once that is gone a call gives ``gone``."""
+    found = WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = found()
+        return gone if bound is None else bound(*args, **kwargs)
+
+    return call
+
+
+class TermEnded(Exception):
+    """The term is over; the text says why."""
+
+
+class Term:
+    """``epoch`` is the controller epoch, ``fence_version`` the version of ``/controller_epoch`` that writes check."""
+
+    def __init__(self, epoch: int, fence_version: int, lease: Lease, connected: Callable[[], bool]) -> None:
+        self.epoch = epoch
+        self.fence_version = fence_version
+        self.lease = lease
+        self.scope = anyio.CancelScope()
+        self.why_ended: str | None = None
+        self._closed = False
+        self._connected = connected
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the term is over."""
+        return self.why_ended is not None
+
+    def open(self) -> bool:
+        """The gate before every ZooKeeper submit and every socket write: term, connection and lease hold."""
+        return not self._closed and self.why_ended is None and self._connected() and self.lease.valid()
+
+    def check(self) -> None:
+        """Raises :class:`TermEnded` where the term is over."""
+        if self.why_ended is not None:
+            raise TermEnded(self.why_ended)
+
+    def close(self) -> None:
+        """Nothing new is decided while the role is given up; what was submitted before is still answered."""
+        self._closed = True
+
+    def end(self, why: str) -> None:
+        """Ends the term at once; callable from any thread. The first reason stays."""
+        if self.why_ended is None:
+            self.why_ended = why
+            self._loop.call_soon_threadsafe(self.scope.cancel)

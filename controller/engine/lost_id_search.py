@@ -1,0 +1,71 @@
+"""What a term remembers of topics that run without a topic id: the question, its answers, and what came of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from state_machines.decisions.topic_ids import Evidence
+
+TRIES_MAX: Final = 4
+"""How often brokers that do not answer are asked: for longer than most sessions of frozen brokers last."""
+
+
+class LostIds:
+    """Changed by handlers of the queue; the task that asks adds to ``evidence`` and ``silent``, and counts its tries.
+
+    ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was asked for them yet; ``unsent``:
+    no broker was sent their metadata since. ``ids``: verdicts that have still to be written, ``found`` are not made up.
+    ``none_had_one``: no topic that ran had an id when the term began, or an earlier one that noted it (``noted``).
+    ``sent``: brokers that were sent topics without ids, ``late`` before they answered; ``sent_before``: an earlier term
+    may have sent them to any. ``silent``: why brokers did
+    not answer. ``made_up``: ids were given and are still unsent. ``said``: what was logged last.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.fresh: set[str] = set()
+        self.unsent: set[str] = set()
+        self.none_had_one = False
+        self.noted: bytes | None = None
+        self.evidence = Evidence()
+        self.ids: dict[str, bytes] = {}
+        self.found: set[str] = set()
+        self.made_up = False
+        self.sent_before = False
+        self.sent: set[int] = set()
+        self.late: set[int] = set()
+        self.silent: dict[int, str] = {}
+        self.tries_left = 0
+        self.asking = False
+        self.said: frozenset[str] = frozenset()
+
+    def add(self, name: str, czxid: int) -> None:
+        """A topic has state znodes and no id; one that is known already keeps its verdict."""
+        if self.topics.get(name) != czxid:
+            self.topics[name] = czxid
+            self.fresh.add(name)
+            self.unsent.add(name)
+
+    def drop(self, name: str) -> None:
+        """The topic has an id, or is gone."""
+        self.topics.pop(name, None)
+        self.ids.pop(name, None)
+        self.fresh.discard(name)
+        self.unsent.discard(name)
+        self.found.discard(name)
+
+    def ask(self, *, of_new: bool) -> bool:
+        """Brokers are to be asked ``TRIES_MAX`` times from now on, all of them ``of_new`` topics.
+
+        Returns whether there is nobody yet who does that.
+        """
+        if of_new:
+            self.evidence = Evidence(self.evidence, sampled=self.none_had_one and not self.evidence.ids)
+        self.tries_left = TRIES_MAX
+        begins, self.asking = not self.asking, True
+        return begins
+
+    def ask_of_all(self) -> None:
+        """A broker knows the id of a topic of the sample: they are asked for every topic."""
+        self.evidence = Evidence(self.evidence)
+        self.tries_left = TRIES_MAX

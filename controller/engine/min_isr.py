@@ -1,0 +1,87 @@
+"""``min.insync.replicas`` of the brokers and of topics, and the partitions that are below it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.client import BrokerCallFailed
+from brokers.queries import Ask
+from metadata_store.codecs.base import Malformed
+from metadata_store.kafka_store import KafkaStore
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import PartitionRow, PartitionState
+
+CONFIGS_PER_TURN: Final = 1_000
+MIN_ISR: Final = "min.insync.replicas"
+
+
+class MinIsr(Struct, frozen=True):
+    """``min.insync.replicas``: the brokers' default (None: not known) and what topics set."""
+
+    default: int | None
+    topics: Mapping[str, int]
+
+    def of(self, topic: str) -> int | None:
+        """The value that counts for a topic."""
+        return self.topics.get(topic, self.default)
+
+
+UNKNOWN: Final = MinIsr(None, {})
+
+
+def required(row: PartitionRow, min_isr: int) -> int:
+    """Returns the replicas in sync without which acks=all fails: never more than there are (Kafka effectiveMinIsr)."""
+    return min(min_isr, len(row.assignment.replicas))
+
+
+def under(row: PartitionRow, min_isr: int | None) -> bool:
+    """Checks whether producers with acks=all wait; False while min.insync.replicas is unknown."""
+    return min_isr is not None and len(row.isr) < required(row, min_isr)
+
+
+def at(row: PartitionRow, min_isr: int | None) -> bool:
+    """Checks whether one replica less in sync would make producers wait (Kafka isAtMinIsr); False while unknown."""
+    return min_isr is not None and len(row.isr) == required(row, min_isr)
+
+
+def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -> int | None:
+    """Counts the partitions hosted on ``brokers`` that have a leader, and whose producers with acks=all wait.
+
+    None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic asks for cost one comparison.
+    """
+    if min_isr.default is None:
+        return None
+    most = max(min_isr.default, *min_isr.topics.values(), 0)
+    rows, online = cluster.rows, PartitionState.ONLINE
+    short = [row for i in cluster.rows_on(brokers) if len((row := rows[i]).isr) < most and row.state is online]
+    return sum(under(row, min_isr.of(cluster.topics[row.topic].name)) for row in short)
+
+
+async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
+    """Asks one live broker for the default and reads the topics' own settings, in turns."""
+    own: dict[str, int] = {}
+    names = list(cluster.topic_index)
+    for start in range(0, len(names), CONFIGS_PER_TURN):
+        found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
+        for name, config in found.items():
+            value = None if isinstance(config, Malformed) else config.entries.get(MIN_ISR)
+            if value is not None and value.isdecimal():
+                own[name] = int(value)
+        await asyncio.sleep(0)
+    return MinIsr(await _default(ask, cluster), own)
+
+
+async def _default(ask: Ask, cluster: Cluster) -> int | None:
+    for broker in list(cluster.brokers.values())[:3]:
+        try:
+            async with ask(broker) as asked:
+                value = (await asked.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
+        except BrokerCallFailed:
+            continue
+        if value is not None and value.isdecimal():
+            return int(value)
+    return None

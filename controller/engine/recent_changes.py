@@ -1,0 +1,44 @@
+"""The last changes of a term, for people who ask why."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from state_machines.model.decision import Change
+
+CHANGES_MAX: Final = 20_000
+"""Changes that are remembered, over all partitions: the rows of both sides stay in memory with them."""
+
+
+class RecentChanges:
+    """Remembers batches as they were applied; nothing is copied or indexed, asking searches from the newest."""
+
+    def __init__(self, changes_max: int = CHANGES_MAX) -> None:
+        self._batches: deque[Sequence[Change]] = deque()
+        self._max = changes_max
+        self._count = 0
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """A batch that was applied; of one above the bound only its end is kept."""
+        if not changes:
+            return
+        batch = changes[-self._max :] if len(changes) > self._max else changes
+        self._batches.append(batch)
+        self._count += len(batch)
+        while self._count > self._max:
+            self._count -= len(self._batches.popleft())
+
+    def why(self, entity: int) -> str | None:
+        """The reason of the last change of a row and which brokers left its ISR; None where it is not remembered."""
+        for batch in reversed(self._batches):
+            for change in reversed(batch):
+                if change.entity == entity:
+                    return _sentence(change)
+        return None
+
+
+def _sentence(change: Change) -> str:
+    left = [str(broker) for broker in change.before.isr if broker not in change.after.isr]
+    return f"{change.why}; {', '.join(left)} left the ISR" if left else change.why

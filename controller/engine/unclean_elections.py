@@ -1,0 +1,88 @@
+"""Whether a topic allows unclean elections (S4-82; ``unclean.leader.election.enable``).
+
+ZooKeeper is asked in the middle of the decision that needs to know, as Kafka's controller does: a permission that was
+taken back must not lose records because it is remembered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from metadata_store import paths
+from metadata_store.codecs.config import Config
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.kafka_store import KafkaStore, Malformed
+from state_machines.model.cluster import Cluster
+
+UNCLEAN: Final = "unclean.leader.election.enable"
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+class Permission:
+    """Answers :data:`state_machines.machines.partition.Unclean` for one decision at a time.
+
+    A topic that was not read yet counts as not allowed, and is noted: :meth:`read` reads what was noted, and the
+    decision is drawn again. ``default`` holds where neither the topic nor a dynamic setting of brokers says more.
+    """
+
+    def __init__(self, store: KafkaStore, cluster: Cluster, default: bool) -> None:
+        self._store = store
+        self._cluster = cluster
+        self.default = default
+        self._known: dict[int, bool] = {}
+        self._noted: set[int] = set()
+
+    def __call__(self, topic: int) -> bool:
+        """Whether a topic (by index) allows it, as far as this decision knows."""
+        known = self._known.get(topic)
+        if known is None:
+            self._noted.add(topic)
+        return bool(known)
+
+    def forget(self) -> None:
+        """Another decision begins."""
+        self._known.clear()
+        self._noted.clear()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the drawn decision needs to know more."""
+        return bool(self._noted)
+
+    async def read(self, report: Callable[[Malformed], None]) -> None:
+        """Reads what was noted, nothing while the connection is lost; what cannot be used is reported and watched."""
+        since = self._store.zk.last_zxid
+        try:
+            known, malformed = await self.of(sorted(self._noted))
+            if malformed:
+                await self._store.zk.watch(data=[found.path for found in malformed], since_zxid=since)
+        except (NotConnected, OutcomeUnknown):
+            return
+        for found in malformed:
+            report(found)
+        self._known.update(known)
+        self._noted.clear()
+
+    async def of(self, topics: Iterable[int]) -> tuple[dict[int, bool], list[Malformed]]:
+        """What holds now, by topic: its own configuration, else the brokers' dynamic default, else the setting.
+
+        A live broker whose own dynamic configuration forbids it forbids the default: Kafka's controller goes by that of
+        the broker it runs on. A configuration that cannot be used allows nothing; it is returned.
+        """
+        names = {topic: self._cluster.topics[topic].name for topic in topics}
+        await self._store.zk.sync(paths.CONFIG)
+        shared = await self._store.load_broker_default()
+        singly = await self._store.load_broker_configs(self._cluster.brokers)
+        found = await self._store.load_topic_configs(list(names.values()))
+        default = said(shared, self.default) and all(said(config, True) for config in singly)
+        malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, Malformed)]
+        return {topic: said(found[name], default) for topic, name in names.items()}, malformed
+
+
+def said(config: Config | Malformed, default: bool) -> bool:
+    """What a configuration says, ``default`` where it says nothing; anything but true and false allows nothing."""
+    if isinstance(config, Malformed):
+        return False
+    value = config.entries.get(UNCLEAN)
+    return default if value is None else _TRUTHS.get(value.strip().lower(), False)

@@ -1,0 +1,86 @@
+"""``/admin/reassign_partitions``, by which old tools and people ask: read, and rewritten as its partitions are done.
+
+Whoever wrote it may take a partition for done, or refused, once it is not named there any more (S4-61).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from typing import Final
+
+from controller.engine.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed, Request
+from state_machines.decisions.reassignment import unfinished
+from state_machines.model.types import TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+ROUNDS_MAX: Final = 10
+"""How often the znode is rewritten against others."""
+CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its ACL, and who else writes it"
+
+
+async def read_request(c: Controller) -> Request | None:
+    """What it says now, with a watch on it; one that cannot be understood is reported and asks for nothing."""
+    path, since = paths.REASSIGN_PARTITIONS, c.zk.last_zxid
+    found = await c.store.read_reassignments()
+    if found is None:
+        await c.zk.watch(exists=[path], since_zxid=since)
+    else:
+        await c.zk.watch(data=[path], since_zxid=since)
+    c.term.check()
+    if isinstance(found, Malformed):
+        c.malformed(found)
+        return None
+    return found
+
+
+async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
+    """The znode names these no more: a request by API comes after it and wins.
+
+    Before anything of that is written: a controller that dies in between would begin the znode's targets again. Where
+    somebody else writes the znode at the same time, that is the later request, and its own event will judge it.
+    """
+    request = c.reassignments.request
+    for _ in range(ROUNDS_MAX):
+        if request is None or not any(name in names for name in request.targets):
+            return
+        left = {name: target for name, target in request.targets.items() if name not in names}
+        if await _write(c, request, left):
+            return
+        request = await read_request(c)
+    _contended(c)
+
+
+async def shrink_request(c: Controller) -> None:
+    """What is done, refused or superseded leaves the znode; with the last of it the znode goes."""
+    request = c.reassignments.request
+    if request is None:
+        return
+    left = unfinished(c.cluster, request.targets)
+    if left and len(left) == len(request.targets):
+        return
+    if await _write(c, request, left):
+        return
+    found = await read_request(c)
+    if found is not None and found.version == request.version:
+        _contended(c)
+    else:
+        c.queue.signal("reassign_partitions")
+
+
+async def _write(c: Controller, request: Request, left: dict[TopicPartition, tuple[int, ...]]) -> bool:
+    """Writes what is left; a znode that somebody else wrote meanwhile has yet to be judged."""
+    written = await c.store.write_reassignments(request._replace(targets=left), c.fence)
+    c.term.check()
+    judged = written and request is c.reassignments.request
+    after = request._replace(targets=left, version=request.version + 1)
+    c.reassignments.request = after if judged and left else None
+    return written
+
+
+def _contended(c: Controller) -> None:
+    c.counters.failures[CONTENDED] += 1
+    log.error("%s", CONTENDED)

@@ -1,0 +1,244 @@
+"""What others wrote into topic znodes is mended before anything of it starts (S4-85, S4-88).
+
+A new topic may have no topic id (IBP 2.8 and later), or name a daemon among its replicas, because brokers take the
+daemon for one of them. Of a topic that runs, a tool that is older than its znode's format may have cut the topic id,
+partitions, or what a reassignment adds and removes: the model still has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from itertools import chain
+
+from controller.engine.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.decisions.topic_change import names_any, repaired, taken_out
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import Assignment, Leadership, TopicAssignment
+
+log = logging.getLogger("regent.controller")
+
+MEND_ROUNDS_MAX = 3
+REPAIRED = "a daemon's id among the replicas replaced by a broker's"
+ID_GIVEN = "topic id given"
+RESTORED = "what another took out is written back"
+
+State = Leadership | Malformed | None
+States = dict[str, dict[int, State]]
+"""By topic and partition: state znodes of the partitions that the model does not have."""
+
+
+async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Reads the state znodes of the partitions that neither the model nor ``states`` has."""
+    wanted = {topic.name: _unread(c, topic, states.setdefault(topic.name, {})) for topic in topics}
+    pairs = [(name, p) for name, partitions in wanted.items() for p in partitions]
+    if pairs:
+        found = iter(await c.read_states(pairs))
+        for name, partitions in wanted.items():
+            states[name].update(zip(partitions, found, strict=False))
+
+
+def _unread(c: Controller, topic: TopicAssignment, read: Mapping[int, State]) -> Collection[int]:
+    known = c.cluster.topic(topic.name)
+    if known is None and not read:
+        return topic.partitions
+    return [p for p in topic.partitions if p not in read and c.cluster.find(topic.name, p) is None]
+
+
+class Load:
+    """Replicas per broker, of the model and of the topics that are being brought in; counted where it is asked for."""
+
+    def __init__(self, c: Controller, topics: Sequence[TopicAssignment]) -> None:
+        self._c = c
+        self._topics = topics
+        self._counted: Counter[int] | None = None
+
+    def counted(self) -> Counter[int]:
+        """By broker."""
+        if self._counted is None:
+            coming = (a for topic in self._topics for a in topic.partitions.values())
+            known = (row.assignment for row in self._c.cluster.rows)
+            self._counted = Counter(b for a in chain(known, coming) for b in a.replicas)
+        return self._counted
+
+    def add(self, partitions: Mapping[int, Assignment]) -> None:
+        """Assignments that were repaired."""
+        if partitions:
+            self.counted().update(b for a in partitions.values() for b in a.replicas)
+
+
+async def mend(c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load) -> list[TopicAssignment]:
+    """The topics as they may be started, after the writes that made them so; without those that must not start.
+
+    Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
+    znode changes or a broker comes.
+    """
+    served: list[TopicAssignment] = []
+    waiting = list(topics)
+    for _ in range(MEND_ROUNDS_MAX):
+        planned = {change.topic: (topic, change) async for topic, change in _plans(c, waiting, states, load, served)}
+        if not planned:
+            return served
+        outcome = await c.store.commit_topics([change for _, change in planned.values()], c.fence)
+        c.term.check()
+        served += [mended_as(c, *planned.pop(change.topic)) for change in outcome.applied]
+        waiting = await _again(c, [topic for topic, _ in planned.values()], states)
+    for topic in waiting:
+        c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
+        log.error(
+            "topic %s could not be mended: is its znode writable (ACL, jute.maxbuffer), is something else writing it?",
+            topic.name,
+        )
+        served.append(without(c, topic, phantoms_of(c, topic, states)))
+    return served
+
+
+async def _plans(
+    c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load, served: list[TopicAssignment]
+) -> AsyncIterator[tuple[TopicAssignment, TopicChange]]:
+    """The rewrites that are needed; topics that need none, or cannot have one, go into ``served``."""
+    for topic in topics:
+        phantoms, lost, topic_id = phantoms_of(c, topic, states), taken_out(c.cluster, topic), _id_of(c, topic, states)
+        if not phantoms and not lost and topic.topic_id == topic_id:
+            c.waiting_topics.discard(topic.name)
+            served.append(topic)
+        elif (change := plan_mend(c, topic, phantoms, load, lost, topic_id)) is not None:
+            load.add(change.partitions)
+            yield topic, change
+        elif (rest := await short_of_brokers(c, topic, phantoms, states)) is not None:
+            served.append(rest)
+
+
+async def _again(c: Controller, topics: Sequence[TopicAssignment], states: States) -> list[TopicAssignment]:
+    """Topics as they are now; those that were recreated meanwhile are another event's."""
+    before = {topic.name: topic.czxid for topic in topics}
+    found = await c.store.load_topics(list(before)) if before else []
+    same = [t for t in found if isinstance(t, TopicAssignment) and t.czxid == before[t.name]]
+    await read_new(c, same, states)
+    return same
+
+
+def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
+    """The topic after the write of ``change``."""
+    c.waiting_topics.discard(topic.name)
+    if change.why == REPAIRED:
+        c.counters.repaired_assignments += 1
+        log.info("topic %s: %s before it starts", topic.name, REPAIRED)
+    partitions = {**topic.partitions, **change.partitions}
+    return TopicAssignment(topic.name, change.topic_id, partitions, topic.version + 1, topic.czxid)
+
+
+def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Partitions that the model does not have and that never started."""
+    read = states[topic.name]
+    return {p: a for p, a in topic.partitions.items() if p in read and read[p] is None}
+
+
+def note_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
+    """Partitions that a broker's controller started with a daemon's id: what runs is changed by reassignment only."""
+    for topic in topics:
+        if names_any(topic, c.daemons):
+            fresh = fresh_of(topic, states)
+            if any(p not in fresh and not c.daemons.isdisjoint(a.replicas) for p, a in topic.partitions.items()):
+                c.reassignments.name_daemons.add(topic.name)
+                c.queue.signal("replace_daemons")
+
+
+def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:
+    """Fresh partitions that name a daemon as a replica."""
+    if not names_any(topic, c.daemons):
+        return {}
+    return {p: a for p, a in fresh_of(topic, states).items() if not c.daemons.isdisjoint(a.replicas)}
+
+
+def _id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
+    """The topic id that the znode is to have: the one that brokers were told, whatever it says now.
+
+    Another one is believed where brokers refused that: somebody mends what another controller did. A topic that started
+    without one may have lost it: :mod:`controller.handlers.lost_ids` asks brokers.
+    """
+    known = c.cluster.topic(topic.name)
+    told = None if known is None or known.czxid != topic.czxid else known.topic_id
+    if known is not None and topic.topic_id is not None and c.cluster.doubts_id(known):
+        return topic.topic_id
+    if told is not None or topic.topic_id is not None or not c.ibp.topic_ids:
+        return told or topic.topic_id
+    if _has_started(c, topic, states):
+        c.lost_ids.add(topic.name, topic.czxid)
+        return None
+    return uuid.uuid4().bytes
+
+
+def _has_started(c: Controller, topic: TopicAssignment, states: States) -> bool:
+    known = c.cluster.topic(topic.name)
+    running = known is not None and any(c.cluster.rows[i].has_leadership for i in known.rows)
+    return running or any(state is not None for state in states[topic.name].values())
+
+
+def plan_mend(
+    c: Controller,
+    topic: TopicAssignment,
+    phantoms: dict[int, Assignment],
+    load: Load,
+    lost: Mapping[int, Assignment],
+    topic_id: bytes | None,
+) -> TopicChange | None:
+    """The rewrite of a topic znode, or None where there are not enough brokers for its replicas."""
+    partitions: dict[int, Assignment] | None = {}
+    if phantoms:
+        asked = TopicAssignment(topic.name, None, phantoms, 0, 0)
+        partitions = repaired(asked, c.daemons, c.cluster.live, load.counted())
+    if partitions is None:
+        return None
+    if topic.name in c.cluster.topic_index and (lost or topic.topic_id != topic_id):
+        _say_rewritten(topic, lost, id_lost=topic.topic_id != topic_id)
+    why = REPAIRED if phantoms else RESTORED if lost else ID_GIVEN
+    return TopicChange(topic.name, topic.version, {**partitions, **lost}, topic_id, why, czxid=topic.czxid)
+
+
+def _say_rewritten(topic: TopicAssignment, lost: Mapping[int, Assignment], *, id_lost: bool) -> None:
+    parts = ["its topic id"] * id_lost
+    if gone := [p for p in lost if p not in topic.partitions]:
+        parts.append(f"{len(gone)} of its partitions")
+    if len(gone) < len(lost):
+        parts.append(f"the reassignment of {len(lost) - len(gone)} partitions")
+    log.warning(
+        "topic %s: something else rewrote %s without %s, which is written back; find the tool (CMAK, kafka-topics "
+        "--zookeeper, a script) and let it write there no more",
+        topic.name,
+        paths.topic(topic.name),
+        " and ".join(parts),
+    )
+
+
+async def short_of_brokers(
+    c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], states: States
+) -> TopicAssignment | None:
+    """A topic that needs more brokers than there are: deleted where nothing of it ever started."""
+    untouched = len(fresh_of(topic, states)) == len(topic.partitions)
+    if untouched and await c.store.delete_fresh_topic(topic.name, topic.version, c.fence):
+        log.warning(
+            "topic %s was auto-created with more replicas than there are brokers (a daemon was counted as one) and is "
+            "deleted before it starts: the client tries again; lower the replication factor or add a broker",
+            topic.name,
+        )
+        return None
+    log.error(
+        "topic %s: %d new partitions name a daemon as a replica and no broker is free to replace it: start a broker, "
+        "or rewrite the assignment in %s",
+        topic.name,
+        len(phantoms),
+        paths.topic(topic.name),
+    )
+    return without(c, topic, phantoms)
+
+
+def without(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment]) -> TopicAssignment:
+    """The topic without what must not start: what runs is served."""
+    c.waiting_topics.add(topic.name)
+    served = {p: a for p, a in topic.partitions.items() if p not in phantoms}
+    return TopicAssignment(topic.name, topic.topic_id, served, topic.version, topic.czxid)

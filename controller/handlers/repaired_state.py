@@ -1,0 +1,32 @@
+"""A state znode that could not be understood was written or deleted again: its partition is taken up."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from controller.engine.controller import Controller
+from metadata_store import paths
+from metadata_store.kafka_store import Malformed
+from state_machines.decisions.topic_change import new_partitions
+from state_machines.model.types import PartitionState, TopicPartition
+
+
+async def mended_state(c: Controller, path: str) -> None:
+    """Reads it; what is still malformed stays watched."""
+    name = paths.partition_of_state(path)
+    row = c.cluster.find(*name) if name is not None else None
+    if name is None or row is None:
+        return
+    [found] = await c.read_states([TopicPartition(*name)])
+    if isinstance(found, Malformed):
+        return
+    if found is not None:
+        c.observed([c.cluster.observe_leadership(row, found)])
+        c.take_up([row])
+    elif _is_unread(c, row):
+        await c.carry_out(partial(new_partitions, rows=[row]), f"{path} can be created again")
+
+
+def _is_unread(c: Controller, row: int) -> bool:
+    found = c.cluster.rows[row]
+    return found.state is PartitionState.NON_EXISTENT and found.topic not in c.cluster.deletions

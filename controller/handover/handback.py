@@ -1,0 +1,170 @@
+"""The hand-back: the role goes to the brokers, and it is not over before they all know.
+
+Order: role flag, drain, ACLs, one multi that deletes ``/controller`` and the daemon's place, then a broker is elected.
+Each step finds out for itself whether it is done, so a hand-back that was cut short anywhere is ended by the next
+daemon that is first in the queue (:func:`finish`), by asking again, or with no daemon by :func:`hand_back_offline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from brokers.queries import Ask
+from configs.settings import Settings
+from controller.handover.rollback import shell_acls
+from controller.process.wording import named
+from controller.role import own_znodes as own
+from controller.role.claim import Office
+from controller.role.epoch_acls import are_lock, saved_acls
+from controller.role.holder import Standing, until
+from metadata_store import paths
+from metadata_store.acl import OPEN, Acl
+from metadata_store.errors import Code, MultiFailed, OutcomeUnknown
+from metadata_store.port import ANY_VERSION, Check, Delete, Op
+
+Note = Callable[[str], None]
+"""Hears of each step that was done."""
+
+FINISH_ROUNDS_MAX: Final = 10
+"""Tries of the last multi, each lost to another writer of the same znodes."""
+
+
+class HandbackRefused(Exception):
+    """Nothing was changed."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.remedy = remedy
+
+
+class HandbackFailed(HandbackRefused):
+    """It was begun and did not come about; the text says how things stand."""
+
+
+async def handed_back(office: Office) -> int | None:
+    """The broker that holds the role where nothing of a hand-back is left to do, else None."""
+    flag, _ = await office.role()
+    record, _ = await office.controller()
+    if flag.holder != "brokers" or record is None or record.regent is not None:
+        return None
+    if record.brokerid in await office.daemons() or await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+        return None
+    acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+    return None if are_lock(acls, office.lock_acls()) else record.brokerid
+
+
+def brokers_hold(seen: Standing) -> bool:
+    """Returns whether a broker holds the role and every live broker knows it."""
+    return seen.held_by_broker and not seen.unaware
+
+
+# -- what is left of one that was cut short
+
+
+async def finish(office: Office, note: Note | None = None) -> str | None:
+    """Ends a hand-back that the flag says was begun; returns what was done, None where nothing was left to do.
+
+    Call it only while no daemon before us in the queue lives. Fenced by the version of the flag and by our own place:
+    a take-over meanwhile wins.
+    """
+    for _ in range(FINISH_ROUNDS_MAX):
+        flag, flag_stat = await office.role()
+        if flag.holder != "brokers" or flag_stat is None:
+            return None
+        restored = await restore_acls(office, note)
+        record, stat = await office.controller()
+        ours = record is not None and (record.regent is not None or record.brokerid in await office.daemons())
+        if stat is None or not ours:
+            return "the ACL of /controller_epoch was restored" if restored else None
+        ops: list[Op] = [Check(own.ROLE, flag_stat.version), Delete(paths.CONTROLLER, stat.version)]
+        if office.lock_path is not None:
+            ops.append(Check(office.lock_path, ANY_VERSION))
+        try:
+            await office.zk.multi(ops)
+        except MultiFailed as failed:
+            if failed.code not in (Code.BAD_VERSION, Code.NO_NODE):
+                raise
+        except OutcomeUnknown:
+            await office.zk.sync()
+        else:
+            return f"{paths.CONTROLLER} of a former daemon was deleted: brokers elect a controller"
+    return None
+
+
+async def restore_acls(office: Office, note: Note | None = None) -> bool:
+    """Gives ``/controller_epoch`` the ACLs from before the take-over, where it has the daemons' lock."""
+    if await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+        return False
+    acls, stat = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+    if not are_lock(acls, office.lock_acls()):
+        return False
+    restored = await saved_acls(office.zk)
+    await office.zk.set_acls(paths.CONTROLLER_EPOCH, restored, stat.acl_version)
+    if note is not None:
+        note(f"{paths.CONTROLLER_EPOCH} is open to brokers again ({shell_acls(restored)})")
+    return True
+
+
+# -- without a daemon
+
+
+async def hand_back_offline(
+    settings: Settings, office: Office, ask: Ask, reason: str, note: Note, *, dry_run: bool = False
+) -> Standing | None:
+    """Does it on ZooKeeper alone; refused while a daemon's place in the queue lives. None for a dry run."""
+    alive = [p for _, p in await office.queue() if p is not None]
+    if alive:
+        daemons = named(f"daemon {p.id} on {p.host} (pid {p.pid})" for p in alive)
+        raise HandbackRefused(
+            f"{daemons} {'lives' if len(alive) == 1 else 'live'}",
+            "run 'regent handback' there; if that process is dead, its place in the queue ends "
+            "with its session: wait for the session timeout and ask again",
+        )
+    await _refuse_if_locked_by_others(office)
+    if not dry_run:
+        return await _carry_out_offline(settings, office, ask, reason, note)
+    note(f"set {own.ROLE} to brokers")
+    note(f"restore the ACL of {paths.CONTROLLER_EPOCH}, where daemons locked it")
+    note(f"delete {paths.CONTROLLER}, where it is a daemon's")
+    return None
+
+
+async def _carry_out_offline(settings: Settings, office: Office, ask: Ask, reason: str, note: Note) -> Standing:
+    await office.set_role("brokers", reason)
+    note(f"{own.ROLE} says brokers")
+    note(await finish(office, note) or f"{paths.CONTROLLER} is no daemon's")
+    within_s = settings.controller.handback_timeout_ms / 1000
+    came_about, seen = await until(lambda: office, ask, brokers_hold, within_s)
+    if came_about and seen is not None:
+        return seen
+    raise HandbackFailed(
+        f"the role is free, and after {within_s:g} s {seen.sentence() if seen is not None else 'nothing is known'}",
+        "start a broker, or restart one that does not answer: it takes the role by itself",
+    )
+
+
+async def _refuse_if_locked_by_others(office: Office) -> None:
+    """The lock can be lifted by those who set it only."""
+    if await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+        return
+    acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+    users = [acl.id.partition(":")[0] for acl in acls if acl.scheme == "digest"]
+    if users and not are_lock(acls, office.lock_acls()):
+        raise HandbackRefused(
+            f"{paths.CONTROLLER_EPOCH} is locked by the digest user {named(users)}",
+            "set zookeeper.digest_file to its user:password",
+        )
+
+
+def shell_lines(user: str | None = None, acls: list[Acl] | None = None) -> list[str]:
+    """The same for ``zookeeper-shell.sh host:port/chroot``, for the day when no regent is at hand.
+
+    ``user``: the digest user where ``on_absence`` was ``hold``; ``acls``: those of the roll-back file.
+    """
+    lines = [f"ls {own.LOCKS}", f'set {own.ROLE} {{"holder":"brokers"}}']
+    if user is not None:
+        lines.insert(0, f"addauth digest {user}:PASSWORD")
+        lines.append(f"setAcl {paths.CONTROLLER_EPOCH} {shell_acls(acls or list(OPEN))}")
+    return [*lines, f"delete {paths.CONTROLLER}", f"get {paths.CONTROLLER}"]

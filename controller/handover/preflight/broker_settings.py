@@ -1,0 +1,64 @@
+"""Checks of the brokers' settings by which Kafka's controller goes: a row for each, with the value that will hold."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from controller.engine.adoption import chosen
+from controller.handover.preflight.context import Context
+from controller.handover.preflight.finding import Finding, ok, refuse, warn
+from state_machines.admin_rules.broker_settings import (
+    POLICY,
+    SETTINGS,
+    InForce,
+    Setting,
+    advice,
+    in_force,
+    shown,
+    source,
+)
+
+
+def checks() -> list[Callable[[Context], Awaitable[Finding]]]:
+    """One for each setting."""
+    return [_check(setting) for setting in SETTINGS]
+
+
+def _check(setting: Setting) -> Callable[[Context], Awaitable[Finding]]:
+    async def check(ctx: Context) -> Finding:
+        found = in_force(chosen(ctx.settings.controller), ctx.configs())[setting.key]
+        return _policy(found) if setting.key == POLICY else _compared(found)
+
+    check.__name__ = setting.name
+    return check
+
+
+def _compared(found: InForce) -> Finding:
+    """A value of ours that takes a guard away stands in the way; other differences are told."""
+    what, differing = f"{shown(found.value)} ({source(found)})", advice(found)
+    if differing is None:
+        return ok(found.setting.name, what)
+    difference, _, remedy = differing.partition(": ")
+    if found.weaker:
+        return refuse(found.setting.name, f"{what} takes away what the brokers guard: {difference}", remedy)
+    return warn(found.setting.name, f"{what}, and {difference}", remedy)
+
+
+def _policy(found: InForce) -> Finding:
+    """A policy is a Java class, which nobody but a broker can ask."""
+    name = found.setting.name
+    if not found.strictest:
+        return ok(name, "none")
+    held = [broker for broker, value in found.told.items() if value]
+    has = f"{found.strictest} on broker {','.join(map(str, held))}"
+    if found.chosen:
+        return warn(
+            name,
+            f"{has}, and controller.ignore_create_topic_policy is true: admin clients create topics without it",
+            "leave the key out to refuse them instead",
+        )
+    return warn(
+        name,
+        f"{has}, which the daemon cannot ask: admin clients create no topics (POLICY_VIOLATION)",
+        "set controller.ignore_create_topic_policy = true where topics may be created without it",
+    )

@@ -1,0 +1,76 @@
+"""Whether what regent creates in ZooKeeper gets the ACLs that brokers give it (``zookeeper.set.acl``)."""
+
+from __future__ import annotations
+
+from configs.zookeeper_section import ZooKeeperSettings
+from controller.handover.preflight.context import SET_ACL, Context
+from controller.handover.preflight.finding import Finding, ok, refuse
+from controller.process.wording import named
+from metadata_store import paths
+from metadata_store.acl import ALL, Acl, digest_id
+
+NAME = "access control of znodes"
+
+
+async def set_acl(ctx: Context) -> Finding:
+    """The brokers' setting against ours, and whether the brokers could write what we create."""
+    closing, opening = ctx.with_config(SET_ACL, "true"), ctx.with_config(SET_ACL, "false")
+    if closing and opening:
+        return refuse(
+            NAME,
+            f"{SET_ACL} is true on broker {named(closing)} and false on broker {named(opening)}",
+            "give all brokers one value, restart them one by one, and set zookeeper.set_acl to the same",
+        )
+    if closing and not ctx.zk.set_acl:
+        return refuse(
+            NAME,
+            f"{SET_ACL}=true on broker {named(closing)}, and zookeeper.set_acl is false: what regent creates would be "
+            "open to everybody, keys of SCRAM users included",
+            "set zookeeper.set_acl = true, and zookeeper.sasl_file to the brokers' user",
+        )
+    if not ctx.zk.set_acl:
+        return ok(NAME, "open to everybody, as on the brokers")
+    if opening:
+        return refuse(
+            NAME,
+            f"zookeeper.set_acl is true, and {SET_ACL}=false on broker {named(opening)}: they could not write what "
+            "regent creates",
+            f"set zookeeper.set_acl = false, or {SET_ACL}=true on the brokers",
+        )
+    return await _same_identity(ctx)
+
+
+async def _same_identity(ctx: Context) -> Finding:
+    """Brokers take the role back one day: who owns their znodes must own ours."""
+    acls, _ = await ctx.zk.get_acls(paths.TOPICS)
+    owners = [acl for acl in acls if acl.perms == ALL]
+    if any(acl.scheme == "world" for acl in owners):
+        return refuse(
+            NAME,
+            f"zookeeper.set_acl is true, and {paths.TOPICS} is open to everybody: it was created before the brokers "
+            f"had {SET_ACL}=true",
+            "close what is there with Kafka's zookeeper-security-migration.sh --zookeeper.acl=secure",
+        )
+    strangers = [f"{acl.scheme}:{acl.id}" for acl in owners if not _is_ours(ctx.settings.zookeeper, acl)]
+    if strangers:
+        return refuse(
+            NAME,
+            f"{paths.TOPICS} belongs to {', '.join(strangers)}, which is not this daemon's identity: brokers could not "
+            "write what regent creates",
+            "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or "
+            "zookeeper.certificate_file to a certificate with the brokers' subject",
+        )
+    return ok(NAME, f"closed, as on the brokers; they belong to {', '.join(f'{a.scheme}:{a.id}' for a in owners)}")
+
+
+def _is_ours(zookeeper: ZooKeeperSettings, acl: Acl) -> bool:
+    """A certificate's subject is not compared: that the znodes may be written shows it."""
+    match acl.scheme:
+        case "sasl" if zookeeper.sasl is not None:
+            return acl.id == zookeeper.sasl.get_secret_value().partition(":")[0]
+        case "digest" if zookeeper.digest is not None:
+            user, _, password = zookeeper.digest.get_secret_value().partition(":")
+            return acl.id == digest_id(user, password)
+        case "x509":
+            return zookeeper.certificate_file is not None
+    return False

@@ -1,0 +1,122 @@
+"""Checks of the cluster as a whole: that it is the right one, ids, racks, znodes that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from configs.settings import Settings
+from controller.handover.preflight.context import RESERVED_MAX_ID, Context
+from controller.handover.preflight.finding import Finding, ok, refuse, warn
+from controller.process.wording import named
+from controller.role.own_znodes import Process
+from metadata_store import paths
+
+IDS_APART: Final = 5_000
+"""How far above the first id that brokers generate for themselves a daemon's id should be."""
+
+
+async def cluster_id(ctx: Context) -> Finding:
+    """Brokers that registered here must be of the cluster whose metadata is here."""
+    name = "cluster id"
+    here = await ctx.store.read_cluster_id()
+    if not isinstance(here, str):
+        return refuse(
+            name,
+            f"there is no readable {paths.CLUSTER_ID}: no broker ever started on this ensemble and chroot",
+            "compare zookeeper.connect with the brokers' (the chroot after the last address too), or start a broker",
+        )
+    answers = {b: a.metadata for b, a in ctx.answered().items() if not isinstance(a.metadata, BrokerCallFailed)}
+    others = [f"broker {b} says {found.cluster_id}" for b, found in answers.items() if found.cluster_id != here]
+    if others:
+        return refuse(
+            name,
+            f"ZooKeeper says {here}, {named(others)}",
+            "stop the broker that registered on the wrong ensemble, or mend its advertised listeners",
+        )
+    return ok(name, here)
+
+
+async def live_brokers(ctx: Context) -> Finding:
+    """Without a broker there is nothing to control, and nobody to hand back to."""
+    name = "live brokers"
+    if not ctx.brokers:
+        return refuse(name, f"no broker is registered below {paths.BROKER_IDS}", "start the brokers")
+    return ok(name, named(sorted(ctx.brokers), most=20))
+
+
+async def own_id(ctx: Context) -> Finding:
+    """No broker has the daemon's id, now or by generating one, and no other daemon has it."""
+    name, me = "controller.id", ctx.settings.controller.id
+    if me in ctx.brokers:
+        return refuse(name, f"broker {me} has it", "give controller.id a number far above every broker's id")
+    if twins := _twins(ctx, me):
+        seen = named(f"{p.host} (pid {p.pid}{f', at {p.listener}' if p.listener else ''})" for p in twins)
+        return refuse(
+            name,
+            f"{me} is also the id of the daemon on {seen}",
+            "give every daemon its own controller.id; where it is this one with former settings, restart it",
+        )
+    reserved = [int(c.get(RESERVED_MAX_ID) or 0) for c in ctx.configs().values() if c.get(RESERVED_MAX_ID)]
+    generated = max([*reserved, ctx.settings.brokers.reserved_broker_max_id])
+    if me <= generated + IDS_APART:
+        return refuse(
+            name,
+            f"{me} is near the ids that brokers generate, from {generated + 1} up",
+            f"give an id above {generated + IDS_APART}",
+        )
+    return _id_in_assignments(ctx, me)
+
+
+def _twins(ctx: Context, me: int) -> list[Process]:
+    """Daemons with our id in the queue that are not the one of these settings, which listens where they say."""
+    same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.office.me.nonce]
+    elsewhere = [p for p in same_id if not of_these_settings(ctx.settings, p)]
+    if ctx.office.lock_path is not None or len(same_id) > 1:
+        return same_id
+    return elsewhere
+
+
+def of_these_settings(settings: Settings, process: Process) -> bool:
+    """Whether a daemon may have these settings: its id, and its controller listener where it says that."""
+    listener = settings.listener
+    host, _, port = process.listener.rpartition(":")
+    wanted = listener.advertised_port or listener.port
+    same_address = host == listener.advertised_host and (not wanted or port == str(wanted))
+    return process.id == settings.controller.id and (not process.listener or same_address)
+
+
+def _id_in_assignments(ctx: Context, me: int) -> Finding:
+    hosted = [f"{topic.name}-{p}" for topic in ctx.topics for p, a in topic.partitions.items() if me in a.replicas]
+    if hosted:
+        return warn(
+            "controller.id",
+            f"no broker has {me}, but {named(hosted)} name it as a replica",
+            "move these replicas to brokers with kafka-reassign-partitions: a daemon hosts none",
+        )
+    return ok("controller.id", f"no broker has {me}")
+
+
+async def racks(ctx: Context) -> Finding:
+    """Kafka refuses to create topics by itself where only some brokers have a rack."""
+    name = "racks"
+    without = [b for b, broker in ctx.brokers.items() if broker.rack is None]
+    if without and len(without) < len(ctx.brokers):
+        return warn(
+            name,
+            f"broker {named(sorted(without))} has no rack and others have: automatic topic creation fails",
+            "set broker.rack on every broker, or on none",
+        )
+    return ok(name, "no broker has one" if without else "every broker has one")
+
+
+async def readable(ctx: Context) -> Finding:
+    """Znodes that cannot be understood are left alone; their partitions get no leader."""
+    name = "znodes"
+    if ctx.malformed:
+        return warn(
+            name,
+            f"{len(ctx.malformed)} cannot be used: {named(f'{bad.path} ({bad.why})' for bad in ctx.malformed)}",
+            "mend or delete them; the rest of the cluster is served",
+        )
+    return ok(name, f"{len(ctx.topics)} topics, {sum(len(topic.partitions) for topic in ctx.topics)} partitions")

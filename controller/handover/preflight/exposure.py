@@ -1,0 +1,18 @@
+"""What the settings allow and security advises against (:mod:`configs.advice`)."""
+
+from __future__ import annotations
+
+from brokers.security.shared_secret import secret_trouble
+from configs.advice import advice
+from configs.daemon_user import daemon_user
+from controller.handover.preflight.context import Context
+from controller.handover.preflight.finding import Finding, ok, warn
+
+
+async def exposure(ctx: Context) -> Finding:
+    """Files with secrets, passwords on the wire, and whether the admin endpoint has an identity of its own."""
+    trouble = secret_trouble(ctx.settings.secret_file, daemon_user(ctx.settings.state.directory))
+    found = [*advice(ctx.settings), *([f"{trouble}; without it Kafka's tools find no controller"] if trouble else [])]
+    if not found:
+        return ok("secrets", "no file of a secret is open to others, no password goes over the network as it is")
+    return warn("secrets", "; ".join(found), "mend what it names")

@@ -1,0 +1,80 @@
+"""What is in progress: everything is carried on; it is told what will become of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from controller.engine.adoption import chosen
+from controller.handover.preflight.brokers import own_principal
+from controller.handover.preflight.context import Context
+from controller.handover.preflight.finding import Finding, ok, warn
+from controller.process.wording import named
+from metadata_store import paths
+from state_machines.admin_rules.broker_settings import DELETE, in_force, shown, source
+
+ONLINE: Final = 0
+
+
+async def reassignments(ctx: Context) -> Finding:
+    """Topic znodes that name replicas to add or to remove: they go on, as at any change of the controller."""
+    name = "running reassignments"
+    running = [f"{t.name}-{p}" for t in ctx.topics for p, a in t.partitions.items() if a.adding or a.removing]
+    return ok(name, f"{named(running)}: carried on" if running else "none")
+
+
+async def reassignment_request(ctx: Context) -> Finding:
+    """The znode by which old tools ask for a reassignment: read at the begin of a term."""
+    name = "requested reassignments"
+    asked = await ctx.zk.exists(paths.REASSIGN_PARTITIONS) is not None
+    return ok(name, f"{paths.REASSIGN_PARTITIONS} exists: carried out" if asked else "none")
+
+
+async def preferred_request(ctx: Context) -> Finding:
+    """The znode by which old tools ask for preferred elections: whoever takes the role carries it out."""
+    asked = await ctx.zk.exists(paths.PREFERRED_ELECTION) is not None
+    return ok("requested elections", "carried out after the take-over" if asked else "none")
+
+
+async def deletions(ctx: Context) -> Finding:
+    """Topics that are marked for deletion: a daemon carries it on, or removes the markers where it is switched off."""
+    name = "topic deletions"
+    listed = await ctx.zk.children(paths.DELETE_TOPICS)
+    if listed is None or not listed[0]:
+        return ok(name, "none")
+    marked = f"{named(sorted(listed[0]))} below {paths.DELETE_TOPICS}"
+    held = in_force(chosen(ctx.settings.controller), ctx.configs())[DELETE]
+    if held.value:
+        return ok(name, f"{marked}: carried on")
+    return warn(
+        name,
+        f"{marked}, and delete.topic.enable is {shown(held.value)} ({source(held)}): the markers will be removed and "
+        "the topics stay",
+        "set delete.topic.enable to true on every broker if they are to be deleted",
+    )
+
+
+async def log_directories(ctx: Context) -> Finding:
+    """Offline log directories, as brokers tell them; a broker that does not tell is asked at the take-over anyway."""
+    name = "log directories"
+    offline = [
+        f"{path} of broker {b}"
+        for b, answers in ctx.answered().items()
+        if not isinstance(answers.log_dirs, BrokerCallFailed)
+        for path, error in answers.log_dirs.items()
+        if error != ONLINE
+    ]
+    if offline:
+        return warn(
+            name,
+            f"offline: {named(offline)}",
+            "mend the directory and restart its broker: until then its replicas there are offline",
+        )
+    unknown = [b for b, answers in ctx.answered().items() if isinstance(answers.log_dirs, BrokerCallFailed)]
+    if unknown:
+        return warn(
+            name,
+            f"broker {named(unknown)} does not tell its log directories: {ctx.answered()[unknown[0]].log_dirs}",
+            f"allow {own_principal(ctx)} Describe on the cluster",
+        )
+    return ok(name, "all online")

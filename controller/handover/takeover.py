@@ -1,0 +1,139 @@
+"""The take-over: preflight, roll-back file, role flag; then a daemon claims by itself (:mod:`controller.role.claim`).
+
+Every step may be repeated. What a crash leaves behind is a roll-back file more, or the flag that was asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio.to_thread
+from msgspec import Struct
+
+from brokers.queries import Ask
+from brokers.security.shared_secret import existing_secret
+from configs.settings import Settings
+from controller.engine.adoption import Answer, to_keep
+from controller.handover.preflight.context import Context, gather
+from controller.handover.preflight.finding import PreflightReport
+from controller.handover.preflight.run import preflight
+from controller.handover.rollback import keep_in_zookeeper, present, save
+from controller.process.zookeeper_tls import ReleaseOf
+from controller.role import own_znodes as own
+from controller.role.claim import Office
+from controller.role.holder import Standing, until
+from controller.role.own_acls import digest_pair
+from controller.role.own_znodes import this_process
+from metadata_store.port import ZooKeeper
+
+log = logging.getLogger("regent.role")
+
+
+class TakeoverRefused(Exception):
+    """Nothing was changed. ``report`` has all findings where the preflight stands in the way."""
+
+    def __init__(self, why: str, remedy: str, report: PreflightReport | None = None) -> None:
+        super().__init__(f"{why} ({remedy})")
+        self.why = why
+        self.remedy = remedy
+        self.report = report
+
+
+class Takeover(Struct, frozen=True):
+    """What was done, or with a dry run would be. ``report`` is None where the flag said ``regent`` already."""
+
+    steps: list[str]
+    report: PreflightReport | None = None
+    file: Path | None = None
+
+
+def office_of(settings: Settings, zk: ZooKeeper) -> Office:
+    """An office for an operator's command: it takes no place in the queue."""
+    return Office(
+        zk,
+        this_process(settings.controller.id),
+        hold=settings.controller.on_absence == "hold",
+        digest=digest_pair(settings),
+        secret=existing_secret(settings.secret_file),
+    )
+
+
+async def take_over(
+    settings: Settings,
+    office: Office,
+    *,
+    ask: Ask,
+    release_of: ReleaseOf,
+    reason: str,
+    own_listener: bool = False,
+    dry_run: bool = False,
+) -> Takeover:
+    """Makes the role regent's; raises :class:`TakeoverRefused`. Nothing is checked where it is so already."""
+    flag, stat = await office.role()
+    if flag.holder == "regent" and stat is not None:
+        return Takeover([f"{own.ROLE} says regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
+    ctx = await gather(settings, office, ask, release_of, own_listener=own_listener)
+    report = await preflight(ctx)
+    if report.refusals:
+        raise TakeoverRefused(
+            f"the preflight refuses: {report.sentence()}", "mend what it names, then ask again", report
+        )
+    found = await present(office, reason)
+    steps = _steps(settings, office, found.controller.brokerid if found.controller is not None else None)
+    if dry_run:
+        return Takeover(steps, report)
+    file = await _saved(settings, office, reason)
+    await _keep_settings(ctx)
+    await office.set_role("regent", reason)
+    log.info("the role is regent's from now on (%s); what was before is in %s", reason or "no reason given", file)
+    return Takeover(steps, report, file)
+
+
+async def _saved(settings: Settings, office: Office, reason: str) -> Path:
+    """Saves first on this machine, then in ZooKeeper: the flag is set after both."""
+    found = await present(office, reason)
+    try:
+        file = await anyio.to_thread.run_sync(save, settings.state.directory, found)
+    except OSError as error:
+        raise TakeoverRefused(
+            f"the roll-back file cannot be saved in {settings.state.directory}: {error}",
+            "free space on its disk, then repeat the take-over"
+            if error.errno == errno.ENOSPC
+            else "let this user write there, or set state.directory",
+        ) from error
+    await keep_in_zookeeper(office, found)
+    return file
+
+
+async def _keep_settings(ctx: Context) -> None:
+    """The daemon that takes the role knows at once what the brokers said to the preflight."""
+    told = ctx.configs()
+    data = to_keep({broker: Answer(ctx.brokers[broker].epoch, told[broker]) for broker in told})
+    stat = await ctx.zk.exists(own.BROKER_SETTINGS)
+    if stat is None:
+        await ctx.zk.create(own.BROKER_SETTINGS, data)
+    else:
+        await ctx.zk.set(own.BROKER_SETTINGS, data, stat.version)
+
+
+def _steps(settings: Settings, office: Office, holder: int | None) -> list[str]:
+    steps = [
+        f"save a roll-back file in {settings.state.directory}, and the same in ZooKeeper",
+        f"set {own.ROLE} to regent",
+        f"the first daemon of the queue claims the next controller epoch; {_displaced(holder)}",
+    ]
+    if office.hold:
+        steps.append("it locks brokers out of the controller election by the ACL of /controller_epoch")
+    return [*steps, "it tells every broker everything, itself as the controller"]
+
+
+def _displaced(holder: int | None) -> str:
+    return f"controller {holder} resigns" if holder is not None else "nobody holds the role now"
+
+
+async def until_held(office: Callable[[], Office | None], ask: Ask, within_s: float) -> tuple[bool, Standing | None]:
+    """Waits until a daemon holds the role and every live broker's metadata names it."""
+    return await until(office, ask, lambda seen: seen.by_daemon and not seen.unaware, within_s)

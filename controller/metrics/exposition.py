@@ -1,0 +1,164 @@
+"""Prometheus metrics, read when they are scraped; nothing is computed for them in between.
+
+``regent_*`` are the daemon's own names, in base units; :mod:`controller.metrics.kafka_metrics` adds the names of
+Kafka's controller. ``docs/operations.md`` lists both. No metric has a label for a partition or a topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from configs.settings import Settings
+from configs.version import product_version
+from controller.metrics import kafka_metrics
+from controller.metrics.counters import Counters
+from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, Mode
+from controller.metrics.metric_families import by_broker, by_label, counter, gauge, histogram
+
+log = logging.getLogger("regent.metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Who this daemon is."""
+
+    version: str
+    controller_id: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> About:
+        """The daemon that runs with these settings."""
+        return cls(product_version(), settings.controller.id)
+
+
+class DaemonCollector(Collector):
+    """All metrics of a daemon. A view that fails costs its gauges, never the scrape."""
+
+    def __init__(self, about: About, counters: Counters, view: MetricsView) -> None:
+        self._about = about
+        self._counters = counters
+        self._view = view
+        self._failures = 0
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering the collector shall not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """One scrape."""
+        gauges = self._gauges()
+        about = {"version": self._about.version, "controller_id": str(self._about.controller_id)}
+        yield InfoMetricFamily("regent_build", "Version and id of this daemon", value=about)
+        yield counter("regent_scrape_failures", "Scrapes without current gauges", self._failures)
+        yield from _role(gauges)
+        yield from _outcomes(self._counters, gauges)
+        yield from _loop(self._counters, gauges)
+        yield from _propagation(self._counters, gauges)
+        yield from kafka_metrics.collect(self._counters, gauges)
+
+    def _gauges(self) -> Gauges:
+        try:
+            return self._view.gauges()
+        except Exception:
+            self._failures += 1
+            log.exception("a scrape shows zeros because the daemon's state could not be read")
+            return Gauges()
+
+
+def registry(collector: DaemonCollector) -> CollectorRegistry:
+    """A registry of the daemon's, the process's and the garbage collector's metrics."""
+    found = CollectorRegistry()
+    found.register(collector)
+    ProcessCollector(registry=found)
+    GCCollector(registry=found)
+    return found
+
+
+def exposition(found: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """A scrape's body and content type, in the format that the ``Accept`` header asks for."""
+    encode, content_type = choose_encoder(accept)
+    return encode(found), content_type
+
+
+def _role(g: Gauges) -> Iterator[Metric]:
+    modes = GaugeMetricFamily("regent_role", "1 for the mode the daemon is in, 0 for the others", labels=["mode"])
+    for mode in Mode:
+        modes.add_metric([mode.value], float(mode is g.mode))
+    yield modes
+    holders = GaugeMetricFamily("regent_role_held", "1 for the kind of process in /controller", labels=["by"])
+    for holder in HOLDERS:
+        holders.add_metric([holder], float(holder == g.holder))
+    yield holders
+    yield gauge("regent_role_wanted", "1 while the role flag says regent", float(g.role_flag == "regent"))
+    yield gauge("regent_term_epoch", "Controller epoch of the current term, 0 outside", g.controller_epoch)
+    yield gauge("regent_lease_remaining_seconds", "Until the daemon stops acting by itself", g.lease_remaining_s)
+    yield gauge("regent_lease_remaining_ratio", "The same as a part of the whole lease", g.lease_remaining_part)
+    yield gauge("regent_heartbeat_age_seconds", "Since the last answered heartbeat was sent", g.heartbeat_age_s)
+    yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
+    yield gauge("regent_zookeeper_session_timeout_seconds", "As negotiated", g.session_timeout_s)
+    yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not the controller's", g.ibp_mismatch_brokers)
+    yield gauge("regent_outranking_brokers", "Live ones that saw a higher controller epoch", g.outranking_brokers)
+    yield gauge("regent_malformed_znodes", "Znodes not understood, which are left alone", g.malformed_znodes)
+    yield gauge("regent_admin_endpoint_shown", "1 while brokers show the admin endpoint to clients", g.endpoint_shown)
+    yield gauge(
+        "regent_under_replicated_partitions",
+        "ISR below the replica set without those being added",
+        g.under_replicated_partitions,
+    )
+    yield gauge("regent_under_min_isr_partitions", "ISR below min.insync.replicas", g.under_min_isr_partitions)
+    yield gauge("regent_reassigning_partitions", "Partitions that move", g.reassigning_partitions)
+
+
+def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
+    yield counter("regent_commits", "Transactions applied to ZooKeeper", c.commits)
+    yield counter("regent_writes", "Znode writes in them", c.writes)
+    yield counter("regent_conflicts", "Writes that met a foreign write and were decided again", c.conflicts)
+    yield counter("regent_unknown_outcomes", "Writes whose reply was lost", c.unknown_outcomes)
+    yield counter("regent_fenced", "Terms that ended because another controller had claimed", c.fenced)
+    yield counter("regent_terms", "Terms this process began", c.terms)
+    yield counter("regent_interim_terms", "Terms that a broker held between two of the daemons'", c.interim_terms)
+    yield counter("regent_repaired_assignments", "Fresh topics freed of a daemon's id", c.repaired_assignments)
+    yield counter("regent_shadow_compared", "Decisions compared in shadow mode", c.shadow_compared)
+    yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
+    yield counter("regent_log_lines_dropped", "Log lines lost to a reader that stood still", g.log_lines_dropped)
+    yield counter("regent_journal_rows", "Rows written to the journal", c.journal_rows)
+    yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
+    yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
+    yield gauge("regent_journal_failing", "1 while the journal cannot be written", float(bool(c.journal_failing)))
+    yield by_label("regent_refusals", "Transitions that were refused", "reason", c.refusals)
+    yield by_label("regent_failures", "Writes that failed for good", "reason", c.failures)
+    yield by_label("regent_resignations", "Terms that were given up", "reason", c.resignations)
+    yield by_label("regent_broker_answers", "Answers of brokers by error", "error", c.answers)
+
+
+def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
+    yield gauge("regent_event_queue_size", "Events that wait for their handlers", g.event_queue_size)
+    yield histogram("regent_event_queue_seconds", "Time an event waits for its handler", {"": c.queue_time})
+    yield histogram("regent_event_seconds", "Time a handler takes", c.events, "event")
+    yield histogram("regent_heartbeat_seconds", "Time ZooKeeper takes to answer a heartbeat", {"": c.heartbeats})
+    yield histogram("regent_commit_seconds", "Until all writes of a decision are in ZooKeeper", {"": c.commit_time})
+    yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": c.loop_lag})
+    yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", c.loop_lag.max_s)
+
+
+def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:
+    yield histogram(
+        "regent_propagation_lag_seconds", "From a change to its acknowledgement by a broker", {"": c.propagation}
+    )
+    yield by_broker(
+        "regent_broker_propagation_age_seconds",
+        "Age of the oldest change that a broker was not told",
+        {broker: b.age_s for broker, b in g.brokers.items()},
+    )
+    yield by_broker(
+        "regent_broker_unacknowledged_partitions",
+        "Partitions that are committed and that a broker has not acknowledged",
+        {broker: b.unacknowledged_partitions for broker, b in g.brokers.items()},
+    )

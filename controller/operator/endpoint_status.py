@@ -1,0 +1,45 @@
+"""The admin endpoint beside a daemon as operators are shown it, on a standby as in office."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from controller.role.claim import Office
+from metadata_store.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
+
+FOREIGN: Final = (
+    "its announcement is not sealed with this daemon's admin secret: give both the same admin.secret_file, then "
+    "restart the endpoint"
+)
+SILENT: Final = (
+    "none has announced itself beside this daemon: Kafka's tools find no controller while it holds the role; see the "
+    "endpoint's log"
+)
+
+
+class Announced(Struct, frozen=True):
+    """What stands in the znode of the endpoint. ``ours``: it is sealed with the daemon's secret."""
+
+    endpoint: AdminEndpoint | None = None
+    ours: bool = False
+
+
+async def announced(office: Office) -> Announced:
+    """Reads it."""
+    node = await office.zk.get(endpoint_path(office.me.id))
+    found = decode_endpoint(node.data) if node is not None else None
+    if node is None or found is None:
+        return Announced()
+    seals = await office.seals()
+    return Announced(found, seals is not None and seals.announces(office.me.id, node.stat.ephemeral_owner, found))
+
+
+def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:
+    """Says why the endpoint serves no clients, or would not after a restart; None where all is well."""
+    if secret_trouble is not None:
+        return secret_trouble
+    if seen.endpoint is None:
+        return SILENT
+    return None if seen.ours else FOREIGN

@@ -1,0 +1,218 @@
+"""Why a partition is as it is, and what would change it, in ordinary sentences.
+
+The rules themselves are asked (:mod:`state_machines.machines.selectors`) on the present row, so that an explanation
+cannot say what a decision would not do. Pure: values in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from msgspec import Struct
+
+from controller.engine.min_isr import required, under
+from state_machines.decisions.reassignment import is_complete
+from state_machines.machines import selectors
+from state_machines.machines.selectors import Election, NoLeader, Selector
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
+
+STATES = {
+    PartitionState.NEW: "assigned, and never led yet",
+    PartitionState.ONLINE: "its leader is registered",
+    PartitionState.OFFLINE: "it was led, and its leader is gone",
+    PartitionState.NON_EXISTENT: "its state znode cannot be used and nothing is decided (see the daemon's log)",
+}
+
+
+LEAVING = "its leader has just gone, and an election is under way"
+
+
+class Explained(Struct, frozen=True):
+    """What is said of one partition."""
+
+    state: str
+    leader: str
+    isr: str
+    would_change: list[str]
+
+
+def explain(
+    cluster: Cluster, i: int, *, unclean: bool, last: str | None = None, min_isr: int | None = None
+) -> Explained:
+    """Explains row ``i``.
+
+    ``unclean``: whether its topic allows an unclean election; ``last``: the last change; ``min_isr``: the topic's
+    ``min.insync.replicas``, None while it is unknown.
+    """
+    row = cluster.rows[i]
+    leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
+    state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
+    least = None if min_isr is None else required(row, min_isr)
+    would_change = [*_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row)]
+    return Explained(
+        state, _leader(cluster, i, unclean, last), _isr(cluster, i, row) + _waiting(row, min_isr), would_change
+    )
+
+
+def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
+    row = cluster.rows[i]
+    if row.state is PartitionState.NON_EXISTENT:
+        return "nobody is known to lead it"
+    if row.state is not PartitionState.ONLINE:
+        return _leaderless(cluster, i, unclean)
+    said = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
+    if row.recovering:
+        said += "; it was elected uncleanly and is still recovering"
+    when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
+    return f"{said}; decided {when}" + (f"; last change: {last}" if last else "")
+
+
+def _leaderless(cluster: Cluster, i: int, unclean: bool) -> str:
+    row, found = cluster.rows[i], _elected(cluster, i, cluster.live, unclean)
+    why = found.why if isinstance(found, NoLeader) else f"broker {found.leader} is about to be elected ({found.why})"
+    before = (
+        f"no leader since broker {row.leader} is gone"
+        if row.has_leadership and row.leader != NO_LEADER
+        else ("no leader" if row.has_leadership else "no leader yet")
+    )
+    return f"{before}: {why}"
+
+
+def _preference(cluster: Cluster, i: int) -> str:
+    row = cluster.rows[i]
+    first = row.assignment.replicas[0]
+    if row.leader == first:
+        return "it is the preferred replica, the first of the assignment"
+    found = _preferred(cluster, i)
+    if isinstance(found, NoLeader):
+        return f"broker {first} would be preferred, but {found.why}"
+    return f"broker {first} would be preferred and could lead; the automatic balance or an election by request helps"
+
+
+def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
+    if not row.has_leadership:
+        return "there is none until a leader is elected"
+    missing = [r for r in row.assignment.replicas if r not in row.isr]
+    foreign = [r for r in row.isr if r not in row.assignment.replicas]
+    said = f"in sync are {_ids(row.isr)}"
+    if not missing:
+        said += ", all replicas"
+    for broker in missing:
+        said += f"; {broker} is not: {_why_missing(cluster, i, row, broker)}"
+    if foreign:
+        said += f"; {_ids(foreign)} in it is not assigned, which another writer did"
+    return said
+
+
+def _waiting(row: PartitionRow, min_isr: int | None) -> str:
+    if min_isr is None or not row.has_leadership or not under(row, min_isr):
+        return ""
+    return f"; acks=all producers wait: {len(row.isr)} of {required(row, min_isr)} required replicas in sync"
+
+
+def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> str:
+    if broker not in cluster.brokers:
+        return "its broker is not registered"
+    if broker in cluster.failed(i):
+        return "its log directory failed; it is offline until its broker is restarted"
+    if broker in cluster.shutting_down:
+        return "its broker shuts down"
+    if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
+        return f"the replica is {cluster.replica_state(i, broker).name}"
+    if row.state is not PartitionState.ONLINE:
+        return "without a leader nobody can add it"
+    return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
+
+
+def _would_change(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
+    row = cluster.rows[i]
+    if row.state is PartitionState.NON_EXISTENT:
+        yield "mending or deleting its state znode: that is noticed at once"
+    elif row.state is PartitionState.ONLINE:
+        yield from _would_move(cluster, i, unclean, least)
+    else:
+        yield from _would_elect(cluster, i, unclean, least)
+
+
+def _would_move(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
+    row, down = cluster.rows[i], cluster.failed(i)
+    leader, replicas = row.leader, row.assignment.replicas
+    found = _elected(cluster, i, cluster.live - {leader}, unclean)
+    yield f"if broker {leader} dies, {_outcome(found, least)}"
+    if len(replicas) == 1:
+        yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
+    else:
+        leaving = cluster.shutting_down | {leader}
+        select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=leaving)
+        moved = selectors.last(select, cluster.outranked)(replicas, row.isr, down)
+        yield f"if broker {leader} shuts down, {_outcome(moved, least)}"
+    if leader != replicas[0]:
+        moved = _preferred(cluster, i)
+        if isinstance(moved, NoLeader):
+            yield f"a preferred election would be refused: {moved.why}"
+        else:
+            yield f"at the next preferred election, automatic or by request, {_outcome(moved, least)}"
+
+
+def _would_elect(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
+    row, down = cluster.rows[i], cluster.failed(i)
+    for broker in row.assignment.replicas:
+        if broker not in cluster.live or broker in down:
+            found = _elected(cluster, i, cluster.live | {broker}, unclean, down - {broker})
+            if isinstance(found, Election):
+                returns = "is restarted with a sound log directory" if broker in down else "returns"
+                yield f"if broker {broker} {returns}, {_outcome(found, least)}"
+    if row.has_leadership and not unclean:
+        found = _elected(cluster, i, cluster.live, unclean=True)
+        if isinstance(found, Election) and found.unclean:
+            yield f"if an unclean election is allowed, {_outcome(found, least)}; what only {_ids(row.isr)} hold is lost"
+
+
+def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
+    """What a reassignment waits for."""
+    written = cluster.reassigning.get(i)
+    if written is None:
+        return
+    behind = [b for b in written.target if b not in row.isr]
+    away = [b for b in behind if b not in cluster.live]
+    said = f"it is being reassigned to {_ids(written.target)}"
+    if is_complete(cluster, i):
+        yield f"{said}, and all but done: the removed replicas stop, then its topic znode is written"
+    elif away:
+        yield f"{said}, which waits for broker {_ids(away)}: start it, or cancel the reassignment"
+    elif behind:
+        yield f"{said}, which ends once {_ids(behind)} is in sync"
+    else:
+        yield f"{said}, which ends once one of them that is in sync can lead"
+
+
+def _elected(
+    cluster: Cluster, i: int, live: Collection[int], unclean: bool, down: Collection[int] | None = None
+) -> Election | NoLeader:
+    """The rule by which a leaderless partition is elected: the initial one where it never was led."""
+    row, offline = cluster.rows[i], cluster.failed(i) if down is None else down
+    rule: Selector = partial(selectors.initial, live=live)
+    if row.has_leadership:
+        rule = partial(selectors.offline, live=live, unclean=unclean)
+    return selectors.last(rule, cluster.outranked)(row.assignment.replicas, row.isr, offline)
+
+
+def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:
+    row, rule = cluster.rows[i], partial(selectors.preferred, live=cluster.live)
+    return selectors.never(rule, cluster.outranked)(row.assignment.replicas, row.isr, cluster.failed(i))
+
+
+def _outcome(found: Election | NoLeader, least: int | None) -> str:
+    """``least``: replicas in sync without which acks=all fails; None while it is unknown."""
+    if isinstance(found, NoLeader):
+        return f"nobody else leads: {found.why}"
+    said = f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
+    if least is None or len(found.isr) >= least:
+        return said
+    return f"{said}, and acks=all producers wait: {len(found.isr)} of {least} required replicas in sync"
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers)) or "nobody"

@@ -1,0 +1,144 @@
+"""Partitions, topics, brokers and verdicts as they are answered to operators. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+from brokers.outbound.channel import Propagation
+from brokers.wire.versions import Ibp
+from controller.engine.ibp_check import IBP
+from controller.engine.min_isr import at, under
+from controller.handover.preflight.listeners import PROTOCOL_NAMES
+from controller.http import models
+from controller.http.models import Partition, Topic, Verification
+from controller.journal import query
+from controller.operator.comparison import Difference
+from controller.operator.counts import Census
+from controller.operator.verify import Verdict
+from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
+from state_machines.journal.events import Row
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker, PartitionState
+from state_machines.model.types import Topic as TopicRows
+
+
+def setting_item(found: InForce) -> models.Setting:
+    """One setting."""
+    return models.Setting(
+        key=f"controller.{found.setting.key}",
+        broker_setting=found.setting.name,
+        value=shown(found.value),
+        source=source(found),
+        differs=advice(found) or "",
+    )
+
+
+def ibp_item(ibp: Ibp, *, given: bool) -> models.Setting:
+    """The IBP of the term. ``given``: the operator has set it."""
+    source = "set by us" if given else "the lowest of the brokers, as known when the term began"
+    return models.Setting(key="controller.ibp", broker_setting=IBP, value=str(ibp), source=source)
+
+
+def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
+    """One partition."""
+    row = cluster.rows[i]
+    return Partition(
+        topic=cluster.topics[row.topic].name,
+        partition=row.partition,
+        state=row.state.name,
+        leader=row.leader if row.state is PartitionState.ONLINE else None,
+        leader_epoch=row.leader_epoch,
+        partition_epoch=row.version,
+        controller_epoch=row.controller_epoch,
+        replicas=list(row.assignment.replicas),
+        isr=list(row.isr),
+        adding=list(row.assignment.adding),
+        removing=list(row.assignment.removing),
+        offline_replicas=list(cluster.offline_replicas(i)),
+        recovering=row.recovering,
+        under_replicated=row.under_replicated,
+        at_min_isr=None if min_isr is None else at(row, min_isr),
+        under_min_isr=None if min_isr is None else under(row, min_isr),
+        min_isr=min_isr,
+        preferred=row.led_as_preferred,
+    )
+
+
+def topic_item(cluster: Cluster, topic: TopicRows, min_isr: int | None) -> Topic:
+    """One topic in numbers; the replication factor is that of its first partition."""
+    rows = [cluster.rows[i] for i in topic.rows]
+    return Topic(
+        name=topic.name,
+        id=None if topic.topic_id is None else base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        partitions=len(rows),
+        replication_factor=len(rows[0].assignment.origin) if rows else 0,
+        offline=sum(row.state is not PartitionState.ONLINE for row in rows),
+        under_replicated=sum(row.under_replicated for row in rows),
+        under_min_isr=None if min_isr is None else sum(under(row, min_isr) for row in rows),
+        not_preferred=sum(not row.led_as_preferred for row in rows),
+    )
+
+
+def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation | None) -> models.Broker:
+    """A live broker and what it still has to hear."""
+    return models.Broker(
+        id=broker.id,
+        state="shutting down" if leaving else "unreachable" if told is not None and told.unreachable else "live",
+        epoch=broker.epoch,
+        rack=broker.rack,
+        listeners=[
+            models.Listener(
+                name=e.listener, host=e.host, port=e.port, security_protocol=PROTOCOL_NAMES[e.security_protocol]
+            )
+            for e in broker.endpoints
+        ],
+        leads=census.leads[broker.id],
+        hosts=census.hosts[broker.id],
+        queued=told.partitions if told is not None else 0,
+        unacknowledged_partitions=told.partitions if told is not None else 0,
+        propagation_age_s=told.oldest_s if told is not None else 0.0,
+        last_error=told.last_error if told is not None else None,
+    )
+
+
+def dead_broker_item(broker: int, census: Census) -> models.Broker:
+    """Describes a broker that hosts replicas and is not registered."""
+    return models.Broker(id=broker, state="dead", leads=census.leads[broker], hosts=census.hosts[broker])
+
+
+def happenings(rows: Iterable[Row]) -> list[models.Happening]:
+    """Rows of the journal in sentences."""
+    return [
+        models.Happening(
+            at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=_of_partition(row)
+        )
+        for row in rows
+    ]
+
+
+def _of_partition(row: Row) -> str:
+    """What happened to a partition, or to one of its replicas."""
+    return query.told(row) if row.broker is None else f"replica on broker {row.broker}: {query.told(row)}"
+
+
+def verification(verdict: Verdict) -> Verification:
+    """A verdict as it is answered."""
+    return Verification(
+        partitions=verdict.partitions,
+        brokers=verdict.brokers,
+        unreachable=sorted(verdict.unreachable),
+        differences=[_difference(found) for found in verdict.differences],
+        differences_total=verdict.total,
+    )
+
+
+def _difference(found: Difference) -> models.Difference:
+    return models.Difference(
+        topic=found.topic or "(cluster)",
+        partition=found.partition,
+        field=found.field,
+        expected=found.expected,
+        found=found.found,
+        broker=found.broker,
+    )

@@ -1,0 +1,141 @@
+"""The take-over or hand-back that an operator asked a daemon for: begun at once, followed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from brokers.queries import Ask
+from controller.daemon.daemon import Daemon
+from controller.daemon.role_handback import hand_back
+from controller.handover.handback import HandbackFailed, HandbackRefused, handed_back
+from controller.handover.takeover import TakeoverRefused, take_over, until_held
+from controller.http.models import Operation, OperationRequest
+from controller.http.ports import Refused
+from controller.process.zookeeper_tls import ReleaseOf
+from controller.role.claim import Office
+from metadata_store.errors import ZooKeeperError
+
+log = logging.getLogger("regent.role")
+
+TAKEOVER_S_MAX: Final = 120.0
+"""How long a take-over is followed; the claim goes on by itself after it."""
+
+Kind = Literal["takeover", "handback"]
+
+
+class Operations:
+    """One at a time; the last one stays to be asked for."""
+
+    def __init__(self, daemon: Daemon, ask: Ask, release_of: ReleaseOf) -> None:
+        self.last: Operation | None = None
+        self._daemon = daemon
+        self._ask = ask
+        self._release_of = release_of
+        self._task: asyncio.Task[None] | None = None
+
+    async def takeover(self, request: OperationRequest) -> Operation:
+        """Begins to take the role."""
+        office = self._begin()
+        if request.dry_run:
+            return await self._planned(lambda: self._take_over(office, request))
+        return self._start("takeover", request, lambda: self._take_over(office, request))
+
+    async def handback(self, request: OperationRequest) -> Operation:
+        """Begins to give the role to the brokers, unless they have it already."""
+        office = self._begin()
+        with suppress(ZooKeeperError):  # where it does not answer now, the hand-back itself tells
+            broker = await handed_back(office)
+            if broker is not None:
+                message = f"broker {broker} holds the role already: nothing to do"
+                return Operation(kind="handback", state="done", message=message)
+        self._begin()  # again: another one may have begun meanwhile
+        if request.dry_run:
+            steps = [
+                "set the role flag to brokers",
+                "turn brokers' calls away, carry out what waits, tell every broker",
+                "restore the ACL of /controller_epoch, where daemons locked it",
+                "delete /controller: a broker is elected",
+                "wait until every live broker knows it; otherwise take the role back",
+            ]
+            return Operation(kind="handback", state="planned", message="this would be done", steps=steps)
+        return self._start("handback", request, lambda: self._hand_back(request))
+
+    def _begin(self) -> Office:
+        if self._task is not None and not self._task.done():
+            assert self.last is not None
+            raise Refused(f"a {self.last.kind} is running", "wait for its end: see 'regent status'")
+        if self._daemon.shadow is not None:
+            raise Refused("this daemon is a shadow: it never holds the role", "ask a daemon that runs without --shadow")
+        if self._daemon.office is None:
+            raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+        return self._daemon.office
+
+    def _start(self, kind: Kind, request: OperationRequest, work: Callable[[], Awaitable[str]]) -> Operation:
+        self.last = Operation(
+            kind=kind,
+            state="running",
+            message=f"the {kind} has begun",
+            reason=request.reason,
+            started=datetime.now(UTC),
+        )
+        self._task = asyncio.create_task(self._followed(work), name=kind)
+        return self.last
+
+    async def _followed(self, work: Callable[[], Awaitable[str]]) -> None:
+        state: Literal["done", "failed", "refused"] = "failed"
+        remedy = ""
+        try:
+            message, state = await work(), "done"
+        except HandbackFailed as failed:
+            message, remedy = failed.why, failed.remedy
+        except (HandbackRefused, TakeoverRefused) as refused:
+            message, remedy, state = refused.why, refused.remedy, "refused"
+        except ZooKeeperError as error:
+            message, remedy = f"ZooKeeper: {error}", "ask again once it answers: every step may be repeated"
+        except Exception as error:
+            log.exception("a role operation ended by an error")
+            message, remedy = f"error: {error!r}", "see the daemon's log, then ask again"
+        self._update(state=state, message=message, remedy=remedy)
+
+    async def _planned(self, work: Callable[[], Awaitable[str]]) -> Operation:
+        """A dry run: its steps, or why it would be refused."""
+        try:
+            steps = (await work()).splitlines()
+        except TakeoverRefused as refused:
+            return Operation(kind="takeover", state="refused", message=refused.why, remedy=refused.remedy)
+        return Operation(kind="takeover", state="planned", message="this would be done", steps=steps)
+
+    async def _take_over(self, office: Office, request: OperationRequest) -> str:
+        done = await take_over(
+            self._daemon.settings,
+            office,
+            ask=self._ask,
+            release_of=self._release_of,
+            reason=request.reason,
+            own_listener=True,
+            dry_run=request.dry_run,
+        )
+        if request.dry_run:
+            return "\n".join(done.steps)
+        if done.file is not None:
+            self._note(f"what was before is saved in {done.file}")
+        self._note("the role is regent's: the first daemon of the queue claims it")
+        held, seen = await until_held(lambda: self._daemon.office, self._ask, TAKEOVER_S_MAX)
+        said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
+        return said if held else f"the role is regent's, and after {TAKEOVER_S_MAX:g} s {said}"
+
+    async def _hand_back(self, request: OperationRequest) -> str:
+        return (await hand_back(self._daemon, self._ask, request.reason, self._note)).sentence()
+
+    def _note(self, step: str) -> None:
+        assert self.last is not None
+        self._update(steps=[*self.last.steps, step])
+
+    def _update(self, **changes: object) -> None:
+        assert self.last is not None
+        self.last = self.last.model_copy(update=changes)

@@ -1,0 +1,119 @@
+"""What the daemon sees of the role beside its own term, read again every few seconds for its operators.
+
+Nothing is decided on it. Answers to operators come from memory, so that none of them waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from brokers.queries import Ask
+from controller.engine.min_isr import MinIsr, read_min_isr
+from controller.metrics.gauges import HolderKind
+from controller.operator.counts import Counted
+from controller.operator.endpoint_status import Announced, announced
+from controller.role.claim import Office
+from controller.role.own_znodes import Process
+from metadata_store import paths
+from metadata_store.codecs.controller import decode_epoch
+from metadata_store.errors import ZooKeeperError
+from metadata_store.kafka_store import KafkaStore
+from state_machines.model.cluster import Cluster
+
+log = logging.getLogger("regent.view")
+
+LOOK_S: Final = 0.5
+CONFIGS_S: Final = 30.0
+
+
+class Outlook(Struct, frozen=True):
+    """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is.
+
+    ``epoch`` is the cluster's, None where there is none that can be read; ``endpoint`` is the one beside this daemon.
+    """
+
+    role_flag: Literal["regent", "brokers"] = "brokers"
+    holder: int | None = None
+    holder_kind: HolderKind = "nobody"
+    cluster_id: str | None = None
+    queue: tuple[Process, ...] = ()
+    epoch: int | None = None
+    endpoint: Announced = Announced()
+
+
+async def look(office: Office) -> Outlook:
+    """Reads it."""
+    flag, _ = await office.role()
+    record, _ = await office.controller()
+    kind: HolderKind = "nobody"
+    if record is not None:
+        by_daemon = record.regent is not None or record.brokerid in await office.daemons()
+        kind = "daemon" if by_daemon else "broker"
+    cluster_id = await KafkaStore(office.zk).read_cluster_id()
+    return Outlook(
+        "regent" if flag.holder == "regent" else "brokers",
+        record.brokerid if record is not None else None,
+        kind,
+        cluster_id if isinstance(cluster_id, str) else None,
+        tuple(process for _, process in await office.queue() if process is not None),
+        await _epoch(office),
+        await announced(office),
+    )
+
+
+async def _epoch(office: Office) -> int | None:
+    node = await office.zk.get(paths.CONTROLLER_EPOCH)
+    found = decode_epoch(paths.CONTROLLER_EPOCH, node.data) if node is not None else None
+    return found if isinstance(found, int) else None
+
+
+class Watchtower:
+    """Keeps the outlook, the census of a large model and the topics' settings fresh."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.outlook = Outlook()
+        self.counted = Counted()
+        self._ask = ask
+        self._failed = ""
+        self._configs_due_s = 0.0
+        self._configs_of: Cluster | None = None
+
+    @property
+    def min_isr(self) -> MinIsr:
+        """The settings by which partitions are counted as under min ISR."""
+        return self.counted.min_isr
+
+    async def refresh(self, office: Office | None, cluster: Cluster | None) -> None:
+        """One look; whatever fails leaves what was seen before: an operator's view must not end the daemon."""
+        try:
+            if office is not None:
+                self.outlook = await look(office)
+            if cluster is None:
+                self._let_go()
+            else:
+                await self.counted.refresh(cluster)
+                await self._refresh_configs(office, cluster)
+            self._failed = ""
+        except ZooKeeperError as error:
+            log.debug("the outlook is old: %s", error)
+        except Exception as error:
+            if (failed := repr(error)) != self._failed:
+                log.exception("what operators are shown beside the term is old")
+            self._failed = failed
+
+    def _let_go(self) -> None:
+        """A model that is over must not stay in memory beside the next one."""
+        self.counted, self._configs_of = Counted(self.min_isr), None
+
+    async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if office is None or (cluster is self._configs_of and now_s < self._configs_due_s):
+            return
+        self._configs_of, self._configs_due_s = cluster, now_s + CONFIGS_S
+        found = await read_min_isr(KafkaStore(office.zk), self._ask, cluster)
+        if found != self.min_isr:
+            self.counted.min_isr = found

@@ -1,0 +1,115 @@
+"""The numbers behind the metrics, taken from the daemon when it is scraped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from controller.daemon.daemon import Daemon
+from controller.metrics import gauges as gauge
+from controller.metrics.gauges import BrokerGauges, Gauges
+from controller.metrics.kafka_metrics import controller_state
+from controller.operator.counts import Census, Deletions, imbalance, partitions_of
+from controller.operator.role_status import Watchtower
+from controller.process.clock import boottime_s
+from controller.role.mode import Mode
+from controller.term.term import Reign
+from metadata_store.port import ConnectionState
+
+MODES: Final = {
+    Mode.CONNECTING: gauge.Mode.STARTING,
+    Mode.STANDBY: gauge.Mode.STANDBY,
+    Mode.BLOCKED: gauge.Mode.BLOCKED,
+    Mode.CLAIMING: gauge.Mode.STANDBY,
+    Mode.TAKING_OFFICE: gauge.Mode.STANDBY,
+    Mode.ACTIVE: gauge.Mode.ACTIVE,
+    Mode.HANDING_BACK: gauge.Mode.ACTIVE,
+    Mode.SHADOW: gauge.Mode.SHADOW,
+    Mode.STOPPING: gauge.Mode.STOPPING,
+}
+
+
+SILENT_FRACTION: Final = 1 / 3
+"""Of the session timeout: after two heartbeats without an answer the daemon counts as suspended."""
+
+
+def gauges_of(daemon: Daemon, reign: Reign | None, tower: Watchtower, lines_dropped: int) -> Gauges:
+    """The state now; ``reign`` is the term, once it is in office."""
+    zk = daemon.zk
+    base = Gauges(
+        mode=gauge.Mode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
+        lease_remaining_s=lease_s(daemon),
+        lease_remaining_part=lease_part(daemon),
+        heartbeat_age_s=max(0.0, boottime_s() - daemon.heartbeat_s),
+        holder=tower.outlook.holder_kind if reign is None else "daemon",
+        role_flag=tower.outlook.role_flag,
+        zookeeper_connected=connected(daemon),
+        session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
+        ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
+        outranking_brokers=len(reign.outranked.brokers) if reign is not None else 0,
+        malformed_znodes=len(daemon.counters.malformed),
+        log_lines_dropped=lines_dropped,
+    )
+    return base if reign is None else _in_office(base, reign, *tower.counted.seen(reign.cluster))
+
+
+def connected(daemon: Daemon) -> bool:
+    """Whether there is a ZooKeeper session and its connection is up."""
+    return daemon.zk is not None and daemon.zk.state is ConnectionState.CONNECTED
+
+
+def suspension(daemon: Daemon) -> str | None:
+    """Says why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
+    zk, lease, reign = daemon.zk, daemon.lease, daemon.reign
+    if zk is None or lease is None or daemon.mode is Mode.STOPPING:
+        return None
+    if zk.state is not ConnectionState.CONNECTED:
+        lost = f"the connection to ZooKeeper server {zk.peer} is lost"
+        return f"{lost}: no heartbeat was answered for {lease.silent_s():.0f} s"
+    if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
+        silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
+        return f"{silent}, although the connection is up"
+    if reign is not None and not reign.controller.ready.is_set():
+        return "the connection to ZooKeeper is back, and the claim is being compared with it"
+    return None
+
+
+def lease_s(daemon: Daemon) -> float:
+    """Seconds until the daemon stops acting by itself."""
+    return max(0.0, daemon.lease.remaining_s()) if daemon.lease is not None else 0.0
+
+
+def lease_part(daemon: Daemon) -> float:
+    """The same as a part of the whole lease, from 1 down to 0."""
+    if daemon.lease is None:
+        return 0.0
+    whole_s = daemon.lease.session_timeout_s * daemon.settings.controller.lease_fraction
+    return min(1.0, lease_s(daemon) / whole_s)
+
+
+def _in_office(base: Gauges, reign: Reign, census: Census, deletions: Deletions) -> Gauges:
+    """The numbers of the model, beside those that hold in every mode."""
+    cluster = reign.cluster
+    return replace(
+        base,
+        controller_epoch=reign.claim.epoch,
+        event_queue_size=len(reign.queue),
+        brokers={
+            b: BrokerGauges(queued=told.partitions, age_s=told.oldest_s, unacknowledged_partitions=told.partitions)
+            for b, told in reign.channels.propagation().items()
+        },
+        endpoint_shown=reign.controller.endpoint is not None,
+        controller_state=controller_state(reign.handling),
+        offline_partitions=len(cluster.leaderless),
+        under_replicated_partitions=census.under_replicated,
+        under_min_isr_partitions=census.under_min_isr,
+        preferred_replica_imbalance=imbalance(census, deletions),
+        reassigning_partitions=len(cluster.reassigning),
+        topics=len(cluster.topic_index),
+        partitions=partitions_of(cluster),
+        active_brokers=len(cluster.brokers),
+        topics_to_delete=len(cluster.deletions),
+        replicas_to_delete=deletions.replicas,
+        topics_ineligible_to_delete=deletions.ineligible_topics,
+        replicas_ineligible_to_delete=deletions.ineligible_replicas,
+    )

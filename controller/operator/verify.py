@@ -1,0 +1,250 @@
+"""Verification: ZooKeeper, the daemon's memory (where it is active) and every live broker's metadata agree.
+
+The cluster goes on meanwhile, so what differs is looked at again for a settling time, and only a topic that differed
+each time is reported. Work is cut into chunks of partitions, between which the event loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.client import BrokerCallFailed, ClusterMetadata
+from brokers.queries import Ask, Asked
+from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
+from controller.operator.comparison import (
+    WHOLE_TOPIC,
+    Difference,
+    Liveness,
+    States,
+    unsettled,
+    with_memory,
+    with_metadata,
+)
+from controller.role.claim import Office
+from metadata_store import paths
+from metadata_store.kafka_store import KafkaStore, Malformed
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker, TopicAssignment, TopicPartition
+
+SETTLE_S: Final = 5.0
+"""How long what differs is looked at again before it counts."""
+PAUSE_S: Final = 0.5
+CHUNK_PARTITIONS_MAX: Final = 1_000
+CHUNK_TOPICS_MAX: Final = 200
+DIFFERENCES_MAX: Final = 100
+"""Differences that are listed; all are counted."""
+STRAYS_PARTITIONS_MAX: Final = 5_000
+"""Up to this size a broker is asked for all that it knows, so that topics are found that only it knows."""
+
+
+class Verdict(Struct, frozen=True):
+    """``unreachable``: why a broker could not be compared."""
+
+    partitions: int
+    brokers: list[int]
+    unreachable: Mapping[int, str]
+    differences: list[Difference]
+    total: int
+
+    @property
+    def clean(self) -> bool:
+        """Everything was compared and nothing differs."""
+        return not self.total and not self.unreachable
+
+
+class Findings:
+    """Differences of one pass: the first ones, the number of all, and the topics they are of."""
+
+    def __init__(self) -> None:
+        self.listed: list[Difference] = []
+        self.total = 0
+        self.topics: dict[str, None] = {}
+        self.whole = False
+
+    def add(self, differences: Iterable[Difference]) -> None:
+        """What a comparison gave."""
+        for difference in differences:
+            self.total += 1
+            if len(self.listed) < DIFFERENCES_MAX:
+                self.listed.append(difference)
+            if difference.topic:
+                self.topics[difference.topic] = None
+            else:
+                self.whole = True
+
+
+async def verify(
+    office: Office, ask: Ask, ibp: Ibp, *, memory: Cluster | None = None, settle_s: float = SETTLE_S
+) -> Verdict:
+    """Compares everything; raises ZooKeeperError. ``memory`` is the active daemon's model."""
+    async with AsyncExitStack() as stack:
+        return await _Verifier(office, ask, ibp, memory, stack).run(settle_s)
+
+
+class _Verifier:
+    def __init__(self, office: Office, ask: Ask, ibp: Ibp, memory: Cluster | None, stack: AsyncExitStack) -> None:
+        self._office = office
+        self._store = KafkaStore(office.zk)
+        self._ask = ask
+        self._ids_sent = ibp >= TOPIC_IDS_SENT
+        self._memory = memory
+        self._stack = stack
+        self._asked: dict[int, tuple[int, Asked]] = {}
+        self._unreachable: dict[int, str] = {}
+        self._brokers: Mapping[int, Broker] = {}
+        self._partitions = 0
+
+    async def run(self, settle_s: float) -> Verdict:
+        """Everything once, then again and again what differed."""
+        names = await self._all_topics()
+        findings = await self._pass(names)
+        partitions = self._partitions
+        await self._compare_whole(findings, frozenset(names) if partitions <= STRAYS_PARTITIONS_MAX else None)
+        settled_s = time.monotonic() + settle_s
+        while (findings.total or self._unreachable) and time.monotonic() < settled_s:
+            await asyncio.sleep(PAUSE_S)
+            before, findings = findings, await self._pass(list(findings.topics))
+            if before.whole:
+                await self._compare_whole(findings, None)
+        return Verdict(partitions, sorted(self._brokers), dict(self._unreachable), findings.listed, findings.total)
+
+    async def _all_topics(self) -> list[str]:
+        listed = await self._office.zk.children(paths.TOPICS)
+        names = set(listed[0]) if listed is not None else set()
+        return sorted(names | set(self._memory.topic_index)) if self._memory is not None else sorted(names)
+
+    async def _pass(self, names: Sequence[str]) -> Findings:
+        findings = Findings()
+        await self._office.zk.sync()
+        self._brokers = (await self._store.load_brokers()).brokers
+        await self._connect()
+        names = await self._kept(names)
+        self._partitions = 0
+        for start in range(0, len(names), CHUNK_TOPICS_MAX):
+            chosen = names[start : start + CHUNK_TOPICS_MAX]
+            found = await self._store.load_topics(chosen)
+            for chunk in _chunks(list(zip(chosen, found, strict=True))):
+                await self._compare(chunk, findings)
+        return findings
+
+    async def _kept(self, names: Sequence[str]) -> Sequence[str]:
+        """Without topics that are being deleted: brokers forget those first, znodes go last."""
+        marked = await self._office.zk.children(paths.DELETE_TOPICS)
+        deleting = frozenset(marked[0]) if marked is not None else frozenset[str]()
+        return [name for name in names if name not in deleting] if deleting else names
+
+    # -- topics
+
+    async def _compare(
+        self, chunk: Sequence[tuple[str, TopicAssignment | Malformed | None]], findings: Findings
+    ) -> None:
+        topics = {name: found for name, found in chunk if not isinstance(found, Malformed)}
+        findings.add(
+            Difference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
+            for name, found in chunk
+            if isinstance(found, Malformed)
+        )
+        states = await self._states(topics)
+        self._partitions += sum(len(found.partitions) for found in topics.values() if found is not None)
+        who = self._liveness()
+        for name, topic in topics.items():
+            if topic is not None:
+                findings.add(unsettled(topic, states[name], who))
+            if self._memory is not None:
+                findings.add(with_memory(name, topic, states[name], self._memory))
+        for broker, seen in (await self._metadata(list(topics))).items():
+            for name, topic in topics.items():
+                findings.add(
+                    with_metadata(
+                        broker, name, topic, states[name], seen.topics.get(name), who, ids_sent=self._ids_sent
+                    )
+                )
+            await asyncio.sleep(0)
+
+    async def _states(self, topics: Mapping[str, TopicAssignment | None]) -> dict[str, States]:
+        pairs = [TopicPartition(n, p) for n, found in topics.items() if found is not None for p in found.partitions]
+        found: dict[str, dict[int, object]] = {name: {} for name in topics}
+        for pair, state in zip(pairs, await self._store.load_states(pairs), strict=True):
+            found[pair.topic][pair.partition] = state
+        return found  # type: ignore[return-value]
+
+    def _liveness(self) -> Liveness:
+        registered = frozenset(self._brokers)
+        leaving = self._memory.shutting_down if self._memory is not None else frozenset()
+        return Liveness(registered, registered - leaving)
+
+    # -- brokers
+
+    async def _connect(self) -> None:
+        """One connection for each incarnation; who cannot be reached is tried again at the next pass."""
+        self._unreachable.clear()
+        for broker in self._brokers.values():
+            known = self._asked.get(broker.id)
+            if known is None or known[0] != broker.epoch:
+                try:
+                    self._asked[broker.id] = broker.epoch, await self._stack.enter_async_context(self._ask(broker))
+                except BrokerCallFailed as failed:
+                    self._asked.pop(broker.id, None)
+                    self._unreachable[broker.id] = str(failed)
+
+    async def _metadata(self, topics: Sequence[str] | None) -> dict[int, ClusterMetadata]:
+        """Metadata of every broker that answers; who does not is unreachable from here on."""
+
+        async def one(broker: int, asked: Asked) -> ClusterMetadata | None:
+            try:
+                return await asked.metadata(topics)
+            except BrokerCallFailed as failed:
+                self._unreachable[broker] = str(failed)
+                self._asked.pop(broker, None)
+                return None
+
+        present = {b: asked for b, (_, asked) in self._asked.items() if b in self._brokers}
+        answers = await asyncio.gather(*(one(broker, asked) for broker, asked in present.items()))
+        return {b: answer for b, answer in zip(present, answers, strict=True) if answer is not None}
+
+    async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
+        """What every broker knows of the cluster, and, where ``topics`` are given, that it knows no others."""
+        holder, _ = await self._office.controller()
+        holds = holder.brokerid if holder is not None else -1
+        by_daemon = holder is not None and (holder.regent is not None or holds in await self._office.daemons())
+        live = frozenset(self._brokers) | (frozenset({holds}) if by_daemon else frozenset())
+        cluster_id = await self._store.read_cluster_id()
+        for broker, seen in (await self._metadata(None if topics is not None else ())).items():
+            findings.add(_whole(broker, seen, holds, live, cluster_id))
+            strays = sorted(seen.topics.keys() - topics) if topics is not None else ()
+            findings.add(Difference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker) for name in strays)
+
+
+def _whole(
+    broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | Malformed | None
+) -> Iterator[Difference]:
+    nodes = frozenset(int(node.id) for node in seen.nodes)
+    if seen.controller_id != holder:
+        yield Difference("", WHOLE_TOPIC, "controller", str(holder), str(seen.controller_id), broker)
+    if nodes != live:
+        yield Difference("", WHOLE_TOPIC, "live brokers", str(sorted(live)), str(sorted(nodes)), broker)
+    if seen.cluster_id != cluster_id:
+        yield Difference("", WHOLE_TOPIC, "cluster id", str(cluster_id), str(seen.cluster_id), broker)
+
+
+def _chunks(
+    found: Sequence[tuple[str, TopicAssignment | Malformed | None]],
+) -> Iterator[list[tuple[str, TopicAssignment | Malformed | None]]]:
+    """Topics with at most ``CHUNK_PARTITIONS_MAX`` partitions together; a larger topic is a chunk of its own."""
+    chunk: list[tuple[str, TopicAssignment | Malformed | None]] = []
+    size = 0
+    for name, topic in found:
+        count = len(topic.partitions) if isinstance(topic, TopicAssignment) else 0
+        if chunk and size + count > CHUNK_PARTITIONS_MAX:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((name, topic))
+        size += count
+    if chunk:
+        yield chunk

@@ -1,0 +1,41 @@
+"""ZooKeeper sessions as the settings ask for; apart from the daemon, so that the admin endpoint starts without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import SecretStr
+
+from configs.settings import Settings
+from controller.process.zookeeper_tls import tls_of
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import ZooKeeper
+
+
+def connections(settings: Settings) -> Callable[[], ZooKeeper]:
+    """Makes session objects; each knows how far the ones before it had read, to tell an ensemble that lost its data."""
+    last: KazooZooKeeper | None = None
+
+    def make() -> ZooKeeper:
+        nonlocal last
+        last = connection(settings, last.zxid_seen if last is not None else 0)
+        return last
+
+    return make
+
+
+def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
+    """A ZooKeeper session object as the settings ask for."""
+    return KazooZooKeeper(
+        settings.zookeeper.connect,
+        session_timeout_ms=settings.zookeeper.session_timeout_ms,
+        zxid_seen=zxid_seen,
+        credentials=_revealed(settings.zookeeper.digest),
+        tls=tls_of(settings.zookeeper),
+        sasl=_revealed(settings.zookeeper.sasl),
+        set_acl=settings.zookeeper.set_acl,
+    )
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

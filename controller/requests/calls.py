@@ -1,0 +1,166 @@
+"""Calls of brokers and admin clients on their way through the queue: events, answered when a handler has the result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brokers.listener.controller_listener import NotController
+from brokers.listener.envelopes import CarriedCall
+from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
+from brokers.wire.errors import Error
+from brokers.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from brokers.wire.refusals import refusal
+from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
+from brokers.wire.versions import Api
+from controller.access.authorizer import Authorizer
+from controller.access.principals import Principals
+from controller.engine.event_queue import Event, EventQueue, QueueFull
+from controller.requests.authorization import NameOf, permitted
+from controller.requests.codec import TRANSLATIONS, Translation, Unacceptable
+from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
+from controller.requests.elect_leaders_call import ElectLeadersCall, ElectLeadersReply
+from controller.requests.reassignment_call import (
+    AlterReassignments,
+    AlterReassignmentsReply,
+    ListReassignments,
+    ListReassignmentsReply,
+)
+from state_machines.admin_rules.acls import Operation
+
+TOPICS_MAX: Final = 10_000
+"""Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
+
+
+def event_kind(api: Api) -> str:
+    """Kind of the event in which a call of an admin client waits."""
+    return api.name.lower()
+
+
+class PendingCall:
+    """A call and the future of its reply; a caller that went away is not waited for."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(self, reply: object) -> None:
+        """Answers, unless nobody waits any more."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+    def refuse(self) -> None:
+        """The term ended first: the broker must look the controller up again (KAFKA-10193)."""
+        if not self.reply.done():
+            self.reply.set_exception(NotController())
+
+
+async def ask(queue: EventQueue, kind: str, call: object) -> Any:
+    """Posts a call as an event of ``kind`` and waits for its reply; raises ``NotController`` where there is none."""
+    pending = PendingCall(call)
+    try:
+        queue.post(Event(kind, pending, preempt=pending.refuse))
+    except QueueFull as full:
+        raise NotController from full
+    return await pending.reply
+
+
+def _topics(body: Struct) -> int:
+    """How many topics a request creates, grows or deletes."""
+    match body:
+        case CreateTopicsRequest() | CreatePartitionsRequest():
+            return len(body.topics)
+        case DeleteTopicsRequest():
+            return len(body.topics) + len(body.topic_names)
+    return 0
+
+
+class Calls:
+    """Implements :class:`brokers.listener.controller_listener.CallHandlers` for one term.
+
+    ``authorizer``: who may use what admin clients ask for; ``name_of``: the topic with an id; ``registered``: whether
+    a live broker has an epoch.
+    """
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        authorizer: Authorizer | None = None,
+        name_of: NameOf = lambda _: None,
+        registered: Callable[[int, int], bool] = lambda *_: True,
+    ) -> None:
+        self.registered = registered
+        self._queue = queue
+        self._authorizer = authorizer or Authorizer(Principals())
+        self._name_of = name_of
+
+    async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
+        """Moves what the broker leads."""
+        reply: ControlledShutdownReply = await self._ask("controlled_shutdown", call)
+        return reply
+
+    async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
+        """Commits ISR changes."""
+        reply: AlterPartitionReply = await self._ask("alter_partition", call)
+        return reply
+
+    async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
+        """Hands out a block of producer ids."""
+        reply: AllocateProducerIdsReply = await self._ask("allocate_producer_ids", call)
+        return reply
+
+    async def delete_topics(self, call: DeleteTopicsCall) -> DeleteTopicsReply:
+        """Deletes topics."""
+        reply: DeleteTopicsReply = await self._ask("delete_topics", call)
+        return reply
+
+    async def elect_leaders(self, call: ElectLeadersCall) -> ElectLeadersReply:
+        """Holds the elections that an administrator asks for."""
+        reply: ElectLeadersReply = await self._ask("elect_leaders", call)
+        return reply
+
+    async def alter_reassignments(self, call: AlterReassignments) -> AlterReassignmentsReply:
+        """Begins, overrides and cancels; answered once that is durable and brokers are being told."""
+        reply: AlterReassignmentsReply = await self._ask("alter_reassignments", call)
+        return reply
+
+    async def list_reassignments(self, call: ListReassignments) -> ListReassignmentsReply:
+        """What is under way."""
+        reply: ListReassignmentsReply = await self._ask("list_reassignments", call)
+        return reply
+
+    async def carried(self, call: CarriedCall) -> Struct:
+        """What a client of an admin endpoint asks for; refused as far as it may not."""
+        await self._authorizer.ready()
+        if (count := _topics(call.body)) > TOPICS_MAX:
+            why = f"the request names {count} topics, and at most {TOPICS_MAX} are taken at once: split it"
+            return refusal(call.body, Error.INVALID_REQUEST, why)
+        found = permitted(self._authorizer, call, self._name_of)
+        if found.body is None:
+            return found.whole(None)
+        return found.whole(await self._carry(call if found.body is call.body else replace(call, body=found.body)))
+
+    async def admits(self, principal: str, client_host: str) -> bool:
+        """Whether somebody at an admin endpoint may call as brokers do."""
+        await self._authorizer.ready()
+        return self._authorizer.may_cluster(principal, client_host, Operation.CLUSTER_ACTION)
+
+    async def _carry(self, call: CarriedCall) -> Struct:
+        if (translation := TRANSLATIONS.get(call.api)) is not None:
+            return await self._translated(translation, call)
+        answer: Struct = await self._ask(event_kind(call.api), call)
+        return answer
+
+    async def _translated(self, translation: Translation, call: CarriedCall) -> Struct:
+        try:
+            value = translation.read(call)
+        except Unacceptable as why:
+            return refusal(call.body, Error.INVALID_REQUEST, str(why))
+        return translation.write(call, await self._ask(translation.kind, value))
+
+    async def _ask(self, kind: str, call: object) -> Any:
+        return await ask(self._queue, kind, call)

@@ -1,0 +1,47 @@
+"""DeleteTopics as values, whichever wire it comes by.
+
+Who may ask, and how errors look in each version of the request, is the concern of whoever carries the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+from controller.access.quota_buckets import Payer
+
+
+class DeleteTopicsCall(Struct, frozen=True):
+    """Topics by name, or by id (16 bytes). ``timeout_ms``: how long the caller waits; 0 or less: not at all.
+
+    What is marked is deleted, whether anybody waits for it or not. ``payer``: whose quota it counts against.
+    ``again``: an earlier attempt of the call may have deleted a topic; then one that is unknown is a success.
+    """
+
+    topics: Sequence[str | bytes]
+    timeout_ms: int
+    payer: Payer | None = None
+    again: bool = False
+
+
+class DeletedTopic(Struct, frozen=True):
+    """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
+
+    Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, THROTTLING_QUOTA_EXCEEDED,
+    REQUEST_TIMED_OUT (brokers may still show it, or have not said whether they allow it), UNKNOWN_SERVER_ERROR
+    (ZooKeeper refused the marker). ``why`` is for people, where there is more to say.
+    """
+
+    name: str | None
+    topic_id: bytes | None
+    error: Error
+    why: str | None = None
+
+
+class DeleteTopicsReply(Struct, frozen=True):
+    """In the order of the call; how long the caller is to wait before it asks again."""
+
+    topics: Sequence[DeletedTopic]
+    throttle_time_ms: int = 0

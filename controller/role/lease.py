@@ -1,0 +1,97 @@
+"""The daemon's own clock on its session: nothing is written or sent after another may have been elected.
+
+ZooKeeper expires a session no earlier than one session timeout after the last request that it answered was *sent*.
+The lease ends at 0.8 of that, on CLOCK_BOOTTIME, which counts through SIGSTOP and suspend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from controller.process.clock import boottime_s
+
+log = logging.getLogger("regent.role")
+
+LEASE_FRACTION = 0.8
+HEARTBEATS_PER_SESSION = 6
+REFUSED_PAUSE_S = 0.2
+"""Pause after a heartbeat that was not sent: the first one on a new connection follows soon."""
+
+
+class Lease:
+    """Valid until 0.8 of the session timeout after the sending time of the last answered heartbeat."""
+
+    def __init__(
+        self, session_timeout_s: float, clock: Callable[[], float] = boottime_s, fraction: float = LEASE_FRACTION
+    ) -> None:
+        self.session_timeout_s = session_timeout_s
+        self._fraction = fraction
+        self._clock = clock
+        self._deadline = 0.0
+        self._sent_s = clock()
+        self._renewed = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    @classmethod
+    def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
+        """The lease of a session on the machine's clock."""
+        return cls(session_timeout_s, fraction=fraction)
+
+    def answered(self, sent_s: float) -> None:
+        """A request sent at ``sent_s`` was answered."""
+        self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
+        self._sent_s = max(self._sent_s, sent_s)
+        self._renewed.set()
+
+    def renegotiated(self, session_timeout_s: float) -> None:
+        """Follows a connection's own session timeout: a shorter one at once, a longer one from the next heartbeat on.
+
+        ZooKeeper negotiates it at each connection.
+        """
+        if session_timeout_s == self.session_timeout_s:
+            return
+        log.warning(
+            "ZooKeeper now grants a session timeout of %g s instead of %g s: the lease and the loop's guard follow",
+            session_timeout_s,
+            self.session_timeout_s,
+        )
+        self.session_timeout_s = session_timeout_s
+        self._deadline = min(self._deadline, self._sent_s + self._fraction * session_timeout_s)
+        self._hurry.set()
+
+    def remaining_s(self) -> float:
+        """Seconds left; 0 or less: expired."""
+        return self._deadline - self._clock()
+
+    def silent_s(self) -> float:
+        """Returns the seconds since the last answered heartbeat was sent, or since the session began."""
+        return self._clock() - self._sent_s
+
+    def valid(self) -> bool:
+        """Whether writes and sends are allowed."""
+        return self._clock() < self._deadline
+
+    async def until_valid(self) -> None:
+        """Waits for a heartbeat that is answered in time: a term begun without it could not write anything."""
+        while not self.valid():
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
+        """Renews for ever; a heartbeat that is refused (``refused``) or unanswered only lets the lease run down."""
+        while True:
+            pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
+            sent_s, next_s = self._clock(), pause_s
+            try:
+                await asyncio.wait_for(heartbeat(), self.session_timeout_s)
+                self.answered(sent_s)
+            except refused:
+                next_s = min(pause_s, REFUSED_PAUSE_S)
+            except TimeoutError:
+                pass
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), next_s)

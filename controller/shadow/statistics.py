@@ -1,0 +1,196 @@
+"""What was compared, in numbers, and the differences themselves."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from controller.metrics.counters import Counters
+from controller.shadow.judgement import Step, same_isr
+from state_machines.model.types import Leadership
+
+DIFFERENCES_MAX: Final = 200
+"""Differences that are kept in full, the first ones; the others are only counted."""
+
+SHOWN_MAX: Final = 10
+"""Differences that one line of the log may show."""
+
+
+class Outline(Struct, frozen=True, gc=False):
+    """The part of a state znode that is compared."""
+
+    leader: int
+    isr: tuple[int, ...]
+    leader_epoch: int
+
+    def __str__(self) -> str:
+        return f"leader {self.leader}, ISR {list(self.isr)}, leader epoch {self.leader_epoch}"
+
+
+class Difference(Struct, frozen=True, gc=False):
+    """A state znode that is not what we decided.
+
+    ``fields`` says what differs; ``before`` is what both started from; ``ours`` and ``theirs`` are equal to it where
+    we, or they, wrote nothing. ``event`` is what was answered, ``why`` the reason of our decision.
+    """
+
+    path: str
+    fields: str
+    before: Outline | None
+    ours: Outline | None
+    theirs: Outline | None
+    event: str
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.fields}; ours: {self.ours or 'none'}; theirs: {self.theirs or 'none'}; "
+            f"before: {self.before or 'none'}; event: {self.event}; our reason: {self.why}"
+        )
+
+
+class Compared(NamedTuple):
+    """A kind of compared decision: what was answered, and by which rule."""
+
+    event: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.rule}"
+
+
+class Report(Struct, frozen=True):
+    """The state of a shadow.
+
+    ``compared``: decisions whose counterpart was found and is the same, by event and rule. ``differing``: how many
+    were not, the first of them in ``differences``. ``uncomparable``: writes whose order or base cannot be known, by
+    reason. ``not_ours``: writes of kinds that regent decides only on request, by kind. ``unseen``: decisions that
+    were overwritten before they were read: only what followed on them was compared. ``isr_changes``: by leaders.
+    ``events``: what was answered, by kind; a departure is the end of a broker's session, after a clean shutdown, too.
+    ``waiting``: partitions whose counterpart is awaited. ``since_ms``: the begin of counting, over all processes.
+    """
+
+    compared: dict[str, int]
+    differing: int
+    differences: list[Difference]
+    uncomparable: dict[str, int]
+    not_ours: dict[str, int]
+    unseen: int
+    isr_changes: int
+    waiting: int
+    events: dict[str, int]
+    partitions: int
+    controller: int | None
+    since_ms: int = 0
+
+    @property
+    def compared_total(self) -> int:
+        """Compared decisions of all kinds that agree."""
+        return sum(self.compared.values())
+
+    def sentence(self) -> str:
+        """Returns the counts in one line."""
+        compared, uncomparable = self.compared_total + self.differing, sum(self.uncomparable.values())
+        counts = {"decisions compared": compared, "differences": self.differing, "uncomparable": uncomparable}
+        return ", ".join(f"{count} {name}" for name, count in {**counts, "waiting": self.waiting}.items())
+
+    def lines(self) -> list[str]:
+        """For people: counts first, then the differences."""
+        lines = [self.sentence()]
+        lines += [f"  {count:6} agree    {kind}" for kind, count in sorted(self.compared.items())]
+        lines += [f"  {count:6} uncomparable    {why}" for why, count in sorted(self.uncomparable.items())]
+        lines += [f"  {count:6} not decided by regent    {kind}" for kind, count in sorted(self.not_ours.items())]
+        lines += [f"  difference at {difference}" for difference in self.differences]
+        hidden = self.differing - len(self.differences)
+        return [*lines, f"  and {hidden} more differences"] if hidden > 0 else lines
+
+
+class Tally:
+    """Counts what the tracker finds. ``counters`` are the process's, for its metrics."""
+
+    def __init__(self, counters: Counters | None = None) -> None:
+        self.compared: Counter[Compared] = Counter()
+        self.differing = 0
+        self.differences: list[Difference] = []
+        self.uncomparable: Counter[str] = Counter()
+        self.not_ours: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+        self.unseen = 0
+        self.isr_changes = 0
+        self.since_ms = time.time_ns() // 1_000_000
+        self._counters = counters or Counters()
+        self._news: list[Difference] = []
+
+    def resume(self, found: Report) -> None:
+        """Goes on counting where an earlier process stopped."""
+        for kind, count in found.compared.items():
+            event, _, rule = kind.partition(": ")
+            self.compared[Compared(event, rule)] += count
+        self.differing += found.differing
+        self.differences += found.differences[:DIFFERENCES_MAX]
+        for counter, known in (
+            (self.uncomparable, found.uncomparable),
+            (self.not_ours, found.not_ours),
+            (self.events, found.events),
+        ):
+            counter.update(known)
+        self.unseen += found.unseen
+        self.isr_changes += found.isr_changes
+        self.since_ms = found.since_ms or self.since_ms
+
+    def agrees(self, event: str, rule: str) -> None:
+        """A decision and its counterpart are the same."""
+        self.compared[Compared(event, rule)] += 1
+        self._counters.shadow_compared += 1
+
+    def differs(self, found: Difference) -> None:
+        """They are not."""
+        self.differing += 1
+        self._counters.shadow_compared += 1
+        self._counters.shadow_differences += 1
+        if len(self.differences) < DIFFERENCES_MAX:
+            self.differences.append(found)
+        if len(self._news) <= SHOWN_MAX:
+            self._news.append(found)
+
+    def news(self) -> list[Difference]:
+        """Differences since the last call, at most one more than :data:`SHOWN_MAX`."""
+        news, self._news = self._news, []
+        return news
+
+
+def outline(leadership: Leadership | None) -> Outline | None:
+    """What is compared of a state znode."""
+    if leadership is None:
+        return None
+    return Outline(leadership.leader, leadership.isr, leadership.leader_epoch)
+
+
+def difference(
+    path: str, before: Leadership | None, ours: Leadership | None, theirs: Leadership | None, event: str, why: str
+) -> Difference:
+    """A difference with the fields that make it one."""
+    return Difference(path, _fields(ours, theirs), outline(before), outline(ours), outline(theirs), event, why)
+
+
+def _fields(ours: Leadership | None, theirs: Leadership | None) -> str:
+    if ours is None or theirs is None:
+        return "the state znode exists on one side only"
+    found = [
+        name
+        for name, differs in (
+            ("leader", ours.leader != theirs.leader),
+            ("ISR", not same_isr(ours.isr, theirs.isr)),
+            ("leader epoch", ours.leader_epoch != theirs.leader_epoch),
+        )
+        if differs
+    ]
+    return ", ".join(found) or "version"
+
+
+def reasons(steps: list[Step]) -> str:
+    """Why we decided ``steps``."""
+    return "; then ".join(step.why for step in steps) or "nothing to decide"

@@ -1,0 +1,93 @@
+"""What brokers' answers mean for a term: counted, said, and now and then its end."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from brokers.outbound.delivery import Answer, ChannelFailed
+from brokers.wire.errors import Error, error_name
+from brokers.wire.versions import Api
+from controller.engine.event_queue import EventQueue
+from controller.engine.outranked import Outranked
+from controller.handlers.log_directories import Failed
+from controller.metrics.counters import Counters
+from controller.term.claim_monitor import ClaimWatch
+from state_machines.model.cluster import Cluster
+
+log = logging.getLogger("regent.role")
+
+STALE_CONTROLLER_EPOCH: Final = 11
+REMEDIES: Final[Mapping[int, str]] = {
+    Error.INCONSISTENT_TOPIC_ID: "its logs have another topic id than the topic's znode: put topic_id from "
+    "partition.metadata, in a log directory of a replica, into /brokers/topics/TOPIC",
+}
+"""What helps where a broker refuses partitions."""
+
+
+class Answers:
+    """``end`` ends the term; ``stopped`` gets the answers to StopReplica; ``queue`` hears of failed log directories."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        claim_watch: ClaimWatch,
+        counters: Counters,
+        end: Callable[[str], None],
+        stopped: Callable[[Answer], None],
+        queue: EventQueue,
+    ) -> None:
+        self._cluster = cluster
+        self._claim_watch = claim_watch
+        self._counters = counters
+        self._end = end
+        self._stopped = stopped
+        self._queue = queue
+        self._refused: set[tuple[int, str]] = set()
+        self.outranked = Outranked(cluster)
+
+    def answered(self, answer: Answer | ChannelFailed) -> None:
+        """An answer of a broker, or the end of a channel by an error."""
+        if isinstance(answer, ChannelFailed):
+            self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
+            return
+        if answer.error:
+            self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
+        if answer.api is Api.STOP_REPLICA:
+            self._stopped(answer)
+        for error, count in Counter(error for _, error in answer.failed).items():
+            self._partitions_refused(answer, error, count)
+        if answer.api is Api.LEADER_AND_ISR:
+            self._storage_failed(answer)
+        if answer.error == STALE_CONTROLLER_EPOCH:
+            first = self.outranked.says_so(answer.broker_id, answer.broker_epoch)
+            if self.outranked.most:
+                self._claim_watch.outranked()
+            elif first:
+                self._claim_watch.doubt()
+        elif not answer.error:
+            self.outranked.accepts(answer.broker_id)
+
+    def _storage_failed(self, answer: Answer) -> None:
+        rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
+        if rows:
+            self._queue.signal("replicas_failed", Failed(answer.broker_id, answer.broker_epoch, rows))
+
+    def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
+        """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
+        what = f"{answer.api.name} partition: {error_name(error)}"
+        self._counters.answers[what] += count
+        if error == Error.INCONSISTENT_TOPIC_ID:
+            self._cluster.observe_id_refused(row for row, code in answer.failed if code == error)
+        if (answer.broker_id, what) not in self._refused:
+            self._refused.add((answer.broker_id, what))
+            log.warning(
+                "broker %d refused %s for %d partitions, the first is %s; %s",
+                answer.broker_id,
+                what,
+                count,
+                self._cluster.name(next(row for row, code in answer.failed if code == error)),
+                REMEDIES.get(error, "see its log"),
+            )

@@ -1,0 +1,143 @@
+"""Whether a term's claim still holds: asked again whenever something casts doubt on it.
+
+Doubts are a connection that was lost, one of our own watches that fired, and brokers that have seen a higher epoch.
+While a connection is down, or is up but the claim was not compared on it yet, ``ready`` is clear: nothing is written
+or sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from controller.engine.gate import Term
+from controller.role.claim import Claim, Office
+from controller.role.outage import Outage
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.port import ConnectionState
+
+log = logging.getLogger("regent.role")
+
+WATCHED = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
+
+OUTRANKED = (
+    "most brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, "
+    f"or is this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' "
+    "epoch; or restart those brokers, which makes them forget it, and then this daemon"
+)
+"""Why a term ends that must not be followed by another one before an operator has looked."""
+
+
+class ClaimWatch:
+    """``end`` ends the term; ``back`` is called when the connection is back and the claim still ours."""
+
+    def __init__(
+        self, office: Office, claim: Claim, term: Term, end: Callable[[str], None], back: Callable[[], None]
+    ) -> None:
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self._office = office
+        self._claim = claim
+        self._term = term
+        self._end = end
+        self._back = back
+        self._doubts = 0
+        self._outranked = False
+        self._comparing: asyncio.Task[None] | None = None
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._outage = Outage()
+
+    def connected(self) -> bool:
+        """Up, and the claim was compared since it came up."""
+        return self._office.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
+
+    async def arm(self) -> bool:
+        """Watches the claim from the zxid on at which it was won; returns whether it still holds."""
+        await self._office.zk.watch(data=WATCHED, since_zxid=self._claim.zxid)
+        return await self._office.is_ours(self._claim)
+
+    def suspended(self) -> None:
+        """The connection is lost: writes and requests wait, for the rest of the lease at most."""
+        log.warning(
+            "the connection to ZooKeeper server %s is lost: writes and requests wait until it is back, for the %.1f s "
+            "that are left of the lease; then the term ends",
+            self._office.zk.peer,
+            max(0.0, self._term.lease.remaining_s()),
+        )
+        self._outage.begin(self._term.lease)
+        self.ready.clear()
+        self._doubts += 1
+        self._watch_lease()
+
+    def reconnected(self) -> None:
+        """The same session is up again."""
+        if not self.ready.is_set():
+            self._watch_lease()
+            self.doubt()
+
+    def outranked(self) -> None:
+        """Most brokers have seen a higher controller epoch."""
+        self._outranked = True
+        self.doubt()
+
+    def doubt(self) -> None:
+        """Has the claim compared soon; one comparison at a time."""
+        self._doubts += 1
+        if self._comparing is None or self._comparing.done():
+            self._comparing = asyncio.get_running_loop().create_task(self._compare_until_sure())
+
+    def close(self) -> None:
+        """The term is over."""
+        if self._comparing is not None:
+            self._comparing.cancel()
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+
+    def _watch_lease(self) -> None:
+        """Suspended for longer than the lease: somebody else may have been elected since (KAFKA-1096)."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if self.ready.is_set():
+            return
+        if self._term.lease.valid():
+            left_s = self._term.lease.remaining_s()
+            self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._watch_lease)
+        else:
+            self._end("the lease ran out while the connection to ZooKeeper was suspended")
+
+    async def _compare_until_sure(self) -> None:
+        """Compares until no new doubt came up meanwhile; what waited for that goes on then."""
+        compared = 0
+        while compared != self._doubts and not self._term.ended:
+            if self._office.zk.state is not ConnectionState.CONNECTED:
+                return
+            compared = self._doubts
+            try:
+                await self._compare()
+            except (NotConnected, OutcomeUnknown):
+                compared = 0
+            except Exception as error:
+                log.exception("the claim cannot be compared with ZooKeeper")
+                self._end(f"error: {type(error).__name__}: {error}")
+        if not self.ready.is_set():
+            log.info(
+                "ZooKeeper server %s is connected after %s, within the lease: epoch %d goes on",
+                self._office.zk.peer,
+                self._outage.end(),
+                self._claim.epoch,
+            )
+            self.ready.set()
+            self._back()
+
+    async def _compare(self) -> None:
+        """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""
+        since = self._office.zk.last_zxid
+        if not await self._office.is_ours(self._claim):
+            self._end("another controller was elected: /controller or /controller_epoch is no longer ours")
+        elif self._outranked:
+            log.critical("%s", OUTRANKED)
+            self._end(OUTRANKED)
+        else:
+            await self._office.zk.watch(data=WATCHED, since_zxid=since)

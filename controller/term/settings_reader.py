@@ -1,0 +1,58 @@
+"""Asks registered brokers for their settings, beside the queue: at the begin of a term and at each registration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from brokers.queries import ANSWER_S_MAX, Ask, Asked, ask_each
+from controller.engine.adoption import ASKED
+from state_machines.admin_rules.broker_settings import Told
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker
+
+log = logging.getLogger("regent.controller")
+
+TRIES_MAX: Final = 30
+PAUSE_S: Final = 1.0
+
+
+async def ask_settings(
+    ask: Ask, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Told], None]
+) -> None:
+    """Asks ``brokers`` again and again while they do not answer: they register before they listen.
+
+    ``heard`` takes each answer as soon as it is there, unless another registration has taken the broker's place.
+    """
+
+    async def question(asked: Asked, broker: Broker) -> None:
+        told = await asked.static_configs(broker.id, ASKED)
+        if _same(cluster, broker):
+            heard(broker, told)
+
+    waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
+    failed: dict[int, BrokerCallFailed] = {}
+    for _ in range(TRIES_MAX):
+        answers = await ask_each(ask, waiting, question, ANSWER_S_MAX)
+        failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
+        waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
+        if not waiting:
+            return
+        await asyncio.sleep(PAUSE_S)
+    for broker in waiting:
+        log.warning(
+            "broker %d does not say its settings (%s): what it said before holds, and where nothing is known the "
+            "strictest value. Remedy: allow this daemon's user DescribeConfigs on the cluster there, or set the "
+            "controller.* keys of these settings (regent config show names them); it is asked again when it registers",
+            broker,
+            failed[broker],
+        )
+
+
+def _same(cluster: Cluster, broker: Broker) -> bool:
+    """Whether the registration still stands."""
+    found = cluster.brokers.get(broker.id)
+    return found is not None and found.epoch == broker.epoch

@@ -1,0 +1,314 @@
+"""One term of office, from the won claim to its end: the queue's consumer and what feeds it.
+
+Watches and calls only enqueue. What ends a term (lost session, foreign write, stale epoch at a broker, an error in a
+handler) ends it at once through :meth:`Term.end`, not through the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+
+import anyio
+
+from brokers.outbound.channels import Channels
+from brokers.queries import Ask
+from brokers.transport import Transport
+from brokers.wire.versions import Ibp
+from configs.settings import Settings
+from controller.access.authorizer import Authorizer, authorizer_of
+from controller.engine.adoption import WAIT_S_MAX, Adoption
+from controller.engine.controller import Controller
+from controller.engine.default_configs import InheritedConfigs
+from controller.engine.deletion_queue import Deleting
+from controller.engine.event_queue import Event, EventQueue
+from controller.engine.gate import Term, TermEnded, weakly
+from controller.engine.ibp_check import IBP, judge_ibp
+from controller.engine.leader_balance import Balance
+from controller.handlers.failover import arm_parents, take_office
+from controller.journal.term_journal import TermJournal
+from controller.metrics.counters import Counters
+from controller.role.claim import Claim, Office
+from controller.role.lease import Lease
+from controller.term.broker_responses import Answers
+from controller.term.channel_setup import channel_settings
+from controller.term.claim_monitor import WATCHED, ClaimWatch
+from controller.term.dispatch import HANDLERS
+from controller.term.settings_reader import ask_settings
+from controller.term.watches import PARENTS, REREAD, signals_of
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
+from metadata_store.kafka_store import Fenced, KafkaStore
+from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
+from state_machines.admin_rules.broker_settings import Told
+from state_machines.journal.events import Kind
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker
+
+log = logging.getLogger("regent.role")
+
+TOLD_S_MAX = 30.0
+"""How long questions to brokers wait for what they are being told."""
+
+
+class Reign:
+    """A term as the daemon sees it: start it with :meth:`run`, end it through ``term.end``.
+
+    Nothing that belongs to it refers back to it, so that its model leaves memory with it: the collector would not
+    find it, because it is frozen after telling.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        zk: ZooKeeper,
+        office: Office,
+        claim: Claim,
+        lease: Lease,
+        counters: Counters,
+        ibp: Ibp,
+        daemons: frozenset[int],
+        advertised: tuple[str, int],
+        ask: Ask | None = None,
+        transport: Transport | None = None,
+        journal: TermJournal | None = None,
+    ) -> None:
+        self.office = office
+        self.claim = claim
+        self.zk = zk
+        queue = self.queue = EventQueue()
+        self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
+        end = weakly(self._end, None)
+        self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
+        self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
+        deleting = Deleting(self.cluster, queue, enabled=None)
+        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
+        self.outranked = answers.outranked
+        self.channels = Channels(
+            self.cluster,
+            channel_settings(settings, claim.epoch, ibp, advertised),
+            self.term.open,
+            answers.answered,
+            transport=transport,
+            on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
+            on_told=counters.propagation.record,
+        )
+        self.authorizer = authorizer_of(settings.controller)
+        self.controller = Controller(
+            zk=zk,
+            store=KafkaStore(zk),
+            cluster=self.cluster,
+            channels=self.channels,
+            term=self.term,
+            queue=self.queue,
+            counters=counters,
+            conflict_rounds_max=settings.controller.conflict_rounds_max,
+            daemons=daemons,
+            ibp=ibp,
+            ready=self._claim_watch.ready,
+            adoption=Adoption(settings.controller, asks=ask is not None),
+            deleting=deleting,
+            balance=Balance.of(settings.controller),
+            journal=journal,
+            brokers_joined=weakly(self._joined, None),
+            me=settings.controller.id,
+            seals=office.seals,
+            authorizer=self.authorizer,
+            ask=ask,
+            inherited=InheritedConfigs(self.cluster, ask, ibp),
+        )
+        self._ask = ask
+        self.in_office, self.finished = asyncio.Event(), asyncio.Event()
+        self.idle = asyncio.Event()
+        self.handling: str | None = None
+        self._unread_since: int | None = None
+        self._suspensions = 0
+        self._counters = counters
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic with an id, None where none is known."""
+        topic = self.cluster.topic_by_id(topic_id)
+        return topic.name if topic is not None else None
+
+    def registered(self, broker: int, epoch: int) -> bool:
+        """Whether a live broker has this epoch; all have while brokers were not read yet."""
+        known = self.cluster.brokers.get(broker)
+        return not self.cluster.brokers or (known is not None and known.epoch == epoch)
+
+    def _connected(self) -> bool:
+        return self._claim_watch.connected()
+
+    async def run(self) -> str:
+        """Takes office and serves until the term ends; returns why it ended."""
+        try:
+            with self.term.scope:
+                await self._until_ended()
+        finally:
+            self._end("the daemon stops")
+            with anyio.CancelScope(shield=True):
+                await self._close()
+        assert self.term.why_ended is not None
+        self.controller.journal.event(Kind.CTL_RESIGNED, why=self.term.why_ended)
+        return self.term.why_ended
+
+    async def _until_ended(self) -> None:
+        try:
+            await self._serve()
+        except Fenced as fenced:
+            self._counters.fenced += 1
+            self.controller.journal.event(Kind.FENCED, err=str(fenced))
+            self._end(str(fenced))
+        except TermEnded as ended:
+            self._end(str(ended))
+        except SessionLost:
+            self._end("the ZooKeeper session is lost")
+        except Exception as error:
+            log.exception("an error in the term, which ends: the model may be wrong")
+            self._end(f"error: {type(error).__name__}: {error}")
+
+    def _end(self, why: str) -> None:
+        """Ends the term and wakes whoever waits for the connection."""
+        self.term.end(why)
+        self._claim_watch.ready.set()
+
+    async def _close(self) -> None:
+        """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
+        self.queue.close()
+        self.authorizer.close()
+        self._claim_watch.close()
+        await self.controller.close()
+        await self.channels.close()
+
+    async def _serve(self) -> None:
+        await self._take_office()
+        self.in_office.set()
+        self._joined(self.cluster.brokers.keys())
+        self.controller.spawn(self._serve_clients(self.controller.adoption.settled, self.authorizer))
+        while True:
+            if not len(self.queue):
+                self.idle.set()
+            event = await self.queue.next()
+            self.idle.clear()
+            self._counters.queue_time.record(time.monotonic() - event.enqueued_s)
+            await self._handle(event)
+
+    async def _take_office(self) -> None:
+        started_s = time.monotonic()
+        try:
+            await self.office.verify_lock()
+            if not await self._claim_watch.arm():
+                raise TermEnded("another controller was elected right after the claim")
+            await self._elected()
+            if self.authorizer.lists:
+                self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
+            await take_office(self.controller)
+            self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
+        except (NotConnected, OutcomeUnknown):
+            raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
+        finally:
+            self._counters.events["failover"].record(time.monotonic() - started_s)
+
+    async def _elected(self) -> None:
+        """The journal of a term begins with the cluster's id and the controller before."""
+        journal = self.controller.journal
+        if journal.kept:
+            cluster_id = await self.controller.store.read_cluster_id()
+            journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
+            before = self.claim.displaced
+            why = "nobody held the role" if before is None else f"{before} held the role"
+            journal.event(Kind.CTL_ELECTED, broker=before, why=why)
+
+    async def _handle(self, event: Event) -> None:
+        """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
+        started_s = time.monotonic()
+        self.handling = event.kind
+        self.controller.journal.noticed(event.enqueued_s)
+        try:
+            if event.kind == "reconnected":
+                await self.rearm()
+            else:
+                await HANDLERS[event.kind](self.controller, event)
+        except (NotConnected, OutcomeUnknown):
+            await self.controller.connected()
+            if event.key is not None:
+                self.queue.post(event)
+        finally:
+            self.handling = None
+            self._counters.events[event.kind].record(time.monotonic() - started_s)
+
+    # -- what the session says
+
+    def watched(self, event: WatchEvent) -> None:
+        """A watch fired: only enqueues."""
+        path, kind = event
+        mended = self._counters.malformed.pop(path, None) is not None
+        if kind is WatchKind.DELETED and path in PARENTS:
+            self._end(f"error: {path} was deleted; the next term creates it again")
+        if path in WATCHED:
+            self._claim_watch.doubt()
+        self.controller.reassignments.touch(path)
+        for name, detail in signals_of(event, self.controller.me, mended=mended):
+            self.queue.signal(name, detail)
+
+    def state_changed(self, state: ConnectionState) -> None:
+        """The connection changed: writes wait, or the term ends."""
+        if state is ConnectionState.SUSPENDED:
+            self._suspensions += 1
+            if self._unread_since is None:
+                self._unread_since = self.zk.last_zxid
+            self._claim_watch.suspended()
+        elif state is ConnectionState.CONNECTED:
+            self._claim_watch.reconnected()
+        elif state is ConnectionState.LOST:
+            self._end("the ZooKeeper session is lost")
+
+    async def rearm(self) -> None:
+        """All watches went with the connection: arm them again, then read again."""
+        since = self.zk.last_zxid if self._unread_since is None else self._unread_since
+        suspensions = self._suspensions
+        await arm_parents(self.controller, since)
+        await self.zk.watch(
+            data=[
+                *(paths.broker(b) for b in self.cluster.brokers),
+                *(paths.topic(name) for name in self.cluster.topic_index),
+                *self._counters.malformed,
+            ],
+            since_zxid=since,
+        )
+        if suspensions == self._suspensions:
+            self._unread_since = None
+        for kind in REREAD:
+            self.queue.signal(kind)
+
+    # -- what brokers say
+
+    @staticmethod
+    async def _serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
+        """Calls of clients wait until it is known what the brokers' settings allow, but not for ever."""
+        with anyio.move_on_after(WAIT_S_MAX):
+            await settled.wait()
+        authorizer.serve()
+
+    def _joined(self, brokers: Collection[int]) -> None:
+        """Brokers registered: their settings are asked for beside the queue."""
+        self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
+        for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
+            del self._counters.broker_requests[gone]
+        if self._ask is not None and brokers:
+            self.controller.spawn(self._ask_settings(self._ask, tuple(brokers)))
+
+    async def _ask_settings(self, ask: Ask, brokers: Collection[int]) -> None:
+        """What brokers must be told goes first, unless clients wait for the answers."""
+        adoption, queue = self.controller.adoption, self.queue
+        if adoption.settled.is_set():
+            await self.channels.quiesced(TOLD_S_MAX)
+
+        def heard(broker: Broker, told: Told) -> None:
+            judge_ibp(broker.id, told.get(IBP), self.controller.ibp, self._counters)
+            adoption.hear(broker, told)
+            queue.signal("broker_settings")
+
+        await ask_settings(ask, self.cluster, brokers, heard)

@@ -1,0 +1,236 @@
+"""CreateTopics: what a request becomes, or why it is refused, in Kafka's order (``ZkAdminManager``, ``AdminZkClient``).
+
+The random numbers of a placement, the brokers and what exists are arguments; nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from state_machines.admin_rules.placement import PlacementError, place
+from state_machines.admin_rules.topic_configs import wants_remote_storage, wrong_config
+from state_machines.admin_rules.topic_names import METADATA_TOPIC, TakenNames, wrong_name
+from state_machines.model.types import Assignment
+
+DEFAULT: Final = -1
+"""As a number of partitions or replicas: the cluster's default (KIP-464)."""
+PARTITIONS_MAX: Final = 100_000
+"""Partitions that one request may create: a topic's znode with more would not fit into ZooKeeper."""
+
+
+class TopicError(IntEnum):
+    """Why a topic is not created or does not grow: Kafka's error codes."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    INVALID_TOPIC = 17
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    REASSIGNMENT_IN_PROGRESS = 60
+    THROTTLING_QUOTA_EXCEEDED = 89
+
+
+class TopicRefusal(Struct, frozen=True, gc=False):
+    """A topic that is refused; the text says why and what would do."""
+
+    error: TopicError
+    why: str | None
+
+
+class Refused(Exception):  # an outcome, not a fault
+    """Carries a refusal out of what judges."""
+
+    def __init__(self, error: TopicError, why: str) -> None:
+        super().__init__(why)
+        self.refusal = TopicRefusal(error, why)
+
+
+class WantedTopic(Struct, frozen=True, gc=False):
+    """A topic as asked for; numbers may be :data:`DEFAULT`, ``assignments`` pairs of partition and brokers."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class TopicDefaults(NamedTuple):
+    """What :data:`DEFAULT` means (``num.partitions``, ``default.replication.factor``); None: not known yet."""
+
+    partitions: int | None = 1
+    replication_factor: int | None = 1
+
+
+DEFAULTS: Final = TopicDefaults()
+"""Kafka's."""
+_UNKNOWN: Final = (
+    "no broker has said its {} yet (the log of the daemon that controls the cluster says why): try again, {}"
+)
+UNKNOWN_PARTITIONS: Final = _UNKNOWN.format("num.partitions", "give a number, or set controller.num_partitions")
+UNKNOWN_FACTOR: Final = _UNKNOWN.format(
+    "default.replication.factor", "give a number, or set controller.default_replication_factor"
+)
+UNKNOWN_REMOTE: Final = _UNKNOWN.format(
+    "remote.log.storage.system.enable", "or set controller.remote_log_storage_system_enable"
+)
+UNKNOWN_POLICY: Final = _UNKNOWN.format(
+    "create.topic.policy.class.name",
+    "or set controller.ignore_create_topic_policy = true to create topics without asking a policy",
+)
+"""Refusals that pass by themselves: they are errors after which clients may try again."""
+
+
+class NewTopic(Struct, frozen=True, gc=False):
+    """A topic as it is to be written. ``topic_id``: 16 bytes, None below IBP 2.8."""
+
+    name: str
+    topic_id: bytes | None
+    partitions: dict[int, Assignment]
+    configs: dict[str, str]
+
+
+class Site(Struct):
+    """What topics are judged against.
+
+    ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
+    brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
+    their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
+    ``remote_storage``: whether brokers have tiered storage. Both are None where it is not known yet.
+    """
+
+    brokers: Mapping[int, str | None]
+    daemons: Collection[int]
+    taken: TakenNames
+    defaults: TopicDefaults = DEFAULTS
+    existing: Collection[str] = frozenset()
+    found: Collection[str] = frozenset()
+    marked: Collection[str] = frozenset()
+    spare: int = PARTITIONS_MAX
+    policy: str | None = ""
+    remote_storage: bool | None = True
+
+
+def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
+    """The topic as it is to be written, without an id, or why it is not.
+
+    ``start`` and ``shift``: random numbers from 0 on, of which the placement takes what it needs.
+    """
+    try:
+        return _judged(site, wanted, start, shift)
+    except Refused as refused:
+        return refused.refusal
+
+
+def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
+    if wanted.name == METADATA_TOPIC:
+        raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if wanted.name in site.existing:
+        raise _exists(wanted.name)
+    unset = [name for name, value in wanted.configs if value is None]
+    if unset:
+        raise Refused(TopicError.INVALID_CONFIG, f"{', '.join(unset)} without a value: leave it out or give one")
+    partitions = _given(wanted) if wanted.assignments else _placed(site, wanted, start, shift)
+    _check_name(site, wanted.name)
+    if wanted.assignments:
+        _check_assignments(site, partitions)
+    configs = {name: value for name, value in wanted.configs if value is not None}
+    if (wrong := wrong_config(configs, remote_storage=site.remote_storage is not False)) is not None:
+        raise Refused(TopicError.INVALID_CONFIG, wrong)
+    if site.remote_storage is None and wants_remote_storage(configs):
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_REMOTE)
+    if site.policy is None:
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_POLICY)
+    if site.policy:
+        raise Refused(TopicError.POLICY_VIOLATION, site.policy)
+    site.spare -= len(partitions)
+    return NewTopic(wanted.name, None, {p: Assignment(partitions[p]) for p in sorted(partitions)}, configs)
+
+
+def _exists(name: str) -> Refused:
+    return Refused(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _given(wanted: WantedTopic) -> dict[int, tuple[int, ...]]:
+    if wanted.partitions != DEFAULT or wanted.replication_factor != DEFAULT:
+        why = "assignments are given, and numbers of partitions or replicas too: give one of both"
+        raise Refused(TopicError.INVALID_REQUEST, why)
+    return dict(wanted.assignments)
+
+
+def _placed(site: Site, wanted: WantedTopic, start: int, shift: int) -> dict[int, tuple[int, ...]]:
+    count = site.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
+    factor = site.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
+    if count is None:
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
+    if factor is None:
+        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
+    check_numbers(count, factor, len(site.brokers), site.spare)
+    drawn = len(site.brokers)
+    return spread(site.brokers, count, factor, start % drawn, shift % drawn)
+
+
+def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
+    """Whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers."""
+    if count <= 0:
+        raise Refused(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if factor <= 0:
+        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if factor > brokers:
+        why = f"Replication factor: {factor} larger than available brokers: {brokers}."
+        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
+    if count > spare:
+        why = f"{count} partitions: a request may create {PARTITIONS_MAX} together"
+        raise Refused(TopicError.POLICY_VIOLATION, why)
+
+
+def spread(
+    brokers: Mapping[int, str | None], count: int, factor: int, start: int, shift: int, first: int = 0
+) -> dict[int, tuple[int, ...]]:
+    """Placement as Kafka does it; brokers of which only some have a rack are an error of the cluster."""
+    try:
+        return place(brokers, count, factor, start=start, shift=shift, first_partition=first)
+    except PlacementError as error:
+        raise Refused(TopicError.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+
+def _check_name(site: Site, name: str) -> None:
+    if (wrong := wrong_name(name)) is not None:
+        raise Refused(TopicError.INVALID_TOPIC, f"Topic name is invalid: {wrong}")
+    if name in site.marked:
+        raise Refused(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+    if name in site.found:
+        raise _exists(name)
+    if (other := site.taken.colliding(name)) is not None:
+        why = f"Topic '{name}' collides with existing topics: {other}"
+        raise Refused(TopicError.INVALID_TOPIC, why)
+
+
+def _check_assignments(site: Site, partitions: Mapping[int, tuple[int, ...]]) -> None:
+    """Unknown brokers are accepted, as by Kafka; daemons are not: they host no replica."""
+    wrong = None
+    if len({len(replicas) for replicas in partitions.values()}) != 1:
+        wrong = "all partitions must have the same number of replicas"
+    elif any(len(set(replicas)) != len(replicas) for replicas in partitions.values()):
+        wrong = "a broker is named twice for one partition"
+    elif sorted(partitions) != list(range(len(partitions))):
+        wrong = "partitions must be numbered from 0 on without holes"
+    elif not all(partitions.values()):
+        wrong = "a partition without a replica"
+    elif any(broker < 0 or broker in site.daemons for replicas in partitions.values() for broker in replicas):
+        wrong = "it names a broker that cannot host replicas"
+    elif len(partitions) > site.spare:
+        why = f"{len(partitions)} partitions: a request may create {PARTITIONS_MAX} together"
+        raise Refused(TopicError.POLICY_VIOLATION, why)
+    if wrong is not None:
+        raise Refused(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)

@@ -1,0 +1,182 @@
+"""Topic deletion (S4-30, S4-37, S4-78; Kafka ``TopicDeletionManager``): queued by a marker, ended by the last answer.
+
+A topic whose marker was seen is queued (``Cluster.deletions``). Once it starts its partitions are NonExistent, every
+broker is told to forget them, and each replica on a registered broker is told to delete its log. Replicas are told
+apart by their states: DeletionStarted waits for an answer, DeletionSuccessful is done, whatever happens to its broker;
+DeletionIneligible is on a broker that is gone, or refused. Its znodes are deleted once all are successful. Nothing is
+written before that: a controller that takes over starts again from the marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import PartitionState, ReplicaState, TopicAssignment
+
+DELETED: Final = "its topic is being deleted"
+LOG_DELETED: Final = "its broker deleted the log"
+NOT_DELETED: Final = "its broker did not delete the log"
+WAITS: Final = "a broker of its replicas is gone or did not delete: it goes on when that broker starts"
+MOVES: Final = "a reassignment of its topic is in progress: wait for it, or cancel it"
+RESTORED: Final = "partitions that were added while the topic is being deleted are taken back"
+
+INELIGIBLE: Final = ReplicaState.DELETION_INELIGIBLE
+_WAITING: Final = frozenset({ReplicaState.ONLINE, ReplicaState.NEW, ReplicaState.OFFLINE})
+
+
+class Markers(Struct, frozen=True):
+    """What becomes of markers: those in ``removed`` go at once, the topics in ``queued`` are to be deleted."""
+
+    removed: tuple[str, ...]
+    queued: tuple[str, ...]
+
+
+def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | None) -> Markers:
+    """Children of ``/admin/delete_topics``: of unknown topics they go, of all where deletion is switched off.
+
+    While it is not known whether it is (``None``), those of known topics stay and nothing is deleted. What brokers have
+    been told to delete goes on in any case.
+    """
+    removed: list[str] = []
+    queued: list[str] = []
+    for name in sorted(markers):
+        index = cluster.topic_index.get(name)
+        if index is None or (enabled is False and index not in cluster.deletions):
+            removed.append(name)
+        elif enabled or index in cluster.deletions:
+            queued.append(name)
+    return Markers(tuple(removed), tuple(queued))
+
+
+def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None:
+    """Starts the deletion of queued topics, and of replicas that could not be told before.
+
+    ``retry``: also of those that refused (at the return of a broker, or the end of a reassignment). A topic with a
+    reassignment in progress waits for its end.
+    """
+    cluster = draft.cluster
+    rows: list[int] = []
+    for index in topics:
+        if index in cluster.deletions:
+            members = cluster.topics[index].rows
+            moving = next((i for i in members if i in cluster.reassigning), None) if cluster.reassigning else None
+            if moving is None:
+                rows += members
+            else:
+                draft.refuse(moving, PartitionState.NON_EXISTENT.name, MOVES)
+    _forget_partitions(draft, [i for i in rows if draft.row(i).state is not PartitionState.NON_EXISTENT])
+    _stop_replicas(draft, rows, _WAITING | {INELIGIBLE} if retry else _WAITING)
+
+
+def _forget_partitions(draft: Draft, rows: list[int]) -> None:
+    partitions = PartitionStateMachine(draft)
+    partitions.take_offline(rows, DELETED)
+    partitions.remove(rows, DELETED)
+
+
+def _stop_replicas(draft: Draft, rows: Iterable[int], states: Collection[ReplicaState]) -> None:
+    replicas, registered = ReplicaStateMachine(draft), draft.cluster.brokers
+    by_broker: dict[int, list[int]] = {}
+    for i in rows:
+        for broker in draft.row(i).assignment.replicas:
+            if broker in registered and draft.replica(i, broker) in states:
+                by_broker.setdefault(broker, []).append(i)
+    for broker, stopped in sorted(by_broker.items()):
+        replicas.take_offline(broker, stopped, DELETED)
+        replicas.start_deletion([(i, broker) for i in stopped], DELETED)
+
+
+def answered(draft: Draft, broker: int, deleted: Iterable[int], failed: Collection[int] = ()) -> None:
+    """A broker's answer to StopReplica with deletion. ``failed``: rows with an error.
+
+    All of them where the request as a whole was refused: the broker names none then, and Kafka's controller waits.
+    """
+    replicas = ReplicaStateMachine(draft)
+    started = [(i, broker) for i in deleted if draft.replica(i, broker) is ReplicaState.DELETION_STARTED]
+    replicas.complete_deletion([replica for replica in started if replica[0] not in failed], LOG_DELETED)
+    replicas.fail_deletion([replica for replica in started if replica[0] in failed], NOT_DELETED)
+
+
+def under_way(cluster: Cluster, topics: Iterable[int]) -> list[int]:
+    """Those of ``topics`` of which a replica still waits for its broker's answer."""
+    return [index for index in topics if index in cluster.deletions and _waits(cluster, index)]
+
+
+def _waits(cluster: Cluster, index: int) -> bool:
+    rows, state = cluster.rows, cluster.replica_state
+    return any(
+        state(i, broker) is ReplicaState.DELETION_STARTED
+        for i in cluster.topics[index].rows
+        for broker in rows[i].assignment.replicas
+    )
+
+
+def finished(cluster: Cluster, topics: Iterable[int]) -> list[int]:
+    """Those of ``topics`` whose every replica is deleted: their znodes are to be deleted next."""
+    return [index for index in topics if index in cluster.deletions and _is_finished(cluster, index)]
+
+
+def _is_finished(cluster: Cluster, index: int) -> bool:
+    state = cluster.replica_state
+    return all(
+        state(i, broker) is ReplicaState.DELETION_SUCCESSFUL
+        for i in cluster.topics[index].rows
+        for broker in _hosts(cluster, i)
+    )
+
+
+def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
+    """Queued topics with a replica on one of ``brokers``: their deletion goes on when those return."""
+    rows, wanted = cluster.rows, frozenset(brokers)
+    return [
+        index
+        for index in sorted(cluster.deletions)
+        if any(not wanted.isdisjoint(rows[i].assignment.replicas) for i in cluster.topics[index].rows)
+    ]
+
+
+def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[int, str]:
+    """Queued topics, or those of ``topics``, that wait for something else than an answer, and for what."""
+    waiting = cluster.deletions if topics is None else cluster.deletions.intersection(topics)
+    found = ((index, waits_for(cluster, cluster.topics[index].rows)) for index in sorted(waiting))
+    return {index: why for index, why in found if why is not None}
+
+
+def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
+    """What these rows of a queued topic wait for; None where that is nothing but an answer."""
+    if any(i in cluster.reassigning for i in rows):
+        return MOVES
+    if any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
+        return WAITS
+    return None
+
+
+def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
+    """Replicas that are not a daemon's name, which has no log."""
+    replicas = cluster.rows[i].assignment.replicas
+    return replicas if cluster.daemons.isdisjoint(replicas) else [b for b in replicas if b not in cluster.daemons]
+
+
+def replicas_left(cluster: Cluster, rows: Iterable[int], *, ineligible: bool = False) -> int:
+    """Replicas of ``rows``, of queued topics, that are not deleted yet, or those that are ineligible."""
+    states = (cluster.replica_state(i, broker) for i in rows for broker in _hosts(cluster, i))
+    return sum(found is INELIGIBLE if ineligible else found is not ReplicaState.DELETION_SUCCESSFUL for found in states)
+
+
+def restored(cluster: Cluster, found: TopicAssignment) -> TopicChange | None:
+    """The rewrite that takes back partitions which were added to a queued topic (KAFKA-6612), or None."""
+    topic = cluster.topic(found.name)
+    if topic is None or topic.index not in cluster.deletions:
+        return None
+    added = tuple(sorted(found.partitions.keys() - {cluster.rows[i].partition for i in topic.rows}))
+    if not added:
+        return None
+    return TopicChange(found.name, found.version, {}, None, RESTORED, dropped=added, czxid=found.czxid)

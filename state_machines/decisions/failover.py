@@ -1,0 +1,67 @@
+"""A term's first decision (S4-65..S4-68; Kafka ``onControllerFailover`` and both machines' startup).
+
+Initial states were placed while loading. What is decided: leaders for New and Offline partitions, and the ISRs that
+still name brokers which are gone (KAFKA-3143). Telling every broker everything is the channels' snapshot, not a
+change per replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine, Unclean, never_unclean
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.types import PartitionState
+
+ABSENT = "a replica's broker was gone when this controller took over"
+TAKEN_UP = "it was there before this controller knew of it: its leader goes on with another leader epoch"
+
+
+def failover(draft: Draft, unclean: Unclean = never_unclean) -> None:
+    """Takes replicas on absent brokers out of the ISRs, then elects what has no leader: the replicas come first."""
+    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
+    for broker, rows in sorted(absent_members(draft, range(len(draft.rows))).items()):
+        replicas.take_offline(broker, rows, ABSENT)
+    partitions.elect_leaderless(sorted(draft.cluster.leaderless), unclean)
+
+
+def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean) -> None:
+    """Partitions with a history that the term meets late: as at its begin, and each gets another leader epoch.
+
+    A broker may know the one that was read with another ISR or partition epoch: it would ignore what it is told, and
+    its ISR changes would be refused for ever.
+    """
+    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
+    present = [i for i in rows if _may_be_taken_up(draft, i)]
+    for broker, found in sorted(absent_members(draft, present).items()):
+        replicas.take_offline(broker, found, ABSENT)
+    partitions.elect_leaderless(present, unclean)
+    for i in present:
+        if not draft.rewritten(i):
+            row = draft.row(i)
+            draft.lead(i, row.leader, row.isr, TAKEN_UP, state=row.state)
+
+
+def _may_be_taken_up(draft: Draft, i: int) -> bool:
+    row = draft.row(i)
+    there = row.has_leadership and row.state is not PartitionState.NON_EXISTENT
+    return there and draft.covers(i)
+
+
+def absent_members(draft: Draft, rows: Iterable[int]) -> dict[int, list[int]]:
+    """Rows by absent broker that is in their ISR: asked once per distinct ISR."""
+    registered = draft.cluster.brokers
+    absent: dict[tuple[int, ...], tuple[int, ...]] = {}
+    found: dict[int, list[int]] = {}
+    table = draft.rows
+    for i in rows:
+        row = table[i]
+        isr = row.isr
+        gone = absent.get(isr)
+        if gone is None:
+            gone = absent[isr] = tuple(b for b in isr if b not in registered)
+        if gone and row.state is not PartitionState.NON_EXISTENT:
+            for broker in gone:
+                found.setdefault(broker, []).append(i)
+    return found

@@ -1,0 +1,350 @@
+"""Reassignment of partitions (S4-50..S4-64, S4-69, S4-84; KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
+
+The topic znode is the only truth of a reassignment: it holds origin and target together until everything else is done.
+Each step is over all partitions at once; between two of them ZooKeeper has what the next relies on:
+
+1. :func:`judge` what is asked for, :func:`rewrites`: one conditional rewrite per topic (adding and removing replicas).
+2. :meth:`Cluster.observe_assignments`: the rewrites that were applied, or what was read back instead.
+3. :func:`reassign`: rows whose target is in sync are completed, the others begin. Of those that began already, again
+   with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with all
+   of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
+4. Once replicas were told to stop: :func:`final_rewrites` of the rows that are complete, observed as in 2. What is left
+   of ``/admin/reassign_partitions`` then is what is :func:`unfinished`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.machines.selectors import NoLeader, Selector
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import ReplicaMove, TopicChange
+from state_machines.model.types import Assignment, PartitionState, ReplicaState, TopicPartition
+
+ASKED: Final = "reassignment asked for"
+BEGUN: Final = "reassignment begins: added replicas follow the leader"
+OVERRIDDEN: Final = "reassignment overridden: a new target replaces the one under way"
+COMPLETED: Final = "reassignment complete: the target replicas are in sync"
+CANCELLED: Final = "reassignment cancelled: the replicas that it added stop"
+REMOVED: Final = "reassignment: it is no replica any more"
+FINISHED: Final = "reassignment: what it removed has stopped"
+
+EMPTY: Final = "Empty replica list specified in partition reassignment."
+TWICE: Final = "a replica is named twice"
+NEGATIVE: Final = "a broker id is negative"
+NOT_LIVE: Final = "an added replica's broker is not live: start it first"
+A_DAEMON: Final = "an added replica is a controller daemon, which hosts no replica"
+UNKNOWN: Final = "The partition does not exist."
+NOT_REASSIGNED: Final = "no reassignment of the partition is in progress"
+LAST_IN_SYNC: Final = "no replica that stays is in sync: wait until one has caught up"
+WAITS: Final = "REASSIGNED"
+"""Target of refusals of what waits for a live leader among the replicas that stay."""
+
+
+class ReassignError(IntEnum):
+    """Kafka error codes that a partition of an AlterPartitionReassignments request can get."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_REPLICA_ASSIGNMENT = 39
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+
+
+class Asked(Struct, frozen=True, gc=False):
+    """A target for one partition; None cancels. ``row`` is None where the partition is unknown."""
+
+    row: int | None
+    target: tuple[int, ...] | None
+
+
+class NotReassigned(Struct, frozen=True, gc=False):
+    """Why a partition is not reassigned."""
+
+    error: ReassignError
+    why: str
+
+
+def judge(
+    cluster: Cluster, asked: Asked, daemons: Collection[int] = (), *, live_only: bool = True
+) -> Assignment | NotReassigned:
+    """The assignment that the topic znode gets, or the error, in Kafka's order of checks.
+
+    ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later.
+    What would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good copy).
+    """
+    current = None if asked.row is None else standing(cluster, asked.row, queued=asked.target is None)
+    if (target := asked.target) is not None:
+        added = (current or Assignment(())).reassigned_to(target).kept.adding
+        if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
+            return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, why)
+    elif current is None or not current.kept.moving:
+        return NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
+    if current is None or asked.row is None:
+        return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    wanted = current.reassigned_to(current.origin if target is None else target)
+    if not _in_sync(cluster.rows[asked.row].isr, wanted.kept):
+        return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, LAST_IN_SYNC)
+    return wanted
+
+
+def _unsound(
+    cluster: Cluster, target: tuple[int, ...], added: tuple[int, ...], daemons: Collection[int], *, live_only: bool
+) -> str | None:
+    if not target:
+        return EMPTY
+    if len(set(target)) != len(target):
+        return TWICE
+    if min(target) < 0:
+        return NEGATIVE
+    if any(broker in daemons for broker in added):
+        return A_DAEMON
+    return NOT_LIVE if live_only and any(broker not in cluster.live for broker in added) else None
+
+
+def standing(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
+    """The assignment that a request is about: what the topic znode says; once complete the target, and what stops.
+
+    None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
+    ``queued``: of such a topic, too, because a deletion waits for its reassignment to end, and a cancel ends it.
+    """
+    row = cluster.rows[i]
+    if row.state is PartitionState.NON_EXISTENT or (row.topic in cluster.deletions and not queued):
+        return None
+    written = cluster.reassigning.get(i, row.assignment)
+    if not is_complete(cluster, i):
+        return written
+    return Assignment((*written.target, *written.removing), written.removing, written.removing)
+
+
+def is_complete(cluster: Cluster, i: int) -> bool:
+    """Whether nothing is missing but the final rewrite of the topic znode."""
+    written = cluster.reassigning.get(i)
+    return written is not None and written.moving and cluster.rows[i].assignment == Assignment(written.target)
+
+
+def is_settled(cluster: Cluster, i: int) -> bool:
+    """Whether it is complete, or goes on: once what it dropped has stopped, the topic znode is to say so."""
+    written, assignment = cluster.reassigning.get(i), cluster.rows[i].assignment
+    if written is None or not written.moving or assignment == written:
+        return False
+    return assignment in (written.kept, Assignment(written.target))
+
+
+def leaves(cluster: Cluster, i: int) -> tuple[int, ...]:
+    """Replicas that the topic znode names until they have stopped, which they were told: no replicas any more."""
+    if not is_settled(cluster, i):
+        return ()
+    return tuple(r for r in cluster.reassigning[i].replicas if r not in cluster.rows[i].assignment.replicas)
+
+
+def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKED) -> list[TopicChange]:
+    """Step 1: one rewrite for each topic whose znode says otherwise so far. ``wanted`` by row."""
+    partitions: dict[int, dict[int, Assignment]] = {}
+    for i, assignment in wanted.items():
+        row = cluster.rows[i]
+        if cluster.reassigning.get(i, row.assignment) != assignment:
+            partitions.setdefault(row.topic, {})[row.partition] = assignment
+    topics = [(cluster.topics[t], found) for t, found in partitions.items()]
+    return [TopicChange(t.name, t.version, found, None, why, czxid=t.czxid) for t, found in topics]
+
+
+def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:
+    """Step 4: those of ``rows`` that are complete (S4-60), or of which dropped replicas have stopped."""
+    wanted = {i: cluster.rows[i].assignment for i in rows if is_settled(cluster, i)}
+    return rewrites(cluster, wanted, FINISHED)
+
+
+def due(cluster: Cluster, rows: Iterable[int]) -> list[int]:
+    """Those of ``rows`` that :func:`reassign` would do something about by now."""
+    return [i for i in rows if i in cluster.reassigning and not is_complete(cluster, i) and _is_due(cluster, i)]
+
+
+def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
+    """Rows whose reassignment goes on when ``brokers`` return: they are in the target (S4-50)."""
+    wanted = frozenset(brokers)
+    return [i for i, written in cluster.reassigning.items() if not wanted.isdisjoint(written.target)]
+
+
+def dropped_on(cluster: Cluster, brokers: Collection[int]) -> list[int]:
+    """Rows of which the topic znode still names replicas on ``brokers`` that are none any more."""
+    gone = frozenset(brokers)
+    return [i for i in cluster.reassigning if not gone.isdisjoint(leaves(cluster, i))]
+
+
+def in_progress(cluster: Cluster) -> dict[int, Assignment]:
+    """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
+    return {i: kept for i, written in cluster.reassigning.items() if (kept := written.kept).moving}
+
+
+def unfinished(
+    cluster: Cluster, targets: Mapping[TopicPartition, tuple[int, ...]]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """What stays of ``/admin/reassign_partitions`` (S4-61); where nothing does, the znode is deleted.
+
+    What is finished, refused, or was superseded by a request is not under way to the target that is named there.
+    """
+    moving = {cluster.name(i): written.target for i, written in in_progress(cluster).items()}
+    return {name: target for name, target in targets.items() if moving.get(name) == target}
+
+
+def _is_due(cluster: Cluster, i: int) -> bool:
+    row, written = cluster.rows[i], cluster.reassigning[i]
+    return row.assignment != written.kept or _caught_up(row.isr, written)
+
+
+def _caught_up(isr: tuple[int, ...], written: Assignment) -> bool:
+    """Whether the target is in sync: only then others may go (S4-54)."""
+    return set(written.target) <= set(isr)
+
+
+def _in_sync(isr: tuple[int, ...], wanted: Assignment) -> bool:
+    return not isr or any(r in wanted.replicas for r in isr)
+
+
+class _Steps:
+    """What one decision does to rows, by kind: drawn for all of them together. ``select``: the rule of a completion."""
+
+    def __init__(self, select: Selector) -> None:
+        self.select = select
+        self.unstarted: list[int] = []
+        self.elected: list[int] = []
+        self.renewed: list[int] = []
+        self.caught_up: list[tuple[int, int]] = []
+        self.added: list[tuple[int, int]] = []
+        self.told_again: list[tuple[int, int]] = []
+        self.removed: dict[int, list[int]] = {}
+
+
+def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
+    """Step 3. Rows for which it is too early to complete or to begin are left as they are.
+
+    So are those whose state znode is not understood: what they drop may be the last good copy. All drawings of a row
+    are one write: its leader epoch moves as often as with Kafka's controller.
+    """
+    cluster, select = draft.cluster, _chosen(draft)
+    begun, overridden, completed, cancelled = _Steps(select), _Steps(select), _Steps(select), _Steps(select)
+    for i in dict.fromkeys(rows):
+        written = cluster.reassigning.get(i)
+        if written is None or not draft.covers(i) or is_complete(cluster, i):
+            continue
+        if draft.row(i).state is PartitionState.NON_EXISTENT:
+            continue
+        kept = written.kept
+        if not kept.moving:
+            _complete(draft, i, kept, cancelled, CANCELLED)
+        elif _caught_up(draft.row(i).isr, kept):
+            _complete(draft, i, kept, completed, COMPLETED)
+        elif (known := draft.row(i).assignment) != kept and known.moving:
+            _begin(draft, i, kept, overridden, OVERRIDDEN)
+        elif again or known != kept:
+            _begin(draft, i, kept, begun, BEGUN)
+    _draw(draft, begun, BEGUN)
+    _draw(draft, overridden, OVERRIDDEN)
+    _draw(draft, cancelled, CANCELLED)
+    _draw(draft, completed, COMPLETED)
+
+
+def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> None:
+    """Brokers that registered anew may have missed that removed replicas are to go: they are told once more."""
+    for i in rows:
+        for broker in leaves(draft.cluster, i):
+            if broker in brokers:
+                state = draft.replica(i, broker)
+                draft.move_replica(ReplicaMove(i, broker, state, REMOVED, stop=True, delete=True))
+
+
+def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
+    """A: origin and target hear the new assignment, the added replicas as new ones (S4-51..S4-53)."""
+    if not _settle_leader(draft, i, kept, steps):
+        return
+    for broker in kept.adding:
+        known = draft.replica(i, broker)
+        if known is ReplicaState.NON_EXISTENT:
+            steps.added.append((i, broker))
+        elif known is not ReplicaState.OFFLINE:
+            steps.told_again.append((i, broker))
+    _reassigned(draft, i, kept, why, steps)
+
+
+def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
+    """B: the target alone, led by one of it; the others are stopped and deleted (S4-55..S4-59)."""
+    target = Assignment(kept.target)
+    if not _settle_leader(draft, i, target, steps):
+        return
+    steps.caught_up += [(i, b) for b in kept.adding if draft.replica(i, b) is ReplicaState.NEW]
+    _reassigned(draft, i, target, why, steps)
+
+
+def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> bool:
+    """Who leads once ``wanted`` is the assignment; False where that has to wait for a replica that stays.
+
+    What was cancelled waits only where a leader that lives would have to go.
+    """
+    row, cluster = draft.row(i), draft.cluster
+    if not row.has_leadership:
+        steps.unstarted.append(i)
+        return True
+    if not _in_sync(row.isr, wanted):
+        draft.refuse(i, WAITS, LAST_IN_SYNC, by_isr=True)
+        return False
+    stays, failed = row.leader in wanted.replicas, cluster.failed(i)
+    leads = stays and row.leader in draft.live and row.leader not in failed
+    if leads or (wanted.moving and (stays or row.leader not in cluster.brokers)):
+        steps.renewed.append(i)
+        return True
+    found = steps.select(wanted.replicas, row.isr, failed)
+    if not isinstance(found, NoLeader):
+        steps.elected.append(i)
+    elif cluster.reassigning[i].kept.moving or (row.leader in cluster.brokers and not stays):
+        lags = steps.select(wanted.replicas, wanted.replicas, failed)
+        draft.refuse(i, WAITS, found.why, by_isr=not isinstance(lags, NoLeader))
+        return False
+    else:
+        steps.renewed.append(i)
+    return True
+
+
+def _chosen(draft: Draft) -> Selector:
+    """The rule of a completion. It waits rather than choose an outranked broker: the leader that there is serves."""
+    rule, outranked = partial(selectors.reassigned, live=draft.live), draft.outranked
+    return selectors.never(selectors.last(rule, outranked), outranked)
+
+
+def _reassigned(draft: Draft, i: int, wanted: Assignment, why: str, steps: _Steps) -> None:
+    for broker in draft.row(i).assignment.replicas:
+        if broker not in wanted.replicas:
+            steps.removed.setdefault(broker, []).append(i)
+    draft.assign(i, wanted, why)
+
+
+def _draw(draft: Draft, steps: _Steps, why: str) -> None:
+    """In Kafka's order: leader epoch or leader, then the replicas that go, then those that come."""
+    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
+    replicas.bring_online(steps.caught_up, why)
+    for i in steps.renewed:
+        row = draft.row(i)
+        draft.lead(i, row.leader, row.isr, why, state=row.state)
+    partitions.elect(steps.elected, steps.select)
+    for broker, rows in sorted(steps.removed.items()):
+        replicas.take_offline(broker, rows, REMOVED)
+    gone = [(i, broker) for broker, rows in sorted(steps.removed.items()) for i in rows]
+    replicas.start_deletion(gone, REMOVED)
+    replicas.complete_deletion(gone, REMOVED)
+    replicas.forget(gone, REMOVED)
+    replicas.create(steps.added, why)
+    for i, broker in steps.told_again:
+        row = draft.row(i)
+        if row.has_leadership:  # one in the ISR has records: told as new it might begin an empty log elsewhere
+            is_new = broker not in row.isr
+            draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=is_new))
+    partitions.elect_leaderless(steps.unstarted)

@@ -1,0 +1,128 @@
+"""Ids of topics that have none in ZooKeeper although they run: a tool that does not know topic ids rewrote the znode.
+
+A broker whose log has another id refuses the topic for good (INCONSISTENT_TOPIC_ID, KAFKA-14190), one that is sent
+none takes it as it is, and a log without an id takes the first one that it is sent. So only an id that is known to be
+right, or a topic that never had one, gets an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from state_machines.model.cluster import Cluster
+from state_machines.model.decision import TopicChange
+from state_machines.model.types import Broker, Topic
+
+LOST_SAMPLE_MAX: Final = 100
+"""Topics that a broker is asked for where no topic that runs has an id."""
+GIVEN: Final = "topic id written"
+
+TopicIds = Mapping[str, bytes | None]
+"""What one broker knows: ids of the topics that it was told, None where it was told none."""
+
+
+class Verdict(Enum):
+    """Where no broker knows an id."""
+
+    NEVER_HAD_ONE = "it never had an id"
+    UNKNOWN = "it may have an id that no live broker knows"
+    UNANSWERED = "a live broker that may know its id does not answer"
+
+
+class Evidence:
+    """What brokers answered, merged: it grows with the topics, not with topics x brokers.
+
+    ``ids``: by topic, those that any broker knows. ``told_none``: whether a broker was told any of the topics without
+    an id. ``answered``: broker id -> broker epoch. ``sampled``: whether the answers are of a sample of the topics.
+    """
+
+    def __init__(self, before: Evidence | None = None, *, sampled: bool = False) -> None:
+        self.ids: dict[str, set[bytes]] = {} if before is None else before.ids
+        self.told_none: bool = before is not None and before.told_none
+        self.answered: dict[int, int] = {}
+        self.sampled = sampled
+
+    def add(
+        self,
+        broker: Broker,
+        told: TopicIds,
+        lost: Collection[str],
+        *,
+        sent: bool = False,
+        late: bool = False,
+    ) -> None:
+        """Merges an answer. ``sent``: a daemon sent the broker such topics without ids, so "none" is no proof.
+
+        ``late``: before it had answered, so with "none" it has not answered still.
+        """
+        none = any(name in told and told[name] is None for name in lost)
+        for name in lost:
+            if (topic_id := told.get(name)) is not None:
+                self.ids.setdefault(name, set()).add(topic_id)
+        self.told_none |= none and not sent
+        if not (none and late):
+            self.answered[broker.id] = broker.epoch
+
+    def lacks(self, broker: Broker) -> bool:
+        """Whether the broker has yet to answer."""
+        return self.answered.get(broker.id) != broker.epoch
+
+    def complete(self, live: Mapping[int, Broker]) -> bool:
+        """Whether all live brokers answered; never where there are none."""
+        return bool(live) and not any(self.lacks(broker) for broker in live.values())
+
+
+def judge_ids(
+    lost: Iterable[str], evidence: Evidence, *, complete: bool, none_had_one: bool
+) -> dict[str, bytes | Verdict]:
+    """The id of each topic in ``lost``, as far as that can be said. ``complete``: every live broker answered.
+
+    ``none_had_one``: no topic that ran had an id in ZooKeeper. Where no broker knows one either, the cluster comes
+    from before topic ids: a controller tells every broker of every id, so any answer would show one. Brokers that all
+    restarted since were told nothing, and prove nothing.
+    """
+    upgraded = none_had_one and complete and evidence.told_none and not evidence.ids
+    return {name: _judge(name, evidence, complete=complete, upgraded=upgraded) for name in lost}
+
+
+def _judge(name: str, evidence: Evidence, *, complete: bool, upgraded: bool) -> bytes | Verdict:
+    found = evidence.ids.get(name, ())
+    if len(found) == 1:
+        return next(iter(found))
+    if not found and upgraded:
+        return Verdict.NEVER_HAD_ONE
+    return Verdict.UNKNOWN if complete or found else Verdict.UNANSWERED
+
+
+def any_has_id(cluster: Cluster) -> bool:
+    """Whether a topic that runs has an id. One that is new proves nothing: it has its id from this term."""
+    return any(topic.topic_id is not None and _runs(cluster, topic) for topic in cluster.topics)
+
+
+def _runs(cluster: Cluster, topic: Topic) -> bool:
+    return cluster.topic(topic.name) is topic and any(cluster.rows[i].has_leadership for i in topic.rows)
+
+
+def sample_of_lost(lost: Mapping[str, int]) -> list[str]:
+    """Some of the topics (name -> czxid) without an id: those that may have had one come first.
+
+    Ids are given in the order of names, so an interrupted term gave them to the first. The youngest topics may have
+    had theirs from the beginning. Where a tool rewrote all topics, any of them shows it.
+    """
+    names = sorted(lost)
+    if len(names) <= LOST_SAMPLE_MAX:
+        return names
+    half = LOST_SAMPLE_MAX // 2
+    return [*names[:half], *sorted(names[half:], key=lambda name: lost[name])[-half:]]
+
+
+def id_changes(cluster: Cluster, ids: Mapping[str, bytes]) -> Sequence[TopicChange]:
+    """Rewrites of the topics that have no id yet."""
+    known = [(topic, ids[name]) for name in ids if (topic := cluster.topic(name)) is not None]
+    return [
+        TopicChange(topic.name, topic.version, {}, topic_id, GIVEN, czxid=topic.czxid)
+        for topic, topic_id in known
+        if topic.topic_id is None
+    ]

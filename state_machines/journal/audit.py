@@ -1,0 +1,220 @@
+"""Invariants of journal rows that one row shows by itself: A1, A3 to A6, A10 and A11. Rows in, violations out.
+
+They are judged against Kafka 3.9's behaviour, from what the row says: the tables of both machines, the order of the
+replica list, and the steps that the decision counted while it was drawn, not the rules that made the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines.journal.events import OBSERVED, PARTITION_KINDS, Kind, Row
+from state_machines.machines import selectors
+from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.types import (
+    INITIAL_LEADER_EPOCH,
+    LEADER_DURING_DELETE,
+    NO_LEADER,
+    PartitionState,
+    ReplicaState,
+)
+
+INVARIANTS: Final[Mapping[str, str]] = {
+    "A1": "the leader epoch never decreases, and counts the steps of the controller",
+    "A2": "a leader epoch has at most one leader",
+    "A3": "the leader is in the ISR",
+    "A4": "the ISR is within the replicas",
+    "A5": "the ISR is never empty",
+    "A6": "only legal transitions",
+    "A7": "writes carry the current controller epoch, and none of an earlier one follows",
+    "A8": "the partition epoch is one higher with each write",
+    "A9": "who is elected is live and not shutting down",
+    "A10": "who is elected was in the ISR, or the election is marked as unclean",
+    "A11": "who is elected is the first of the replicas, by the rule of the strategy",
+    "A12": "a reassignment adds up, and removes only once those that stay are in sync",
+    "A13": "replicas are spread over racks",
+    "A14": "procedures end after their children and share no lock",
+    "A15": "requests carry the current broker epoch and a controller epoch that never falls",
+}
+"""All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
+
+_STRATEGIES: Final = {
+    selectors.NEW_PARTITION: "initial",
+    selectors.OFFLINE_IN_ISR: "offline",
+    selectors.OFFLINE_UNCLEAN: "unclean",
+    selectors.PREFERRED: "preferred",
+    selectors.REASSIGNED: "reassign",
+    selectors.SHUTDOWN: "controlled_shutdown",
+}
+STRATEGIES: Final = {
+    **_STRATEGIES,
+    **{passed: f"{_STRATEGIES[why]}_passing" for why, passed in selectors.PASSED_OVER.items()},
+}
+"""Strategy of an election by the reason that its selector gives. ``_passing``: a row does not say over which brokers,
+so the order of the replicas is not judged.
+"""
+
+BY_LEADER: Final = "isr_by_leader"
+"""``reason`` of an ISR that the partition's leader asked for."""
+
+_NOBODY: Final = (NO_LEADER, LEADER_DURING_DELETE)
+
+
+class Violation(Struct, frozen=True):
+    """What a row shows that must not be. ``invariant`` is its number, ``what`` one sentence with the values."""
+
+    invariant: str
+    what: str
+    row: Row
+
+    def __str__(self) -> str:
+        row = self.row
+        entity = f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
+        return f"{self.invariant}: {entity} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
+
+
+Check = Callable[[Row], str | None]
+
+
+def judge(rows: Iterable[Row]) -> Iterator[Violation]:
+    """Every violation of every row."""
+    for row in rows:
+        for invariant, check in CHECKS.get(row.kind, {}).items():
+            what = check(row)
+            if what is not None:
+                yield Violation(invariant, what, row)
+
+
+def leader_epochs(row: Row) -> str | None:
+    """A1: one leader epoch for each step of the controller, none for an ISR that the leader asked for, never less."""
+    before, after = row.leader_epoch0, row.leader_epoch1
+    if after is None:
+        return None
+    if before is not None and after < before:
+        return f"the leader epoch went from {before} down to {after}"
+    if row.reason == OBSERVED:
+        return None
+    steps = len(row.steps or ())
+    if row.reason == BY_LEADER and steps:
+        return f"the leader's own change of the ISR counts {steps} steps of the controller"
+    expected = before + steps if before is not None else INITIAL_LEADER_EPOCH + steps - 1
+    if after != expected:
+        return f"the leader epoch is {after} and not {expected} after {before} and {steps} steps"
+    return None
+
+
+def leader_in_isr(row: Row) -> str | None:
+    """A3: the leader is in the ISR, or there is none."""
+    if row.leader1 is None or row.leader1 in _NOBODY or row.leader1 in (row.isr1 or ()):
+        return None
+    return f"leader {row.leader1} is not in the ISR {_ids(row.isr1)}"
+
+
+def isr_assigned(row: Row) -> str | None:
+    """A4: members of the ISR are assigned replicas, each once."""
+    isr, replicas = row.isr1 or (), row.replicas or ()
+    if not set(isr) <= set(replicas):
+        return f"the ISR {_ids(isr)} is not within the replicas {_ids(replicas)}"
+    if len(set(isr)) != len(isr):
+        return f"the ISR {_ids(isr)} names a replica twice"
+    return None
+
+
+def isr_not_empty(row: Row) -> str | None:
+    """A5: the last member of the ISR stays, dead or alive."""
+    return "the ISR is empty" if row.leader_epoch1 is not None and not row.isr1 else None
+
+
+PARTITION_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
+    **PartitionStateMachine.VALID_PREVIOUS,
+    PartitionState.NEW: PartitionStateMachine.VALID_PREVIOUS[PartitionState.NEW] | {PartitionState.NEW},
+}
+"""What a row may tell of a partition: one without a first leader is reassigned and stays new."""
+
+REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
+    **ReplicaStateMachine.VALID_PREVIOUS,
+    **{
+        state: ReplicaStateMachine.VALID_PREVIOUS[state] | {state}
+        for state in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
+    },
+}
+"""What a row may tell of a replica: a new one, or one that is to go, is told once more and stays what it is."""
+
+
+def partition_states(row: Row) -> str | None:
+    """A6 of partitions."""
+    return _transitions(row, PartitionState, PARTITION_STEPS)
+
+
+def replica_states(row: Row) -> str | None:
+    """A6 of replicas."""
+    return _transitions(row, ReplicaState, REPLICA_STEPS)
+
+
+def _transitions(row: Row, states: type[IntEnum], table: Mapping[IntEnum, frozenset[IntEnum]]) -> str | None:
+    """Each step from state to state is in the table. Facts are no transitions."""
+    if row.reason == OBSERVED or row.to_state is None:
+        return None
+    path = [row.from_state or "NON_EXISTENT", *(row.states or (row.to_state,))]
+    if path[-1] != row.to_state:
+        return f"the states {' -> '.join(path)} do not end in {row.to_state}"
+    for previous, target in pairwise(path):
+        if previous not in states.__members__ or target not in states.__members__:
+            return f"{previous} -> {target} has a state that does not exist"
+        if states[previous] not in table[states[target]]:
+            return f"illegal transition {previous} -> {target}"
+    return None
+
+
+def clean_election(row: Row) -> str | None:
+    """A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
+    if row.leader1 in (None, *_NOBODY) or row.leader1 == row.leader0 or row.isr0 is None or row.reason == OBSERVED:
+        return None
+    if row.leader1 in row.isr0 or row.unclean:
+        return None
+    return f"leader {row.leader1} was not in the ISR {_ids(row.isr0)}, and the election is not marked as unclean"
+
+
+def elected_in_order(row: Row) -> str | None:
+    """A11: who is elected is the first of the replicas, by the rule of the strategy.
+
+    The offline and the controlled-shutdown rule leave those in the ISR that may lead: the first of them in the order
+    of the replicas leads. Only one that is gone may stay in it, where an earlier write was refused.
+    """
+    replicas = row.replicas or ()
+    if row.leader1 in (None, *_NOBODY):
+        return None
+    if row.strategy == "preferred" and row.leader1 not in replicas[:1]:
+        return f"the preferred election made {row.leader1} the leader, the replicas are {_ids(replicas)}"
+    if row.strategy in ("initial", "offline", "controlled_shutdown"):
+        able = set(row.isr1 or ()).difference(row.absent or ())
+        if row.leader1 != next((replica for replica in replicas if replica in able), None):
+            return f"leader {row.leader1} is not the first of the replicas {_ids(replicas)} in {_ids(row.isr1)}"
+    return None
+
+
+def _ids(brokers: Sequence[int] | None) -> str:
+    return "[" + ", ".join(map(str, brokers or ())) + "]"
+
+
+OF_PARTITIONS: Final[dict[str, Check]] = {
+    "A1": leader_epochs,
+    "A3": leader_in_isr,
+    "A4": isr_assigned,
+    "A5": isr_not_empty,
+    "A6": partition_states,
+    "A10": clean_election,
+    "A11": elected_in_order,
+}
+
+CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
+    **dict.fromkeys(PARTITION_KINDS, OF_PARTITIONS),
+    Kind.REPLICA_STATE: {"A6": replica_states},
+}
+"""Checks by the kind of row that they are for."""

@@ -1,0 +1,103 @@
+"""The rows of the journal: one flat type for everything that a controller does, with before and after in each row.
+
+Most invariants are judged on one row by itself (:mod:`state_machines.journal.audit`). Absent fields are None and left
+out of the JSON. Rows are ordered by (controller epoch, seq); ``seq`` counts from 1 within a term without holes, so that
+a missing row is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+SCHEMA_VERSION: Final = 1
+"""``v`` of the rows. Fields are only added within a version; a reader passes over fields that it does not know."""
+
+
+class Kind(StrEnum):
+    """What a row tells."""
+
+    CTL_ELECTED = "CTL_ELECTED"
+    CTL_PHASE = "CTL_PHASE"
+    CTL_RESIGNED = "CTL_RESIGNED"
+    FENCED = "FENCED"
+    BROKER_UP = "BROKER_UP"
+    BROKER_DOWN = "BROKER_DOWN"
+    BROKER_SHUTDOWN_BEGIN = "BROKER_SHUTDOWN_BEGIN"
+    BROKER_SHUTDOWN_END = "BROKER_SHUTDOWN_END"
+    PARTITION_STATE = "PARTITION_STATE"
+    REPLICA_STATE = "REPLICA_STATE"
+    LEADER = "LEADER"
+    ISR = "ISR"
+    TOPIC_CREATE = "TOPIC_CREATE"
+    TOPIC_DELETE = "TOPIC_DELETE"
+    UNRECORDED = "UNRECORDED"
+
+
+PARTITION_KINDS: Final = frozenset({Kind.LEADER, Kind.ISR, Kind.PARTITION_STATE})
+"""Rows of one partition, with its leadership before and after."""
+
+OBSERVED: Final = "observed"
+"""``reason`` of what was read and decided by nobody here: another writer's, or our own write whose reply was lost."""
+
+
+class Row(Struct, omit_defaults=True, gc=False):
+    """One event.
+
+    ``ts_us`` and ``mono_us``: the wall and the monotonic clock when it was entered, in microseconds; the ``t_*`` are
+    on the monotonic clock, too: when the event was noticed, when it was decided on, when ZooKeeper had applied it.
+    ``leader``, ``leader_epoch``, ``pepoch`` (partition epoch, the znode's version) and ``isr`` with 0 are before, with
+    1 after the event. ``replicas`` includes those being added. ``states``: all states entered, where they are several.
+    ``steps``: the reason of each leader epoch that the write takes. ``lost``: UNRECORDED stands for so many rows,
+    itself included. ``absent``: after an election, members of the ISR whose brokers are not registered. ``why``: one
+    sentence for people.
+    """
+
+    v: int
+    cluster: str
+    ctl_id: int
+    ctl_epoch: int
+    seq: int
+    ts_us: int
+    mono_us: int
+    kind: str
+    topic: str | None = None
+    partition: int | None = None
+    topic_id: str | None = None
+    from_state: str | None = None
+    to_state: str | None = None
+    leader0: int | None = None
+    leader1: int | None = None
+    leader_epoch0: int | None = None
+    leader_epoch1: int | None = None
+    pepoch0: int | None = None
+    pepoch1: int | None = None
+    isr0: Sequence[int] | None = None
+    isr1: Sequence[int] | None = None
+    replicas: Sequence[int] | None = None
+    adding: Sequence[int] | None = None
+    removing: Sequence[int] | None = None
+    reason: str | None = None
+    strategy: str | None = None
+    unclean: bool | None = None
+    steps: Sequence[str] | None = None
+    states: Sequence[str] | None = None
+    t_detect: int | None = None
+    t_decide: int | None = None
+    t_committed: int | None = None
+    why: str | None = None
+    broker: int | None = None
+    broker_epoch: int | None = None
+    rack: str | None = None
+    lost: int | None = None
+    err: str | None = None
+    absent: Sequence[int] | None = None
+
+    def concerns(self, broker: int) -> bool:
+        """Whether a broker leads before or after, comes into the ISR, leaves it, or is what the row is about."""
+        if broker in (self.broker, self.leader0, self.leader1):
+            return True
+        return (broker in (self.isr0 or ())) != (broker in (self.isr1 or ()))

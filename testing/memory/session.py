@@ -1,0 +1,256 @@
+"""The session of :class:`testing.memory.MemoryZooKeeper`: connecting, ending, requests and what comes back.
+
+A request is carried out when it is made; its answer, like events and states, reaches the caller in a later turn of
+the event loop, in order. There is no thread: ``on_state_thread`` is called where the fault is caused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec import structs
+
+from metadata_store.acl import default_acls
+from metadata_store.errors import (
+    TROUBLE,
+    TROUBLE_PAUSE_S,
+    Code,
+    ConnectFailed,
+    MultiFailed,
+    NotConnected,
+    OutcomeUnknown,
+    SessionLost,
+    ZkError,
+    trouble,
+)
+from metadata_store.hooks import surrounded
+from metadata_store.port import (
+    REQUEST_BYTES_MAX,
+    WRITE_BYTES_MAX,
+    ConnectionState,
+    Create,
+    Created,
+    OpResult,
+    WatchEvent,
+    Write,
+    WriteHooks,
+)
+from metadata_store.sizes import write_bytes
+from testing.memory.permissions import Identity
+from testing.memory.server import MemoryServer
+
+T = TypeVar("T")
+
+
+class MemorySession:
+    """One session with a :class:`testing.memory.MemoryServer`, without the operations on znodes."""
+
+    def __init__(
+        self,
+        server: MemoryServer,
+        *,
+        session_timeout_ms: int = 6_000,
+        credentials: str | None = None,
+        chroot: str = "",
+        create_chroot: bool = False,
+        hooks: WriteHooks | None = None,
+        set_acl: bool = False,
+    ) -> None:
+        self.on_watch: Callable[[WatchEvent], None] | None = None
+        self.on_state: Callable[[ConnectionState], None] | None = None
+        self.on_state_thread: Callable[[ConnectionState], None] | None = None
+        self.hooks = hooks
+        self.server = server
+        self.session_timeout_ms = session_timeout_ms
+        self.session_id = 0
+        self.peer = ""
+        self.last_zxid = 0
+        self.chroot = chroot
+        self.set_acl = set_acl
+        self._create_chroot = create_chroot
+        self._credentials = credentials
+        self._link = ConnectionState.LOST
+        self._told = ConnectionState.LOST
+        self._closed = True
+        self._items: deque[Callable[[], None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- session
+
+    async def connect(self, timeout_s: float) -> None:
+        """A new session."""
+        if self._link is not ConnectionState.LOST:
+            return
+        self._loop = asyncio.get_running_loop()
+        self.session_id = self.server.open(self, self._credentials)
+        self.peer = "memory:2181"
+        self.last_zxid = 0
+        self._closed = False
+        self._enter(ConnectionState.CONNECTED)
+        try:
+            await self._turn()
+            if self.chroot and self.server.tree.stat(self.chroot) is None:
+                self._make_chroot()
+            self.last_zxid = self.server.tree.zxid
+        except BaseException:
+            await self.close()
+            raise
+
+    def _make_chroot(self) -> None:
+        if not self._create_chroot:
+            raise ConnectFailed(f"the chroot {self.chroot} does not exist: correct it, or start a broker with it once")
+        parts = self.chroot.strip("/").split("/")
+        for depth in range(len(parts)):
+            path = "/" + "/".join(parts[: depth + 1])
+            if self.server.tree.stat(path) is None:
+                self.server.write(
+                    self.session_id, [Create(path, None, acl=default_acls(path, secured=self.set_acl))], single=True
+                )
+
+    async def close(self) -> None:
+        """Ends the session."""
+        self._closed = True
+        self.server.close(self.session_id)
+        self._link = self._told = ConnectionState.LOST
+
+    @property
+    def state(self) -> ConnectionState:
+        """CONNECTED only once ``on_state`` has been told so."""
+        if self._link is ConnectionState.CONNECTED and self._told is not ConnectionState.CONNECTED:
+            return ConnectionState.SUSPENDED
+        return self._link
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The usual."""
+        return REQUEST_BYTES_MAX
+
+    # -- what the server does
+
+    def event(self, event: WatchEvent) -> None:
+        """A watch fired."""
+        session = self.session_id
+        self._hand_over(lambda: self._watch_fired(session, event))
+
+    def dropped(self) -> None:
+        """The connection is lost."""
+        self._enter(ConnectionState.SUSPENDED)
+
+    def restored(self) -> None:
+        """The connection is back."""
+        self._enter(ConnectionState.CONNECTED)
+
+    def expired(self) -> None:
+        """The session is over."""
+        self._enter(ConnectionState.LOST)
+
+    def _enter(self, state: ConnectionState) -> None:
+        self._link = state
+        if state is not ConnectionState.CONNECTED:
+            self._told = state
+            if self.on_state_thread is not None:
+                self.on_state_thread(state)
+        session = self.session_id
+        self._hand_over(lambda: self._state_changed(session, state))
+
+    def _present(self, session: int) -> bool:
+        return session == self.session_id and not self._closed
+
+    def _state_changed(self, session: int, state: ConnectionState) -> None:
+        if self._present(session):
+            self._told = state
+            if self.on_state is not None:
+                self.on_state(state)
+
+    def _watch_fired(self, session: int, event: WatchEvent) -> None:
+        if self._present(session) and self.on_watch is not None:
+            self.on_watch(WatchEvent(event.path[len(self.chroot) :] or "/", event.kind))
+
+    def _hand_over(self, item: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._items.append(item)
+        self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        while self._items:
+            self._items.popleft()()
+
+    # -- one request
+
+    async def _turn(self) -> None:
+        """Until everything that was handed over so far has been delivered."""
+        assert self._loop is not None
+        turned: asyncio.Future[None] = self._loop.create_future()
+        self._hand_over(lambda: None if turned.done() else turned.set_result(None))
+        await turned
+
+    def _admit(self) -> Identity:
+        if self._link is ConnectionState.LOST:
+            raise SessionLost("no ZooKeeper session: nothing was sent")
+        if self.state is not ConnectionState.CONNECTED:
+            raise NotConnected("not connected to ZooKeeper: nothing was sent")
+        return self.server.identity(self.session_id)
+
+    def _path(self, path: str) -> str:
+        if not path.startswith("/"):
+            raise ValueError(f"the path {path!r} does not begin with a slash")
+        return (self.chroot + path if path != "/" else self.chroot) or "/"
+
+    async def _well(self, request: str, *, writes: bool) -> None:
+        """Raises what a test has the server answer instead."""
+        code = self.server.code_of(self.session_id)
+        if code in TROUBLE:
+            await asyncio.sleep(TROUBLE_PAUSE_S)
+            raise trouble(code, request, writes=writes)
+        if code is not None:
+            raise ZkError(code, request)
+
+    async def _read(self, read: Callable[[Identity], T]) -> T:
+        identity = self._admit()
+        await self._well("a read", writes=False)
+        try:
+            found = read(identity)
+        except ZkError as error:
+            raise ZkError(error.code, error.path[len(self.chroot) :]) from None
+        zxid = self.server.tree.zxid
+        await self._turn()
+        self.last_zxid = max(self.last_zxid, zxid)
+        return found
+
+    async def _write(self, ops: Sequence[Write], *, single: bool) -> list[OpResult]:
+        if write_bytes(ops) > WRITE_BYTES_MAX:
+            raise ZkError(Code.TOO_BIG, ops[0].path)
+        return await surrounded(self.hooks, ops, lambda: self._submit(ops, single))
+
+    async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
+        self._admit()
+        await self._well("a write", writes=True)
+        listed = [self._with_acl(op) for op in ops] if self.set_acl else ops
+        rooted = [structs.replace(op, path=self._path(op.path)) for op in listed] if self.chroot else listed
+        try:
+            results = self.server.write(self.session_id, rooted, single=single)
+        except MultiFailed as failed:
+            raise MultiFailed(failed.index, failed.codes, ops[failed.index].path) from None
+        except ZkError as error:
+            raise ZkError(error.code, ops[0].path) from None
+        finally:
+            zxid = self.server.tree.zxid
+            await self._turn()
+            self.last_zxid = max(self.last_zxid, zxid)
+        if results is None:
+            raise OutcomeUnknown("connection lost before the answer")
+        return [self._unrooted(result) for result in results]
+
+    @staticmethod
+    def _with_acl(op: Write) -> Write:
+        if not isinstance(op, Create) or op.acl is not None:
+            return op
+        return structs.replace(op, acl=default_acls(op.path, secured=True))
+
+    def _unrooted(self, result: OpResult) -> OpResult:
+        if self.chroot and isinstance(result, Created):
+            return Created(result.path[len(self.chroot) :], result.stat)
+        return result

@@ -1,0 +1,198 @@
+"""A broker as a controller sees it: requests in, answers out, and the state that they leave behind.
+
+It has no clock, no sockets and no randomness: equal requests leave equal state. What a 3.9 broker checks, in which
+order, and which error it answers was compared with a real one (``tests/contracts/brokers.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+from brokers.wire.versions import DEFAULT, Api, Ibp
+from metadata_store import paths
+from metadata_store.codecs.notifications import encode_log_dir_event
+from metadata_store.port import Create
+from state_machines.model.types import Broker, Endpoint
+from testing.simulated.hosting import Hosting, Replica
+from testing.simulated.isr import IsrWork
+from testing.simulated.metadata import MetadataCache
+from testing.simulated.replies import api_versions_answer, bare_answer, encode_answer
+from testing.simulated.requests import VERSIONS, read_request
+from testing.simulated.values import (
+    NO_BROKER_EPOCH,
+    Head,
+    Key,
+    LeaderAndIsr,
+    MetadataEntry,
+    Request,
+    StopReplica,
+    UpdateMetadata,
+)
+
+LOG_DIR_EVENT: Final = f"{paths.LOG_DIR_EVENTS}/log_dir_event_"
+_API_VERSIONS_KEY: Final = Api.API_VERSIONS.to_bytes(2, "big")
+
+
+class Heard(Struct, frozen=True):
+    """One request as it was taken: ``size`` in bytes, the top-level ``error`` and that of every partition."""
+
+    broker: int
+    request: Request
+    size: int
+    error: int
+    errors: dict[Key, int]
+
+    @property
+    def api(self) -> Api:
+        """Which request it was."""
+        return self.request.head.api
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it names."""
+        return len(self.request.entries)
+
+
+class SimulatedBroker:
+    """One broker through all its incarnations. ``epoch`` is its broker epoch, the czxid of its registration.
+
+    ``recorded`` is called with every decoded request, refused ones included, after it took effect. ``isr`` is what it
+    does as a leader (:class:`testing.simulated.isr.IsrWork`).
+    """
+
+    def __init__(
+        self, broker_id: int, epoch: int = 0, *, ibp: Ibp = DEFAULT, recorded: Callable[[Heard], None] | None = None
+    ) -> None:
+        self.id = broker_id
+        self.epoch = epoch
+        self.ibp = ibp
+        self.recorded = recorded
+        self.controller_epoch = 0
+        self.hosting = Hosting(broker_id)
+        self.cache = MetadataCache()
+        self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
+
+    # -- what it knows
+
+    @property
+    def controller_id(self) -> int:
+        """Controller of the last UpdateMetadata; -1 before the first."""
+        return self.cache.controller_id
+
+    @property
+    def live(self) -> dict[int, Broker]:
+        """The live list of the last UpdateMetadata, the controller's own entry included."""
+        return self.cache.live
+
+    @property
+    def metadata(self) -> dict[Key, MetadataEntry]:
+        """What it would tell clients."""
+        return self.cache.partitions
+
+    @property
+    def replicas(self) -> dict[Key, Replica]:
+        """What it hosts in this incarnation, offline ones left out."""
+        return self.hosting.replicas
+
+    def controller(self, listener: str) -> Endpoint | None:
+        """Where it would look for the controller."""
+        entry = self.live.get(self.controller_id)
+        return entry.endpoint(listener) if entry is not None else None
+
+    def fetches(self, key: Key, leader: int, leader_epoch: int) -> bool:
+        """Whether it follows ``leader`` in that leader epoch, so that it can catch up."""
+        replica = self.replicas.get(key)
+        return (
+            replica is not None
+            and (replica.leader, replica.leader_epoch) == (leader, leader_epoch)
+            and not replica.stopped
+            and leader != self.id
+        )
+
+    def copy(self) -> SimulatedBroker:
+        """An equal one that changes apart; records nothing, and has no ISR change under way."""
+        other = SimulatedBroker(self.id, self.epoch, ibp=self.ibp)
+        other.controller_epoch = self.controller_epoch
+        other.hosting, other.cache = self.hosting.copy(), self.cache.copy()
+        other.isr = IsrWork(other.hosting, other.cache, other.epoch, other.ibp)
+        return other
+
+    # -- what happens to it
+
+    def restart(self, epoch: int) -> None:
+        """A new incarnation: it forgets what it was told and keeps its logs."""
+        self.epoch = epoch
+        self.controller_epoch = 0
+        self.hosting.restart()
+        self.cache = MetadataCache()
+        self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
+
+    def registered(self, epoch: int) -> None:
+        """It learns its epoch, perhaps after the controller did, whose requests it has taken already.
+
+        What it was told stays, and so do the ISR changes that it wants.
+        """
+        self.epoch = self.isr.epoch = epoch
+
+    def fail_partition(self, topic: str, partition: int) -> Create:
+        """The log directory of a replica fails: error 56. Returns the znode by which it says so.
+
+        While a directory is failed no replica is created but new ones (``isNew``), as no log can be missed then.
+        """
+        self.hosting.fail((topic, partition))
+        return Create(LOG_DIR_EVENT, encode_log_dir_event(self.id), sequential=True)
+
+    def recover(self) -> None:
+        """The log directories are mended. The broker notices at its next :meth:`restart`."""
+        self.hosting.recover()
+
+    def adopt(self, cache: MetadataCache) -> None:
+        """Knows of the cluster what ``cache`` holds; brokers that are not sent anything more may share one."""
+        self.cache = cache
+        self.isr = IsrWork(self.hosting, cache, self.epoch, self.ibp)
+
+    # -- requests
+
+    def receive(self, frame: bytes) -> bytes:
+        """The answer to a request, both without their 4-byte lengths; raises :class:`Malformed`."""
+        if frame[:2] == _API_VERSIONS_KEY and len(frame) >= 8:
+            return api_versions_answer(int.from_bytes(frame[4:8], "big"), VERSIONS)
+        return self.take(read_request(frame), len(frame))
+
+    def take(self, request: Request, size: int = 0) -> bytes:
+        """The answer to a decoded request."""
+        error, errors = self.apply(request)
+        if self.recorded is not None:
+            self.recorded(Heard(self.id, request, size, error, errors))
+        if error and isinstance(request, StopReplica) and error != Error.UNKNOWN_SERVER_ERROR:
+            return bare_answer(request.head, error)
+        return encode_answer(request, error, errors)
+
+    def apply(self, request: Request) -> tuple[int, dict[Key, int]]:
+        """Takes a request; returns the top-level error and that of each partition (of every one it was sent)."""
+        error = refused(request.head, self.epoch, self.controller_epoch)
+        if error:
+            return error, {(entry.topic, entry.partition): error for entry in request.entries}
+        self.controller_epoch = request.head.controller_epoch
+        match request:
+            case UpdateMetadata():
+                self.cache.update(request)
+                return Error.NONE, {}
+            case LeaderAndIsr():
+                return Error.NONE, self.hosting.lead(request, self.live)
+            case StopReplica():
+                return Error.NONE, self.hosting.stop(request)
+
+
+def refused(head: Head, epoch: int, controller_epoch: int) -> int:
+    """Why a whole request is refused, or 0. Equal controller epochs are taken, whoever sends them."""
+    if head.broker_epoch != NO_BROKER_EPOCH:
+        if head.kraft:
+            return Error.UNKNOWN_SERVER_ERROR
+        if head.broker_epoch < epoch:
+            return Error.STALE_BROKER_EPOCH
+    return Error.STALE_CONTROLLER_EPOCH if head.controller_epoch < controller_epoch else Error.NONE

@@ -1,0 +1,196 @@
+"""A simulated broker on a socket.
+
+*Lean*, the default: requests are timed, kept as bytes and answered at once, and looked at only when somebody asks what
+the broker knows, so that the broker is not what a benchmark measures. Epochs are checked as they come, partitions are
+not: an answer lists none, or (``full_answers``) gives each the error 0, or 11 where this incarnation was sent the very
+same before. *Exact*: every request is decoded and answered from the broker's state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.wire.errors import Error
+from brokers.wire.primitives import Reader
+from brokers.wire.versions import Api, Ibp
+from state_machines.model.types import Broker, Endpoint
+from testing.embedded.process import free_port
+from testing.simulated.bodies import Bodies, Body
+from testing.simulated.broker import SimulatedBroker, refused
+from testing.simulated.connection import Answer, Incoming, Room
+from testing.simulated.questions import IBP_SETTING, answer_question
+from testing.simulated.replies import bare_answer
+from testing.simulated.requests import read_body
+from testing.simulated.values import Head
+
+HOST: Final = "127.0.0.1"
+PORT_TRIES_MAX: Final = 20
+"""Among a hundred brokers with random ports two are likely to choose the same."""
+UNREGISTERED: Final = 0
+
+
+class Count(Struct):
+    """Requests of one kind since the last mark. Times are nanoseconds of the monotonic clock, 0 for none."""
+
+    requests: int = 0
+    bytes: int = 0
+    refused: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+
+
+class Manners(Struct):
+    """How a broker misbehaves. ``top`` and ``each`` are error codes by kind of request, all partitions alike.
+
+    ``full``: kinds of request of which a lean broker's answers list every partition.
+    """
+
+    delay_s: float = 0.0
+    mute: bool = False
+    top: dict[Api, int] = {}
+    each: dict[Api, int] = {}
+    full: frozenset[Api] = frozenset()
+
+
+class Options(Struct, frozen=True):
+    """What all brokers of a process share."""
+
+    ibp: Ibp
+    listeners: tuple[str, ...] = ("INTERNAL",)
+    exact: bool = False
+    full_answers: bool = False
+
+
+class Station:
+    """One broker: its port, its counters, and what it was sent (lean) or knows (exact)."""
+
+    def __init__(self, broker_id: int, options: Options, bodies: Bodies, room: Room) -> None:
+        self.id = broker_id
+        self.port = 0
+        self.options = options
+        self.manners = Manners()
+        self.counts: dict[Api, Count] = {}
+        self.broker = SimulatedBroker(broker_id, UNREGISTERED, ibp=options.ibp)
+        self.log: list[tuple[Head, Body]] = []
+        self._bodies = bodies
+        self._room = room
+        self._settings = {IBP_SETTING: str(options.ibp)}
+        self._connections: set[Incoming] = set()
+        self._server: asyncio.Server | None = None
+        self._taken: set[Body] = set()
+        self._former_epoch = UNREGISTERED
+
+    @property
+    def epoch(self) -> int:
+        """Broker epoch, 0 while it is not registered."""
+        return self.broker.epoch
+
+    @property
+    def registration(self) -> Broker:
+        """What it registers."""
+        endpoints = tuple(Endpoint(name, HOST, self.port) for name in self.options.listeners)
+        return Broker(self.id, self.epoch, endpoints)
+
+    # -- life
+
+    async def listen(self) -> None:
+        """Accepts connections, always on the same port, which is chosen the first time; raises OSError."""
+        loop = asyncio.get_running_loop()
+        for last in range(PORT_TRIES_MAX - 1, -1, -1) if self._server is None else ():
+            port = self.port or free_port()
+            try:
+                self._server = await loop.create_server(self._incoming, HOST, port)
+            except OSError as error:
+                if self.port or not last or error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                self.port = port
+                return
+
+    def _incoming(self) -> Incoming:
+        return Incoming(self, self._room)
+
+    def vanish(self) -> None:
+        """Closes the port and all connections, and forgets everything but its logs."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._connections):
+            connection.abort()
+        self._former_epoch = max(self._former_epoch, self.epoch)
+        self.begin(UNREGISTERED)
+
+    def begin(self, epoch: int) -> None:
+        """A new incarnation, or none."""
+        self.broker.restart(epoch)
+        self.log.clear()
+        self._taken.clear()
+
+    def enter(self, epoch: int) -> None:
+        """It is registered; requests that came meanwhile count, but for those to its former life."""
+        self.broker.registered(epoch)
+
+    def forget(self) -> None:
+        """Empty views, logs included, and no controller epoch; the registration stays."""
+        epoch = self.epoch
+        self.broker = SimulatedBroker(self.id, epoch, ibp=self.options.ibp)
+        self.begin(epoch)
+
+    # -- called by connections
+
+    def joined(self, connection: Incoming) -> None:
+        """See :class:`testing.simulated.connection.Listener`."""
+        self._connections.add(connection)
+
+    def left(self, connection: Incoming) -> None:
+        """See :class:`testing.simulated.connection.Listener`."""
+        self._connections.discard(connection)
+
+    def question(self, frame: bytes, answer: Answer) -> None:
+        """See :class:`testing.simulated.connection.Listener`."""
+        found = answer_question(frame, self._settings)
+        self._deliver(answer, found)
+
+    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
+        """See :class:`testing.simulated.connection.Listener`."""
+        count = self.counts.setdefault(head.api, Count())
+        count.requests += 1
+        count.bytes += size
+        count.first_ns = count.first_ns or at_ns
+        count.last_ns = at_ns
+        newest = self.epoch or self._former_epoch + 1
+        error = self.manners.top.get(head.api) or refused(head, newest, self.broker.controller_epoch)
+        if error:
+            count.refused += 1
+            self._deliver(answer, bare_answer(head, error))
+        elif self.options.exact and head.api not in self.manners.each:
+            request = read_body(head, Reader(bytes(body), items_max=len(body)))
+            self._deliver(answer, self.broker.take(request, size))
+        else:
+            self._deliver(answer, self._keep(head, self._bodies.intern(head, body)))
+
+    def _keep(self, head: Head, body: Body) -> bytes:
+        """Puts a request aside; returns its answer. What an injected error is given for has no effect."""
+        error = self.manners.each.get(head.api)
+        if error is not None:
+            return head.correlation.to_bytes(4, "big") + body.answer(error)
+        self.broker.controller_epoch = head.controller_epoch
+        self.log.append((head, body))
+        full = self.options.full_answers or head.api in self.manners.full
+        if head.api is Api.UPDATE_METADATA or not full:
+            return bare_answer(head, Error.NONE)
+        known = head.api is Api.LEADER_AND_ISR and body in self._taken
+        self._taken.add(body)
+        return head.correlation.to_bytes(4, "big") + body.answer(Error.STALE_CONTROLLER_EPOCH if known else Error.NONE)
+
+    def _deliver(self, answer: Answer, found: bytes) -> None:
+        if self.manners.mute:
+            return
+        if self.manners.delay_s:
+            asyncio.get_running_loop().call_later(self.manners.delay_s, answer, found)
+        else:
+            answer(found)

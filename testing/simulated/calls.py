@@ -1,0 +1,145 @@
+"""What brokers call on the controller, from their side: AlterPartition and ControlledShutdown.
+
+Frames come without their 4-byte length. Answers are read as :mod:`brokers.wire.calls` reads calls: nothing is built
+that the bytes do not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct as Layout
+
+from msgspec import Struct
+
+from brokers.wire.partitions import id_array
+from brokers.wire.primitives import NO_TAGS, Malformed, Reader, compact_string, legacy_string, varint
+from brokers.wire.requests import request_header
+from brokers.wire.versions import Api
+from state_machines.model.types import Leadership
+from testing.simulated.values import Key
+
+CONTROLLED_SHUTDOWN_VERSION = 3
+ALTER_PARTITION_IDS = 2
+"""First version of AlterPartition that names topics by id."""
+
+_BROKER = Layout(">iq").pack
+_I32 = Layout(">i").pack
+_TWO = Layout(">ii").pack
+_MEMBER = Layout(">iqx").pack
+_NO_MEMBER_EPOCH = -1
+
+
+class IsrChange(Struct, frozen=True):
+    """The ISR that a leader asks for. ``controller_epoch`` is that of the decision that made it leader."""
+
+    key: Key
+    topic_id: bytes | None
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+
+class PartitionAnswer(Struct, frozen=True, gc=False):
+    """What the controller says of one partition; ``state`` (its version is the partition epoch) counts if error 0."""
+
+    topic: str | bytes
+    partition: int
+    error: int
+    state: Leadership
+
+
+class ShutdownAnswer(Struct, frozen=True):
+    """``remaining``: partitions that the broker still leads. Anything but error 0 and none of them is a failed try."""
+
+    error: int
+    remaining: tuple[Key, ...]
+
+
+def _header(api: Api, version: int, correlation: int, broker: int) -> bytes:
+    return request_header(api, version, correlation, legacy_string(str(broker)))
+
+
+def controlled_shutdown(correlation: int, broker: int, epoch: int) -> bytes:
+    """ControlledShutdown v3."""
+    head = _header(Api.CONTROLLED_SHUTDOWN, CONTROLLED_SHUTDOWN_VERSION, correlation, broker)
+    return head + _BROKER(broker, epoch) + NO_TAGS
+
+
+def shutdown_answer(frame: bytes) -> ShutdownAnswer:
+    """The answer to it; raises :class:`Malformed`."""
+    reader = Reader(frame)
+    reader.i32()
+    reader.skip_tags()
+    error = reader.i16()
+    remaining = reader.compact_array(_remaining, 6)
+    reader.skip_tags()
+    reader.end()
+    return ShutdownAnswer(error, tuple(remaining))
+
+
+def _remaining(reader: Reader) -> Key:
+    found = reader.compact_string(), reader.i32()
+    reader.skip_tags()
+    return found
+
+
+def alter_partition(version: int, correlation: int, broker: int, epoch: int, changes: Sequence[IsrChange]) -> bytes:
+    """AlterPartition v0 to v3; from v2 on every change must have a topic id. Leaders always say *recovered*."""
+    topics: dict[str, list[IsrChange]] = {}
+    for change in changes:
+        topics.setdefault(change.key[0], []).append(change)
+    pieces = [_topic(version, topic, found) for topic, found in topics.items()]
+    head = _header(Api.ALTER_PARTITION, version, correlation, broker) + _BROKER(broker, epoch)
+    return head + varint(len(pieces) + 1) + b"".join(pieces) + NO_TAGS
+
+
+def _topic(version: int, name: str, changes: list[IsrChange]) -> bytes:
+    if version >= ALTER_PARTITION_IDS:
+        named = changes[0].topic_id
+        assert named is not None, f"AlterPartition v{version} names topics by id"
+    else:
+        named = compact_string(name)
+    return named + varint(len(changes) + 1) + b"".join([_change(version, change) for change in changes]) + NO_TAGS
+
+
+def _change(version: int, change: IsrChange) -> bytes:
+    if version >= 3:
+        members = [_MEMBER(member, _NO_MEMBER_EPOCH) for member in change.isr]
+        isr = varint(len(members) + 1) + b"".join(members)
+    else:
+        isr = id_array(change.isr)
+    recovered = b"\0" if version >= 1 else b""
+    head = _TWO(change.key[1], change.leader_epoch)
+    return head + isr + recovered + _I32(change.partition_epoch) + NO_TAGS
+
+
+def alter_partition_answer(version: int, frame: bytes) -> tuple[int, int, list[PartitionAnswer]]:
+    """Correlation id, top-level error and every partition of an answer; raises :class:`Malformed`."""
+    reader = Reader(frame)
+    correlation = reader.i32()
+    reader.skip_tags()
+    reader.i32()
+    error = reader.i16()
+    topics = reader.compact_array(lambda r: _answers(version, r), 3)
+    reader.skip_tags()
+    reader.end()
+    return correlation, error, [answer for topic in topics for answer in topic]
+
+
+def _answers(version: int, reader: Reader) -> list[PartitionAnswer]:
+    topic = reader.uuid() if version >= ALTER_PARTITION_IDS else reader.compact_string()
+    found = reader.compact_array(lambda r: _answer(version, topic, r), 20)
+    reader.skip_tags()
+    return found
+
+
+def _answer(version: int, topic: str | bytes, reader: Reader) -> PartitionAnswer:
+    partition, error, leader, leader_epoch = reader.i32(), reader.i16(), reader.i32(), reader.i32()
+    isr = tuple(reader.compact_array(Reader.i32, 4))
+    recovery = reader.i8() if version >= 1 else 0
+    if recovery not in (0, 1):
+        raise Malformed(f"leader recovery state {recovery} is neither 0 nor 1")
+    state = Leadership(leader, leader_epoch, isr, 0, reader.i32(), recovery == 1)
+    reader.skip_tags()
+    return PartitionAnswer(topic, partition, error, state)

@@ -1,0 +1,174 @@
+"""A controller's connection to a simulated broker, read without copying what is big.
+
+The first bytes of a request are read into a small buffer; behind its head the rest of a big request is received into
+a buffer of its own, of exactly its size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from brokers.wire.primitives import Malformed, Reader
+from testing.simulated.requests import VERSIONS, read_head
+from testing.simulated.values import Head
+
+FRAME_BYTES_MAX: Final = 104_857_600
+"""Kafka's default of ``socket.request.max.bytes``."""
+HEAD_BYTES_MAX: Final = 512
+"""Bytes within which the head of a request ends; client ids are short."""
+FIRST_BYTES: Final = 4096
+ARRIVING_BYTES_MAX: Final = 1 << 30
+"""Kafka's controller sends the metadata of a million partitions to all brokers at once: 48 MB to each."""
+_LENGTH_BYTES: Final = 4
+
+Answer = Callable[[bytes], None]
+"""Sends an answer without its length, unless the connection has ended."""
+
+
+class Listener(Protocol):
+    """What a connection needs of the broker that it leads to. Times are nanoseconds of the monotonic clock."""
+
+    def joined(self, connection: Incoming) -> None:
+        """A connection was made."""
+
+    def left(self, connection: Incoming) -> None:
+        """It ended."""
+
+    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
+        """A request of a controller, complete at ``at_ns``; ``size`` counts its length field. Raises Malformed."""
+
+    def question(self, frame: bytes, answer: Answer) -> None:
+        """Any other request, without its length; raises Malformed."""
+
+
+class Room:
+    """What requests that are still arriving may occupy together; who finds no room is not read from meanwhile."""
+
+    def __init__(self, bytes_max: int = ARRIVING_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._used = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def take(self, size: int, enter: Callable[[], None]) -> None:
+        """Calls ``enter`` once there is room; one request always has it. Each must be given back."""
+        self._waiting.append((size, enter))
+        self._admit()
+
+    def give_back(self, size: int) -> None:
+        """A request has arrived, or its connection ended."""
+        self._used -= size
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and (not self._used or self._used + self._waiting[0][0] <= self._bytes_max):
+            size, enter = self._waiting.popleft()
+            self._used += size
+            enter()
+
+
+class Incoming(asyncio.BufferedProtocol):
+    """Cuts the stream into requests; whatever is malformed closes the connection."""
+
+    def __init__(self, listener: Listener, room: Room) -> None:
+        self._listener = listener
+        self._room = room
+        self._transport: asyncio.Transport | None = None
+        self._first = bytearray(FIRST_BYTES)
+        self._filled = 0
+        self._body: bytearray | None = None
+        self._head: Head | None = None
+        self._size = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._listener.joined(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        self._transport = None
+        if self._body is not None:
+            self._room.give_back(len(self._body))
+            self._body = None
+        self._listener.left(self)
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by asyncio."""
+        return memoryview(self._first if self._body is None else self._body)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by asyncio."""
+        self._filled += nbytes
+        try:
+            if self._body is None:
+                self._cut()
+            elif self._filled == len(self._body):
+                self._complete(self._body)
+        except Malformed:
+            self.abort()
+
+    def _complete(self, body: bytearray) -> None:
+        head = self._head
+        assert head is not None
+        self._body, self._head, self._filled = None, None, 0
+        self._room.give_back(len(body))
+        self._listener.request(head, body, self._size, time.monotonic_ns(), self._send)
+
+    def _cut(self) -> None:
+        """Takes the requests that are whole in the first buffer, and begins a big one."""
+        while self._filled >= _LENGTH_BYTES:
+            size = int.from_bytes(self._first[:_LENGTH_BYTES], "big", signed=True)
+            if not 8 <= size <= FRAME_BYTES_MAX:
+                raise Malformed(f"a request of {size} bytes")
+            end = _LENGTH_BYTES + size
+            if self._filled >= end:
+                frame, rest = bytes(self._first[_LENGTH_BYTES:end]), self._first[end : self._filled]
+                self._first[: len(rest)] = rest
+                self._filled = len(rest)
+                self._small(frame)
+            elif self._filled < min(end, HEAD_BYTES_MAX):
+                return
+            else:
+                self._begin(size)
+                return
+
+    def _small(self, frame: bytes) -> None:
+        if int.from_bytes(frame[:2], "big") not in VERSIONS:
+            self._listener.question(frame, self._send)
+            return
+        reader = Reader(frame)
+        head = read_head(reader)
+        size = _LENGTH_BYTES + len(frame)
+        self._listener.request(head, frame[reader.position :], size, time.monotonic_ns(), self._send)
+
+    def _begin(self, size: int) -> None:
+        """The head is here, the body is not."""
+        reader = Reader(bytes(self._first[_LENGTH_BYTES : self._filled]))
+        self._head, self._size = read_head(reader), _LENGTH_BYTES + size
+        assert self._transport is not None
+        self._transport.pause_reading()
+        body_size, here = size - reader.position, reader.data[reader.position :]
+        self._room.take(body_size, lambda: self._enter(body_size, here))
+
+    def _enter(self, size: int, here: bytes) -> None:
+        """There is room for the body, of which ``here`` has arrived."""
+        if self._transport is None:
+            self._room.give_back(size)
+            return
+        self._body = bytearray(size)
+        self._body[: len(here)] = here
+        self._filled = len(here)
+        self._transport.resume_reading()
+
+    def _send(self, answer: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(len(answer).to_bytes(4, "big") + answer)

@@ -1,0 +1,128 @@
+"""A broker's view of its partitions, reduced to what two controllers, or a controller and an oracle, must agree on.
+
+Left out are the controller's id and epoch, request by request details (``isNew``, recovery state), and of followers
+the ISR: the leader epoch decides whether a LeaderAndIsr is heeded, so what a follower heard of the ISR is as old as
+its leader. Left out are replicas of partitions without a leader, too: brokers do not heed a LeaderAndIsr without one,
+so what such a replica does depends on what it was told before; and stopped replicas, for the same reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from state_machines.model.types import NO_LEADER
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.hosting import Replica
+from testing.simulated.values import Key, MetadataEntry
+
+DIGEST_BYTES = 16
+
+Known = tuple[int, int, tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
+"""Leader, leader epoch, ISR, partition epoch, replicas, offline replicas in ascending order."""
+Led = tuple[int, tuple[int, ...], int, tuple[int, ...]]
+"""Leader epoch, ISR, partition epoch, replicas."""
+Followed = tuple[int, int, tuple[int, ...]]
+"""Leader (-1: it was told of one that is not live), leader epoch, replicas."""
+
+_UNKNOWN: Known = (0, 0, (), 0, (), ())
+
+
+class View(Struct, frozen=True):
+    """What one broker knows, leads and follows; equal views have equal digests."""
+
+    live: tuple[int, ...]
+    metadata: dict[Key, Known]
+    led: dict[Key, Led]
+    followed: dict[Key, Followed]
+
+    def digest(self) -> str:
+        """Hexadecimal; the order in which partitions were told does not matter."""
+        hashed = hashlib.blake2b(repr(self.live).encode(), digest_size=DIGEST_BYTES)
+        for part in (self.metadata, self.led, self.followed):
+            hashed.update(digest_of(part).encode())
+        return hashed.hexdigest()
+
+
+def digest_of(part: Mapping[Key, object]) -> str:
+    """Digest of one of the maps of a view."""
+    hashed = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for key in sorted(part):
+        hashed.update(f"{key}{part[key]}\n".encode())
+    return hashed.hexdigest()
+
+
+def view(broker: SimulatedBroker) -> View:
+    """The view of a broker; the controller's own entry in the live list is left out."""
+    led, followed = {}, {}
+    metadata = {key: known_as(entry) for key, entry in broker.metadata.items()}
+    for key, replica in broker.replicas.items():
+        if replica.stopped or metadata.get(key, _UNKNOWN)[0] == NO_LEADER:
+            continue
+        if replica.leader == broker.id:
+            led[key] = led_as(replica)
+        else:
+            followed[key] = replica.leader, replica.leader_epoch, replica.replicas
+    live = tuple(sorted(broker.live.keys() - {broker.controller_id}))
+    return View(live, metadata, led, followed)
+
+
+def known_as(entry: MetadataEntry) -> Known:
+    """What counts of a partition in the metadata."""
+    return (
+        entry.leader,
+        entry.leader_epoch,
+        entry.isr,
+        entry.partition_epoch,
+        entry.replicas,
+        tuple(sorted(entry.offline)),
+    )
+
+
+def led_as(replica: Replica) -> Led:
+    """What counts of a partition that is led."""
+    return replica.leader_epoch, replica.isr, replica.partition_epoch, replica.replicas
+
+
+class Truth(Struct, frozen=True, gc=False):
+    """A partition as ZooKeeper has it: the oracle's side of a comparison."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+
+
+def expected_view(broker: int, live: Iterable[int], truth: Mapping[Key, Truth], leaving: Collection[int] = ()) -> View:
+    """What ``broker`` must know once it has been told everything; replicas on brokers ``leaving`` are offline too."""
+    registered = frozenset(live)
+    alive = registered - frozenset(leaving)
+    metadata: dict[Key, Known] = {}
+    led: dict[Key, Led] = {}
+    followed: dict[Key, Followed] = {}
+    for key, known in truth.items():
+        offline = tuple(sorted(replica for replica in known.replicas if replica not in alive))
+        metadata[key] = known.leader, known.leader_epoch, known.isr, known.partition_epoch, known.replicas, offline
+        if broker not in known.replicas or known.leader == NO_LEADER:
+            continue
+        if known.leader == broker:
+            led[key] = known.leader_epoch, known.isr, known.partition_epoch, known.replicas
+        else:
+            followed[key] = known.leader, known.leader_epoch, known.replicas
+    return View(tuple(sorted(registered)), metadata, led, followed)
+
+
+def differences(found: View, expected: View, limit: int = 20) -> list[str]:
+    """The first ``limit`` differences, in words."""
+    lines = [] if found.live == expected.live else [f"live {found.live} instead of {expected.live}"]
+    for name in ("metadata", "led", "followed"):
+        mine, theirs = getattr(found, name), getattr(expected, name)
+        for key in sorted({*mine, *theirs}):
+            if mine.get(key) != theirs.get(key):
+                lines.append(f"{name} of {key[0]}-{key[1]}: {mine.get(key)} instead of {theirs.get(key)}")
+            if len(lines) >= limit:
+                return lines
+    return lines

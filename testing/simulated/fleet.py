@@ -1,0 +1,195 @@
+"""The simulated brokers of one process: their registrations in ZooKeeper, their lives and deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from brokers.transport import TcpTransport
+from metadata_store import paths
+from metadata_store.cluster_nodes import ensure_top_level_paths, read_controller
+from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.broker import decode_broker, encode_broker
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.port import ANY_VERSION, ConnectionState, Create, Delete
+from state_machines.model.types import Endpoint
+from testing.simulated.bodies import Bodies
+from testing.simulated.broker import SimulatedBroker
+from testing.simulated.broker_server import UNREGISTERED, Station
+from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
+from testing.simulated.replay import known
+
+CONNECT_S_MAX: Final = 60.0
+ANSWER_S_MAX: Final = 600.0
+
+
+class Impossible(RuntimeError):
+    """What was asked for cannot be done; says why."""
+
+
+class Timed(Struct, frozen=True):
+    """An answer of the controller. Times are nanoseconds of the monotonic clock, connecting not included."""
+
+    sent_ns: int
+    answered_ns: int
+    answer: ShutdownAnswer
+
+
+class Fleet:
+    """``own_sessions``: each broker has a ZooKeeper session of its own; otherwise one session registers all.
+
+    ``on_lost`` is called when a session is lost by itself; the brokers of it are not registered any more.
+    """
+
+    def __init__(
+        self, stations: Sequence[Station], bodies: Bodies, connect: str, session_ms: int, *, own_sessions: bool
+    ) -> None:
+        self.stations = {station.id: station for station in stations}
+        self.bodies = bodies
+        self._connect = connect
+        self._session_ms = session_ms
+        self._own_sessions = own_sessions
+        self.on_lost: Callable[[], None] | None = None
+        self.lost = False
+        self._shared = self._session()
+        self._sessions: dict[int, KazooZooKeeper] = {}
+
+    def _session(self) -> KazooZooKeeper:
+        session = KazooZooKeeper(self._connect, session_timeout_ms=self._session_ms, create_chroot=True)
+        session.on_state = self._changed
+        return session
+
+    def _changed(self, state: ConnectionState) -> None:
+        if state is ConnectionState.LOST and not self.lost:
+            self.lost = True
+            if self.on_lost is not None:
+                self.on_lost()
+
+    @property
+    def zk(self) -> KazooZooKeeper:
+        """The session of the process itself."""
+        return self._shared
+
+    async def start(self) -> None:
+        """Every broker listens and is registered; raises ``ConnectFailed``, ``ZkError``, OSError."""
+        await self._shared.connect(CONNECT_S_MAX)
+        await ensure_top_level_paths(self._shared)
+        await self.register(self.stations)
+
+    async def close(self) -> None:
+        """Ends all of them and their sessions."""
+        for station in self.stations.values():
+            station.vanish()
+        await asyncio.gather(*(session.close() for session in (*self._sessions.values(), self._shared)))
+        self._sessions.clear()
+
+    def chosen(self, brokers: Collection[int]) -> list[Station]:
+        """The brokers with these ids; raises :class:`Impossible` for one that is not of this process."""
+        missing = sorted(set(brokers) - self.stations.keys())
+        if missing:
+            raise Impossible(f"there is no broker {missing} here")
+        return [self.stations[broker] for broker in brokers]
+
+    # -- registrations
+
+    async def register(self, brokers: Collection[int]) -> int:
+        """Listens and registers with a new epoch; returns the moment right before the first was sent."""
+        stations = self.chosen(brokers)
+        for station in stations:
+            if station.epoch != UNREGISTERED:
+                raise Impossible(f"broker {station.id} is registered already")
+            await station.listen()
+            if self._own_sessions:
+                session = self._sessions[station.id] = self._session()
+                await session.connect(CONNECT_S_MAX)
+        at_ns = time.monotonic_ns()
+        await asyncio.gather(*map(self._register, stations))
+        return at_ns
+
+    async def _register(self, station: Station) -> None:
+        data = encode_broker(station.registration, timestamp_ms=time.time_ns() // 1_000_000)
+        zk = self._sessions.get(station.id, self._shared)
+        created = await zk.create(paths.broker(station.id), data, ephemeral=True)
+        station.enter(created.stat.czxid)
+
+    async def die(self, brokers: Collection[int]) -> int:
+        """They vanish with their registrations, all at once; returns the moment right before that was sent."""
+        stations = self.chosen(brokers)
+        for station in stations:
+            if station.epoch == UNREGISTERED:
+                raise Impossible(f"broker {station.id} is not registered")
+            station.vanish()
+        at_ns = time.monotonic_ns()
+        if self._own_sessions:
+            await asyncio.gather(*(self._sessions.pop(station.id).close() for station in stations))
+        else:
+            await self._shared.multi([Delete(paths.broker(station.id), ANY_VERSION) for station in stations])
+        return at_ns
+
+    async def bounce(self, brokers: Collection[int]) -> int:
+        """They are gone and back with new epochs in one instant, if the session is shared."""
+        if self._own_sessions:
+            await self.die(brokers)
+            return await self.register(brokers)
+        stations = self.chosen(brokers)
+        for station in stations:
+            station.vanish()
+            await station.listen()
+        now_ms, at_ns = time.time_ns() // 1_000_000, time.monotonic_ns()
+        ops = [
+            op
+            for station in stations
+            for op in (
+                Delete(paths.broker(station.id), ANY_VERSION),
+                Create(paths.broker(station.id), encode_broker(station.registration, timestamp_ms=now_ms), True),
+            )
+        ]
+        zxid = await self._shared.apply(ops)
+        for station in stations:
+            station.enter(zxid)
+        return at_ns
+
+    # -- what they know and do
+
+    def known(self, brokers: Collection[int] = ()) -> Iterator[tuple[Station, SimulatedBroker]]:
+        """What the registered ones of ``brokers`` (default: all) know, one at a time; may take seconds."""
+        chosen = self.chosen(brokers) if brokers else list(self.stations.values())
+        return known([station for station in chosen if station.epoch != UNREGISTERED])
+
+    async def controller(self, broker: int) -> Endpoint:
+        """Where ``broker`` finds the controller: by its live list, else by the registrations."""
+        station = self.stations[broker]
+        listener = station.options.listeners[0]
+        _, knows = next(self.known([broker]), (station, station.broker))
+        found = await read_controller(self._shared)
+        if found is None or isinstance(found.value, Malformed):
+            raise Impossible("there is no controller")
+        controller = found.value.broker
+        entry = knows.live.get(controller)
+        node = await self._shared.get(paths.broker(controller)) if entry is None else None
+        if node is not None:
+            read = decode_broker(paths.broker(controller), controller, node.data, node.stat.czxid, node.stat.version)
+            entry = None if isinstance(read, Malformed) else read
+        endpoint = entry.endpoint(listener) if entry is not None else None
+        if endpoint is None:
+            raise Impossible(f"broker {broker} does not know where controller {controller} listens ({listener})")
+        return endpoint
+
+    async def shut_down(self, broker: int) -> Timed:
+        """Sends ControlledShutdown to the present controller; the broker stays as it is."""
+        [station] = self.chosen([broker])
+        endpoint = await self.controller(broker)
+        connection = await TcpTransport().connect(endpoint.host, endpoint.port, lambda: None)
+        try:
+            frame = controlled_shutdown(1, broker, station.epoch)
+            sent_ns = time.monotonic_ns()
+            async with asyncio.timeout(ANSWER_S_MAX):
+                answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+            answered_ns = time.monotonic_ns()
+        finally:
+            connection.close()
+        return Timed(sent_ns, answered_ns, shutdown_answer(answer))

@@ -1,0 +1,167 @@
+"""The replicas that a broker hosts: what LeaderAndIsr and StopReplica do to them (Kafka's ``ReplicaManager``).
+
+A log outlives the broker's process, what the broker was told does not. A partition whose log cannot be opened is
+*offline*: it answers 56 to everything until the broker restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brokers.wire.errors import Error
+from brokers.wire.partitions import EPOCH_DURING_DELETE, NO_EPOCH
+from state_machines.model.types import NO_LEADER
+from testing.simulated.values import Key, LeaderAndIsr, LeaderAndIsrEntry, StopEntry, StopReplica
+
+UNTOLD_EPOCH: Final = -1
+"""Leader epoch of a replica that has not been told any leader in this incarnation of its broker."""
+
+
+class Replica(Struct, frozen=True, gc=False):
+    """What the broker does with one partition. Replaced by another object at every change.
+
+    ``leader`` -1: it neither leads nor follows, because it was told so, or was told of a leader that is not live.
+    ``isr`` and ``partition_epoch`` are what it was told last, for a leader what the controller or ZooKeeper granted
+    last. ``stopped``: told not to fetch.
+    """
+
+    topic_id: bytes | None = None
+    leader: int = NO_LEADER
+    leader_epoch: int = UNTOLD_EPOCH
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+    isr: tuple[int, ...] = ()
+    replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    stopped: bool = False
+
+
+_FRESH: Final = Replica()
+
+
+class Hosting:
+    """Replicas and logs of one broker. ``replicas`` and ``offline`` are of this incarnation, the rest is on disk.
+
+    ``logs`` maps partitions to topic ids (None: the log has none); ``failed`` those on a log directory that failed.
+    """
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.replicas: dict[Key, Replica] = {}
+        self.offline: set[Key] = set()
+        self.logs: dict[Key, bytes | None] = {}
+        self.failed: dict[Key, bytes | None] = {}
+
+    def copy(self) -> Hosting:
+        """An equal one that changes apart."""
+        other = Hosting(self.broker_id)
+        other.replicas, other.offline = dict(self.replicas), set(self.offline)
+        other.logs, other.failed = dict(self.logs), dict(self.failed)
+        return other
+
+    def restart(self) -> None:
+        """A new incarnation: nothing was told to it, the logs are there."""
+        self.replicas = {}
+        self.offline = set()
+
+    def fail(self, key: Key) -> None:
+        """The log directory with the log of ``key`` fails."""
+        if key in self.logs:
+            self.failed[key] = self.logs.pop(key)
+            if self.replicas.pop(key, None) is not None:
+                self.offline.add(key)
+
+    def recover(self) -> None:
+        """The log directories are mended; a running broker notices only at its next start."""
+        self.logs.update(self.failed)
+        self.failed = {}
+
+    # -- LeaderAndIsr
+
+    def lead(self, request: LeaderAndIsr, live: Container[int]) -> dict[Key, int]:
+        """What becomes of every partition of a request whose epochs are good; ``live`` is the live list."""
+        errors: dict[Key, int] = {}
+        for entry in request.entries:
+            key = entry.topic, entry.partition
+            errors[key] = Error.KAFKA_STORAGE_ERROR if key in self.offline else self._one(key, entry, live)
+        return errors
+
+    def _one(self, key: Key, entry: LeaderAndIsrEntry, live: Container[int]) -> int:
+        replica = self.replicas.get(key, _FRESH)
+        known_id = replica.topic_id or self.logs.get(key)
+        if entry.topic_id and known_id and entry.topic_id != known_id:
+            return Error.INCONSISTENT_TOPIC_ID
+        if entry.leader_epoch < replica.leader_epoch:
+            return Error.STALE_CONTROLLER_EPOCH
+        if entry.leader_epoch > replica.leader_epoch:
+            return self._apply(key, entry, replica, live)
+        if entry.topic_id and not known_id:
+            self._assign_id(key, replica, entry.topic_id)
+            return Error.NONE
+        return Error.STALE_CONTROLLER_EPOCH
+
+    def _apply(self, key: Key, entry: LeaderAndIsrEntry, replica: Replica, live: Container[int]) -> int:
+        if self.broker_id not in entry.replicas:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION
+        reachable = entry.leader == self.broker_id or entry.leader in live
+        if reachable and entry.partition_epoch < replica.partition_epoch:
+            return Error.NONE
+        if not self._open_log(key, entry):
+            return Error.KAFKA_STORAGE_ERROR
+        topic_id = self.logs[key]
+        if not reachable:
+            self.replicas[key] = replace(replica, topic_id=topic_id)
+            return Error.NONE
+        self.replicas[key] = Replica(
+            topic_id,
+            entry.leader,
+            entry.leader_epoch,
+            entry.partition_epoch,
+            entry.controller_epoch,
+            entry.isr,
+            entry.replicas,
+            entry.adding,
+            entry.removing,
+        )
+        return Error.NONE
+
+    def _open_log(self, key: Key, entry: LeaderAndIsrEntry) -> bool:
+        """Whether the partition has its log now. With a failed directory only new replicas may be created."""
+        if key not in self.logs:
+            if self.failed and not entry.is_new:
+                self.offline.add(key)
+                return False
+            self.logs[key] = entry.topic_id
+        elif self.logs[key] is None:
+            self.logs[key] = entry.topic_id
+        return True
+
+    def _assign_id(self, key: Key, replica: Replica, topic_id: bytes) -> None:
+        self.logs[key] = topic_id
+        self.replicas[key] = replace(replica, topic_id=topic_id)
+
+    # -- StopReplica
+
+    def stop(self, request: StopReplica) -> dict[Key, int]:
+        """What becomes of every partition of a request whose epochs are good."""
+        return {(entry.topic, entry.partition): self._stop(entry) for entry in request.entries}
+
+    def _stop(self, entry: StopEntry) -> int:
+        key = entry.topic, entry.partition
+        if key in self.offline:
+            return Error.KAFKA_STORAGE_ERROR
+        replica = self.replicas.get(key)
+        unchecked = entry.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+        if replica is not None and not unchecked and entry.leader_epoch < replica.leader_epoch:
+            return Error.FENCED_LEADER_EPOCH
+        if entry.delete:
+            self.replicas.pop(key, None)
+            self.logs.pop(key, None)
+        elif replica is not None:
+            self.replicas[key] = replace(replica, stopped=True)
+        return Error.NONE
