@@ -14,9 +14,9 @@ from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.attested import Seals
 from metadata_store import paths
 from metadata_store.codecs.controller import Controller
-from metadata_store.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
 from metadata_store.errors import Code, NotConnected, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from state_machines.model.types import Broker
 

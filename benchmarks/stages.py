@@ -52,7 +52,7 @@ STAGES: Final[dict[str, tuple[str, ...]]] = {
         "metadata_store.kazoo_adapter.jute.multi_read",
         "metadata_store.kazoo_adapter.jute.multi",
         "metadata_store.kazoo_adapter.jute.set_watches",
-        "metadata_store.state_commit.state_data",
+        "metadata_store.commits.state_commit.state_data",
     ),
     "encode": (
         "brokers.outbound.snapshot.encode_turn",

@@ -9,26 +9,33 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import overload
 
-from metadata_store import cluster_nodes, reads, reassignment_node
-from metadata_store.cluster_nodes import Contended, Exhausted, Found
+from metadata_store import reads
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
 from metadata_store.codecs.controller import Controller, Migration
 from metadata_store.codecs.features import Features
-from metadata_store.delegation_tokens import TokenOutcome, delete_tokens, read_tokens, token_ids
-from metadata_store.entity_configs import ConfigChange, ConfigOutcome, EntityConfig, commit_entities, read_entities
+from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
+from metadata_store.commits.topic_commit import TopicOutcome, commit_topics
+from metadata_store.commits.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
+from metadata_store.commits.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
 from metadata_store.errors import Code
-from metadata_store.fenced import WRITES_MAX, confirm
-from metadata_store.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.fencing.fenced import WRITES_MAX, confirm
+from metadata_store.fencing.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.nodes import cluster_nodes, reassignment_node
+from metadata_store.nodes.cluster_nodes import Contended, Exhausted, Found
+from metadata_store.nodes.delegation_tokens import TokenOutcome, delete_tokens, read_tokens, token_ids
+from metadata_store.nodes.entity_configs import (
+    ConfigChange,
+    ConfigOutcome,
+    EntityConfig,
+    commit_entities,
+    read_entities,
+)
+from metadata_store.nodes.quota_nodes import read_rates
+from metadata_store.nodes.reassignment_node import Request
 from metadata_store.port import ZooKeeper
-from metadata_store.quota_nodes import read_rates
 from metadata_store.reads import Brokers
-from metadata_store.reassignment_node import Request
-from metadata_store.state_commit import Names, StateOutcome, commit_states
-from metadata_store.topic_commit import TopicOutcome, commit_topics
-from metadata_store.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
-from metadata_store.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
 from state_machines.admin_rules.create_topics import NewTopic
 from state_machines.admin_rules.delegation_tokens import Token
 from state_machines.admin_rules.mutation_quotas import Level

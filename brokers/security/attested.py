@@ -13,7 +13,7 @@ from struct import Struct as Layout
 
 from msgspec import Struct, structs
 
-from metadata_store.endpoint_znode import AdminEndpoint
+from metadata_store.nodes.endpoint_znode import AdminEndpoint
 
 _I32 = Layout(">i").pack
 

@@ -14,9 +14,9 @@ from typing import Final
 from brokers.listener.envelopes import NotController
 from configs.sections import ControllerSettings
 from controller.access.principals import ANONYMOUS, Principals, principals
-from metadata_store.acl_nodes import CHANGES, Place, read_acl_changes, read_acls, read_lists
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.nodes.acl_nodes import CHANGES, Place, read_acl_changes, read_acls, read_lists
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.acls import CLUSTER_NAME, Acls, Operation, Resource, allowed, canonical_host, unreadable
 

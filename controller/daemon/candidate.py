@@ -23,9 +23,9 @@ from controller.role.queue import twin_of
 from controller.term.claim_monitor import OUTRANKED
 from controller.term.term import Reign
 from metadata_store import paths
-from metadata_store.endpoint_znode import endpoint_path
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")

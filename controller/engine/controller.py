@@ -36,10 +36,10 @@ from controller.engine.unclean_elections import Permission
 from controller.journal.report import Report
 from controller.journal.term_journal import TermJournal, reason_of
 from controller.metrics.counters import Counters
-from metadata_store.endpoint_znode import AdminEndpoint
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
+from metadata_store.nodes.endpoint_znode import AdminEndpoint
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.machines.draft import Decide, Draft

@@ -14,7 +14,7 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.fenced import submit
+from metadata_store.fencing.fenced import submit
 from metadata_store.port import Create, Op, SetData
 from state_machines.admin_rules import broker_settings as s
 from state_machines.admin_rules.broker_settings import Value, adopted_sentence, advice

@@ -35,7 +35,7 @@ from controller.handlers.topic_change import start_topics
 from controller.process.wording import counted, shortly
 from controller.requests.calls import PendingCall
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.kafka_store import TopicSite
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,

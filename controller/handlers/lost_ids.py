@@ -24,7 +24,7 @@ from controller.process.wording import shortly
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.fenced import submit
+from metadata_store.fencing.fenced import submit
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
 from state_machines.decisions.topic_ids import (
     Evidence,

@@ -29,7 +29,7 @@ from controller.requests.reassignment_call import (
 )
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     UNKNOWN,

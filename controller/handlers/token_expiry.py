@@ -16,10 +16,10 @@ from controller.engine.controller import Controller
 from controller.engine.event_queue import Event, QueueFull
 from controller.process.wording import shortly
 from metadata_store import paths
-from metadata_store.delegation_tokens import OPS
 from metadata_store.errors import ZkError, ZooKeeperError
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.kafka_store import Malformed
+from metadata_store.nodes.delegation_tokens import OPS
 from state_machines.admin_rules.delegation_tokens import Token, expired
 
 FIRST_LOOK_S: Final = 5.0

@@ -9,7 +9,7 @@ from typing import Final
 from controller.engine.controller import CONTENDED, Controller
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.kafka_store import Malformed, TopicOutcome
 from state_machines.decisions.topic_change import taken_out
 from state_machines.model.decision import TopicChange

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.role.claim import Office
-from metadata_store.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
+from metadata_store.nodes.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
 
 FOREIGN: Final = (
     "its announcement is not sealed with this daemon's admin secret: give both the same admin.secret_file, then "

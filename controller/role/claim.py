@@ -26,11 +26,11 @@ from controller.role.own_znodes import Process, RoleFlag
 from controller.role.queue import Place, clear_own_places, delete_if_there, read_places
 from metadata_store import paths
 from metadata_store.acl import Acl
-from metadata_store.cluster_nodes import read_cluster_id
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.codecs.controller import decode_controller, decode_epoch, decode_migration
-from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import Code, MultiFailed, ZkError
+from metadata_store.nodes.cluster_nodes import read_cluster_id
+from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from metadata_store.port import ANY_VERSION, Check, Create, Created, Delete, Op, SetData, Stat, ZooKeeper
 
 log = logging.getLogger("regent.role")

@@ -13,8 +13,8 @@ from configs.settings import Settings
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import CREATE, DELETE, OPEN, READABLE, Acl, digest_id
-from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import Code, ZkError
+from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from metadata_store.port import ZooKeeper
 
 ACL_VERSION_OF_NOBODY: Final = 2**31 - 1

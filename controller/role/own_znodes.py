@@ -9,7 +9,7 @@
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
 | /regent/broker_settings | persistent | what brokers last said of their settings (:mod:`controller.engine.adoption`) |
 | /regent/topic_ids_begin | persistent | no topic that ran had an id when a term began: they are being given |
-| /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (:mod:`metadata_store.endpoint_znode`) |
+| /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (``nodes.endpoint_znode``) |
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from metadata_store import paths
-from metadata_store.acl_nodes import CHANGES as ACL_CHANGES
-from metadata_store.endpoint_znode import endpoint_path
+from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
+from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
 PARENTS: Final = (

@@ -26,6 +26,7 @@ from metadata_store.errors import (
     ZkError,
     trouble,
 )
+from metadata_store.fencing.sizes import write_bytes
 from metadata_store.hooks import surrounded
 from metadata_store.port import (
     REQUEST_BYTES_MAX,
@@ -38,7 +39,6 @@ from metadata_store.port import (
     Write,
     WriteHooks,
 )
-from metadata_store.sizes import write_bytes
 from testing.memory.permissions import Identity
 from testing.memory.server import MemoryServer
 

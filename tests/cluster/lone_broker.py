@@ -9,8 +9,8 @@ from pathlib import Path
 from brokers.client import BrokerClient
 from brokers.transport import Connection, TcpTransport
 from metadata_store import paths
-from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import ANY_VERSION
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.kafka import EmbeddedBroker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metadata_store.delegation_tokens import token_ids
+from metadata_store.nodes.delegation_tokens import token_ids
 from testing.embedded.tools import Finished, Tools
 from tests.cluster.test_admin_sasl import LOGIN_MODULE, SECURED
 from tests.cluster.world import world

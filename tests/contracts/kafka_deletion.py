@@ -8,7 +8,7 @@ from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import Code
-from metadata_store.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.kafka_store import Doomed, Fenced
 from metadata_store.port import Delete
 from tests.contracts.kafka_support import NthWrite, World, kafka

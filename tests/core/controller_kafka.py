@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from metadata_store import paths
-from metadata_store.cluster_nodes import create_topic
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code
+from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import Node
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import (

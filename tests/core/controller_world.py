@@ -33,7 +33,7 @@ from controller.role.lease import Lease
 from controller.role.own_znodes import Process, this_process
 from controller.term.term import Reign
 from metadata_store import paths
-from metadata_store.cluster_nodes import ensure_top_level_paths
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.decision import Change, ReplicaMove

@@ -28,7 +28,7 @@ from controller.role.claim import Office
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
 from controller.term.term import Reign
-from metadata_store.cluster_nodes import ensure_top_level_paths
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.model.types import Broker
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_kafka import Kafka

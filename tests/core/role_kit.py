@@ -25,11 +25,11 @@ from controller.handover.takeover import Takeover, office_of, take_over
 from controller.role.claim import Office
 from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
+from metadata_store.nodes.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
 from metadata_store.port import Create, Op, SetData, WatchEvent
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker, Endpoint

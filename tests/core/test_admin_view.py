@@ -18,8 +18,8 @@ from admin.ports import Address, Node
 from brokers.security.attested import Seals
 from configs.loading import load
 from metadata_store import paths
-from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.errors import Code, ZkError
+from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.port import ANY_VERSION, ConnectionState
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place

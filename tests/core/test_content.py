@@ -9,7 +9,7 @@ import pytest
 
 from controller.engine.adoption import recalled
 from controller.role.own_znodes import decode_process, decode_role
-from metadata_store.endpoint_znode import decode_endpoint
+from metadata_store.nodes.endpoint_znode import decode_endpoint
 
 BAD = {
     "deep": b'{"x":' + b"[" * 100_000,

@@ -9,7 +9,7 @@ import pytest
 from brokers.security.attested import Seals
 from controller.daemon.candidate import ENDPOINT_S_MAX
 from controller.role.mode import Mode
-from metadata_store.endpoint_znode import AdminEndpoint, announce
+from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world

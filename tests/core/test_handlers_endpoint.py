@@ -11,7 +11,7 @@ from msgspec import structs
 
 from brokers.security.attested import Seals
 from controller.handlers.endpoint_change import GONE_S
-from metadata_store.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
+from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from metadata_store.quota_nodes import quota_path
+from metadata_store.nodes.quota_nodes import quota_path
 from state_machines.admin_rules.mutation_quotas import (
     EVERY,
     THROTTLE_MS_MAX,

@@ -13,8 +13,8 @@ from controller.role.claim import ClaimRefused, Office, PlaceLost
 from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
-from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import OutcomeUnknown
+from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
 from tests.core.office_kit import dead_pid, process, queued

@@ -22,9 +22,9 @@ from controller.handover.preflight.finding import Finding, Level
 from controller.operator.view import View
 from controller.role.own_znodes import this_process
 from metadata_store import paths
-from metadata_store.cluster_nodes import ensure_cluster_id
 from metadata_store.codecs.controller import Controller, decode_controller
 from metadata_store.errors import MultiFailed
+from metadata_store.nodes.cluster_nodes import ensure_cluster_id
 from metadata_store.port import ANY_VERSION
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import SECRET

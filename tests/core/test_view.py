@@ -32,8 +32,8 @@ from controller.operator.view import View
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.cluster_nodes import create_topic
-from metadata_store.endpoint_znode import AdminEndpoint, announce, endpoint_path
+from metadata_store.nodes.cluster_nodes import create_topic
+from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ANY_VERSION
 from state_machines.journal.events import Row
 from state_machines.model.cluster import Cluster

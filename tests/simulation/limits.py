@@ -17,7 +17,7 @@ from unittest import mock
 from brokers.outbound.batches import REQUEST_ROWS_MAX
 from brokers.outbound.snapshot import Snapshots
 from brokers.wire.versions import Ibp
-from metadata_store import fenced
+from metadata_store.fencing import fenced
 from state_machines.propagation.propagation import Audience
 
 SMALL: Final = 2 / 3
@@ -88,7 +88,7 @@ def limited(limits: Limits | None) -> Iterator[None]:
 def _targets(limits: Limits) -> dict[str, Any]:
     return {
         "controller.engine.controller.WRITES_MAX": limits.writes,
-        "metadata_store.cluster_nodes.WRITES_MAX": limits.writes,
+        "metadata_store.nodes.cluster_nodes.WRITES_MAX": limits.writes,
         "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.batches.KEPT_MAX": limits.heads,

@@ -9,10 +9,12 @@ from unittest import mock
 
 from controller.engine.controller import Controller
 from controller.journal.report import Report
-from metadata_store import fenced, paths, state_commit
+from metadata_store import paths
+from metadata_store.commits import state_commit
 from metadata_store.errors import MultiFailed, NotConnected
-from metadata_store.fenced import Batch
-from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.fencing import fenced
+from metadata_store.fencing.fenced import Batch
+from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.port import ANY_VERSION, Op, SetData, ZooKeeper
 from state_machines.decisions import broker_change
 from state_machines.decisions.broker_change import BrokerDelta
@@ -24,13 +26,13 @@ from state_machines.model.types import Broker, PartitionRow
 from tests.simulation.planting import mutation, put
 
 SUBMITTING = (
-    "metadata_store.fenced",
-    "metadata_store.state_commit",
-    "metadata_store.cluster_nodes",
-    "metadata_store.topic_deletion",
-    "metadata_store.reassignment_node",
+    "metadata_store.fencing.fenced",
+    "metadata_store.commits.state_commit",
+    "metadata_store.nodes.cluster_nodes",
+    "metadata_store.commits.topic_deletion",
+    "metadata_store.nodes.reassignment_node",
 )
-"""Modules that write through :func:`metadata_store.fenced.submit`."""
+"""Modules that write through :func:`metadata_store.fencing.fenced.submit`."""
 
 # -- writing
 
@@ -106,7 +108,7 @@ def ignore_badversion(stack: ExitStack) -> None:
     def judged(batch: Batch[Any, Any], failed: MultiFailed) -> MultiOutcome[Any, Any]:
         return MultiOutcome(applied=batch.changes)
 
-    stack.enter_context(mock.patch("metadata_store.fenced.judged", judged))
+    stack.enter_context(mock.patch("metadata_store.fencing.fenced.judged", judged))
 
 
 @mutation

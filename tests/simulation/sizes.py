@@ -12,10 +12,10 @@ from brokers.outbound.snapshot import Snapshots, Turn
 from brokers.wire.versions import Api
 from controller.engine.controller import Controller
 from controller.handlers.topic_change import bring_in
-from metadata_store import state_commit
-from metadata_store.outcome import Fence
+from metadata_store.commits import state_commit
+from metadata_store.commits.state_commit import Names, StateOutcome
+from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ZooKeeper
-from metadata_store.state_commit import Names, StateOutcome
 from state_machines.model.decision import Change
 from testing.simulated.values import Request
 from tests.simulation import faults

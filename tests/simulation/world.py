@@ -18,8 +18,8 @@ from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
-from metadata_store.cluster_nodes import ensure_top_level_paths
 from metadata_store.errors import ZooKeeperError
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.journal.events import Row

@@ -23,10 +23,10 @@ from benchmarks.fleet import Fleet
 from benchmarks.procfs import peak_rss_mb
 from cli.demo.process import RegentProcess
 from metadata_store import paths
-from metadata_store.cluster_nodes import create_topic
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import SetData
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from testing.embedded.process import ChildProcess

@@ -11,9 +11,9 @@ from cli.exit_codes import Exit
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
-from metadata_store.endpoint_znode import ENDPOINTS
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from testing.embedded.tools import Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed, regent

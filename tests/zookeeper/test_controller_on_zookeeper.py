@@ -20,11 +20,11 @@ from controller.role.own_znodes import this_process
 from controller.term.term import Reign
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
-from metadata_store.cluster_nodes import create_topic, ensure_top_level_paths
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.nodes.cluster_nodes import create_topic, ensure_top_level_paths
 from metadata_store.port import Create, Op, SetData, Write, ZooKeeper
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from tests.conftest import ZooKeeperProcess

@@ -21,11 +21,11 @@ from controller.role.own_acls import may_change_acls
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
-from metadata_store.cluster_nodes import create_topic, ensure_top_level_paths
 from metadata_store.codecs.controller import Controller, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.nodes.cluster_nodes import create_topic, ensure_top_level_paths
 from metadata_store.port import Create, Delete, Node, Op, SetData
 from testing.embedded.jvm import java_command
 from tests.core.role_kit import DIGEST, settings_for

@@ -17,11 +17,11 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config, decode_config, encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.errors import Code, NotConnected
-from metadata_store.fenced import Batch, Write, batches, write
-from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.fencing.fenced import Batch, Write, batches, write
+from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
-from metadata_store.window import Emit, Job, in_flight
 
 
 class EntityConfig(Struct, frozen=True):

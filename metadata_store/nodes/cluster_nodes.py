@@ -23,8 +23,8 @@ from metadata_store.codecs.features import Features, decode_features, encode_fea
 from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, ZkError
-from metadata_store.fenced import WRITES_MAX, batches, require_open, submit
-from metadata_store.outcome import Fence
+from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit
+from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.model.types import Assignment, TopicPartition

@@ -9,8 +9,8 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import DEFAULT_ENTITY, decode_config
-from metadata_store.entity_configs import znode_name
 from metadata_store.errors import Code
+from metadata_store.nodes.entity_configs import znode_name
 from metadata_store.port import Node, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.admin_rules.mutation_quotas import EVERY, Level

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
-from metadata_store.fenced import WRITES_MAX, Batch, Write, batches, submit
-from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, submit
+from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
-from metadata_store.window import Emit, Job, in_flight
 
 ROUNDS_MAX: Final = 6
 """How often what is left is read and tried again: with fewer writes in a multi each time, singly in the fourth."""

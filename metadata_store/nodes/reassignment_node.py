@@ -8,8 +8,8 @@ from typing import NamedTuple
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.reassignment import decode_reassignments, encode_reassignments
-from metadata_store.fenced import submit
-from metadata_store.outcome import Fence
+from metadata_store.fencing.fenced import submit
+from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.model.types import TopicPartition

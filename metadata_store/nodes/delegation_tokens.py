@@ -14,8 +14,8 @@ from msgspec import Struct, field
 from metadata_store import paths
 from metadata_store.codecs.base import Int64, Malformed, guarded, require_version, strict
 from metadata_store.errors import NotConnected
-from metadata_store.fenced import batches, write
-from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.fencing.fenced import batches, write
+from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.port import Create, Delete, Node, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.admin_rules.delegation_tokens import Token

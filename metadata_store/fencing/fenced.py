@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
-from metadata_store.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.fencing.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.fencing.sizes import OP_OVERHEAD, write_bytes
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, ZooKeeper
-from metadata_store.sizes import OP_OVERHEAD, write_bytes
 
 C = TypeVar("C")
 K = TypeVar("K")

@@ -13,11 +13,11 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, NotConnected
-from metadata_store.fenced import WRITES_MAX, Batch, Write, batches, write
-from metadata_store.outcome import Fence, MultiOutcome
+from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write
+from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, SetData, ZooKeeper
 from metadata_store.reads import read_topics
-from metadata_store.window import Emit, Job, in_flight
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import TopicAssignment
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from metadata_store.outcome import Fenced
+from metadata_store.fencing.outcome import Fenced
 
 R = TypeVar("R")
 

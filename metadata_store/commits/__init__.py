@@ -1,0 +1,1 @@
+"""Writes of many znodes at once: partition states, topic assignments, creations and deletions of topics."""
