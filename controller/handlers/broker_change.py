@@ -14,7 +14,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.min_isr import led_but_under
 from controller.handlers.broker_settings import hold
-from controller.handlers.deletion import brokers_changed
+from controller.handlers.deletion import brokers_changed, recall
 from controller.handlers.lost_ids import inquire_anew
 from controller.handlers.reassignment import brokers_returned
 from controller.journal.report import Report
@@ -60,6 +60,7 @@ async def broker_change(c: Controller) -> None:
         for broker in delta.bounced:
             c.channels.add(found[broker])
         c.channels.live_list_changed()
+    recall(c, gone, back)
     if back:
         c.channels.snapshot(back, came_up=True)
         await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")

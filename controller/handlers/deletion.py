@@ -191,10 +191,10 @@ async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
 # -- what others do meanwhile
 
 
-def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
-    """Nobody waits for the answers of brokers that are gone; those that are back are told what they missed.
+def recall(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
+    """Sends brokers that are back what was deleted meanwhile, which their snapshot leaves out.
 
-    Of what was deleted meanwhile too: one whose session expired comes back with the metadata that it had.
+    One whose session expired comes back with the metadata that it had: it shows that a topic is gone only after this.
     """
     cluster, deleting = c.cluster, c.deleting
     deleting.absent.update(gone)
@@ -205,6 +205,11 @@ def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int])
         deleting.absent.difference_update(back)
         if not deleting.absent:
             deleting.forgotten.clear()
+
+
+def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
+    """Waits no longer for the answers of brokers that are gone; deletions that waited for those that are back go on."""
+    cluster = c.cluster
     if cluster.deletions:
         c.deleting.touch(waiting_for(cluster, gone))
         c.deleting.resume(waiting_for(cluster, back))

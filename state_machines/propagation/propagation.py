@@ -110,7 +110,8 @@ class Outbox:
     waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way,
     ``stopping`` the StopReplica entries of the seal under way.
     ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
-    the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``.
+    the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``,
+    and ``reach`` is what had changed by then: rows that are forgotten come by the feed alone.
     ``snapshots``: how many began, so that a request which was under way then ends none of the later one.
     ``blank``: the broker has just come up and knows of no topic; ``introduced``: up to which row it heard the metadata
     of the snapshot already. ``refused``: up to where in the feed it may have refused UpdateMetadata, which then had no
@@ -126,6 +127,7 @@ class Outbox:
         "lead",
         "live_version",
         "position",
+        "reach",
         "refused",
         "since",
         "snapshots",
@@ -143,6 +145,7 @@ class Outbox:
         self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
         self.position = self.since = position
+        self.reach = 0
         self.refused = 0
         self.live_version = 0
         self.turn = 0
@@ -204,8 +207,8 @@ class Outbox:
 
     @property
     def complete(self) -> bool:
-        """Whether the broker was told a snapshot to its end."""
-        return self.begun and self.turn_end <= self.turn
+        """Whether the broker was told a snapshot to its end, and what was forgotten before it began."""
+        return self.begun and self.turn_end <= self.turn and self.reach <= self.position
 
     @property
     def size(self) -> int:
@@ -276,6 +279,7 @@ class Audience:
         outbox.blank, outbox.introduced = blank, 0
         outbox.snapshots += 1
         outbox.turn, outbox.turn_end, outbox.begun = 0, len(self.view.rows), True
+        outbox.reach = self.feed.number
 
     def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
         """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas; and what moves say.

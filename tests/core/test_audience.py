@@ -459,6 +459,21 @@ def test_a_broker_that_came_later_shows_a_row_after_its_snapshot() -> None:
     assert audience.shown(1)
 
 
+def test_a_broker_that_came_back_shows_a_deletion_after_it_was_sent_that_beside_its_snapshot() -> None:
+    """The snapshot names no deleted partition, and the broker may have the metadata of its former session."""
+    cluster = make_cluster(P(replicas=(1, 2)))
+    audience = Audience(cluster)
+    audience.metadata_changed([0])
+    number = audience.number_of([0])
+    audience.add(2)
+    audience.metadata_changed([0])
+    audience.snapshot(2)
+    audience.outboxes[2].turn = 1
+    assert not audience.shown(number)
+    audience.outboxes[2].position = audience.feed.number
+    assert audience.shown(number)
+
+
 @pytest.mark.seed("S4-22")
 def test_followers_are_held_until_their_leader_acknowledged_and_leaders_never_are() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), P((1, 3), 1), brokers=(1, 2))

@@ -702,6 +702,28 @@ async def test_a_broker_that_refuses_metadata_does_not_answer_a_call() -> None:
 
 
 @in_virtual_time
+async def test_a_call_is_not_answered_before_a_broker_that_is_back_has_forgotten_the_topic() -> None:
+    """It comes back with the metadata that it had; its snapshot names no deleted topic, and writes follow on that."""
+    async with world() as w:
+        await running(w)
+        await w.topic("led-by-2", (2,), leaders=True)
+        w.die(2)
+        await w.told()
+        w.wires.silent_to = UPDATE_METADATA
+        w.wires.silent.update((1, 3))
+        asked = asyncio.create_task(w.delete_topics("t"))
+        await w.settle()
+        assert not asked.done()
+        w.wires.frames.clear()
+        written = asyncio.Event()
+        w.active.script.at("led-by-2", written.wait)
+        await w.boot(2)
+        assert (await asked).topics[0].error is Error.NONE
+        assert w.wires.last_word(2, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
+        written.set()
+
+
+@in_virtual_time
 async def test_a_call_waits_a_second_for_a_broker_that_does_not_answer() -> None:
     async with world() as w:
         await running(w)
