@@ -82,6 +82,7 @@ class CallActions(Acting):
         history = self.w.invariants.history
         asked = history.topics.get(name)
         history.to_be_deleted.add(name)
+        live = set(history.registered)
         reply = await self._carry(Api.DELETE_TOPICS, DeleteTopicsRequest(TIMEOUT_MS, (name,)))
         if reply is None or reply.responses[0].error_code:
             return
@@ -89,8 +90,9 @@ class CallActions(Acting):
         found = history.topics.get(name)
         if found is None or asked is None or found.czxid != asked.czxid:
             return
-        shown = [self._shows(broker, found) for broker in history.registered]
-        self._so(not shown or not all(shown), f"{name} is deleted, or forgotten by a broker")
+        # The broker that has forgotten it may leave while others are waited for, as the controller's own may in Kafka.
+        shown = [self._shows(broker, found) for broker in live.union(history.registered)]
+        self._so(not history.registered or not all(shown), f"{name} is deleted, or forgotten by a broker")
 
     def _shows(self, broker: int, topic: TopicAssignment) -> bool:
         """Whether a broker shows a topic.

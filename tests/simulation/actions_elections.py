@@ -62,13 +62,17 @@ class ElectionActions(Acting):
         return {key: states[-1] for key, states in self.w.invariants.history.states.items() if states}
 
     def _judge(self, reply: ElectLeadersReply, before: Mapping[Key, Leadership]) -> None:
-        """I8: who is refused because the preferred replica is behind finds it so in ZooKeeper."""
+        """I8: who is refused because the preferred replica is behind finds it so in ZooKeeper.
+
+        While a reassignment cannot begin, the preferred replica is that of the former order, which brokers show.
+        """
         history = self.w.invariants.history
+        moving = history.moving()
         for one in reply.results:
             key = one.topic, one.partition
             state, replicas = before.get(key), history.assignment(key)
             stayed = state is not None and state == history.current(key) and {*replicas[:1]} <= {*state.isr}
-            if one.why == PREFERRED_BEHIND and stayed:
+            if one.why == PREFERRED_BEHIND and stayed and key not in moving:
                 self.w.invariants.claimed(f"broker {replicas[0]} is not in the ISR of {key}")
 
     def do_allow_unclean(self, name: str) -> None:
