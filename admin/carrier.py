@@ -1,4 +1,4 @@
-"""Carries clients' calls to the daemon in office, over its controller listener and under the shared secret.
+"""Carries clients' calls to the active daemon, over its controller listener and under the shared secret.
 
 A call has a connection of its own while it is answered; connections are used again. Where the daemon turns out not to
 be in office, or the connection is lost, the call is tried again, with the same id, as soon as somebody else is known to
@@ -16,11 +16,19 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from admin.ports import Call, Node, NotController, Office
+from admin.ports import Call, Holder, Node, NotController
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire.beside import beside
-from brokers.wire.envelope import CALL_ID_BYTES, Answer, Envelope, Seal, encode_envelope, envelope_key, read_answer
+from brokers.wire.envelope import (
+    CALL_ID_BYTES,
+    Answer,
+    Envelope,
+    Seal,
+    encode_envelope,
+    envelope_key,
+    read_envelope_response,
+)
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.messages import response_codec
@@ -50,7 +58,7 @@ VANISHED_MAX: Final = 2
 REPEATED_BYTES_MAX: Final = 1_048_576
 """A larger call is not sent again once a daemon has vanished with it."""
 VANISHED: Final = (
-    "the daemon in office vanished while it had this call, so it is not sent to the next one: whether it was carried "
+    "the active daemon vanished while it had this call, so it is not sent to the next one: whether it was carried "
     "out is unknown; see the daemon's log"
 )
 NOT_BEGUN: Final = Error.NOT_CONTROLLER
@@ -69,7 +77,7 @@ class View(Protocol):
     def node(self) -> Node | None:
         """See :class:`admin.ports.Controller`."""
 
-    def office(self) -> Office | None:
+    def holder(self) -> Holder | None:
         """The daemon that holds the role and where its controller listener is; None while no daemon holds it."""
 
     def vacant(self) -> bool:
@@ -82,28 +90,28 @@ class View(Protocol):
 class _Line:
     """A connection to a daemon that knows a challenge of it."""
 
-    def __init__(self, connection: Connection, office: Office, challenge: bytes) -> None:
+    def __init__(self, connection: Connection, holder: Holder, challenge: bytes) -> None:
         self.connection = connection
-        self.office = office
+        self.holder = holder
         self._challenge = challenge
         self._number = 0
 
     @classmethod
-    async def open(cls, transport: Transport, office: Office) -> _Line:
+    async def open(cls, transport: Transport, holder: Holder) -> _Line:
         """Raises OSError and Malformed."""
         async with asyncio.timeout(CONNECT_S_MAX):
-            connection = await transport.connect(office.host, office.port, lambda: None)
+            connection = await transport.connect(holder.host, holder.port, lambda: None)
             try:
-                answer = read_answer(await connection.exchange([encode_envelope(0, Envelope(b""))]), 0)
+                answer = read_envelope_response(await connection.exchange([encode_envelope(0, Envelope(b""))]), 0)
             except BaseException:
                 connection.close()
                 raise
-        return cls(connection, office, answer.data or b"")
+        return cls(connection, holder, answer.data or b"")
 
     async def ask(self, envelope: Envelope, secret: bytes, call_id: bytes, attempt: int) -> Answer:
         """One sealed envelope and its answer; raises OSError and Malformed."""
         self._number += 1
-        key = envelope_key(secret, self.office.cluster_id, self.office.id)
+        key = envelope_key(secret, self.holder.cluster_id, self.holder.id)
         write = partial(_sealed, envelope, key, self._challenge, call_id, attempt, self._number)
         seal, asked = await beside(write, len(envelope.request))
         frame = await self.connection.exchange([asked])
@@ -121,7 +129,7 @@ def _sealed(
 
 def _opened(frame: bytes, number: int, key: bytes, challenge: bytes, asked: Seal) -> Answer:
     """The daemon's answer; raises :class:`Malformed`."""
-    answer = read_answer(frame, number)
+    answer = read_envelope_response(frame, number)
     if answer.error not in UNSEALED and not answer.genuine(key, challenge, asked):
         raise Malformed("its answer is not sealed with this endpoint's secret: somebody else may have answered")
     return answer
@@ -156,50 +164,50 @@ class Carrier:
         trying = _Trying(envelope, until_s, _now_s() + min(timeout_s, WAIT_S_MAX) + GRACE_S)
         async with self._turns:
             while True:
-                office = self._view.office()
-                if self._secret is None or (office is None and not self._view.vacant()):
+                holder = self._view.holder()
+                if self._secret is None or (holder is None and not self._view.vacant()):
                     raise NotController
-                if office is not None:
-                    answer = await self._try(office, trying, self._secret)
+                if holder is not None:
+                    answer = await self._try(holder, trying, self._secret)
                     if answer.error not in (NOT_BEGUN, LOST):
                         return await _answer_to(call, answer)
                     if trying.is_dangerous:
                         return refusal(call.body, Error.UNKNOWN_SERVER_ERROR, VANISHED)
                     trying.attempt += answer.error == LOST
-                await self._until_again(office, trying)
+                await self._until_again(holder, trying)
 
     async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
         """See :class:`admin.ports.Controller`. Brokers ask again by themselves, and look for the controller first."""
-        office, now_s = self._view.office(), _now_s()
-        if office is None or self._secret is None:
+        holder, now_s = self._view.holder(), _now_s()
+        if holder is None or self._secret is None:
             raise NotController
         trying = _Trying(Envelope(frame, principal, client_host), now_s, now_s + RELAY_S_MAX)
         async with self._relays:
-            answer = await self._try(office, trying, self._secret)
+            answer = await self._try(holder, trying, self._secret)
         if answer.error != Error.NONE or answer.data is None:
             raise NotController
         return answer.data
 
-    async def _until_again(self, office: Office | None, trying: _Trying) -> None:
+    async def _until_again(self, holder: Holder | None, trying: _Trying) -> None:
         """Until the role was read anew or, while somebody is in office, for a little; NotController at the deadline."""
         if (left_s := trying.again_until_s - _now_s()) <= 0:
             raise NotController
         with suppress(TimeoutError):
-            async with asyncio.timeout(left_s if office is None else min(left_s, trying.pause_s(office))):
+            async with asyncio.timeout(left_s if holder is None else min(left_s, trying.pause_s(holder))):
                 await self._view.changed()
 
-    async def _try(self, office: Office, trying: _Trying, secret: bytes) -> Answer:
+    async def _try(self, holder: Holder, trying: _Trying, secret: bytes) -> Answer:
         """The daemon's answer; NOT_BEGUN where it is not in office or cannot be reached, LOST if it may have begun."""
         try:
-            line = self._kept(office) or await _Line.open(self._transport, office)
+            line = self._kept(holder) or await _Line.open(self._transport, holder)
         except (OSError, Malformed) as error:
-            self._say(office, error)
+            self._say(holder, error)
             return Answer(NOT_BEGUN, None)
         try:
             answer = await self._asked(line, trying, secret)
         except (OSError, Malformed) as error:
             line.connection.close()
-            self._say(office, error)
+            self._say(holder, error)
             trying.vanished += 1
             return Answer(LOST, None)
         except BaseException:
@@ -217,7 +225,7 @@ class Carrier:
         asking = asyncio.ensure_future(line.ask(trying.envelope, secret, trying.call_id, trying.attempt))
         try:
             while not asking.done():
-                if self._view.office() != line.office:
+                if self._view.holder() != line.holder:
                     raise ConnectionAbortedError("it is not in office any more")
                 if (left_s := trying.wait_until_s - _now_s()) <= 0:
                     raise TimeoutError
@@ -230,16 +238,16 @@ class Carrier:
         finally:
             asking.cancel()
 
-    def _say(self, office: Office, error: Exception) -> None:
+    def _say(self, holder: Holder, error: Exception) -> None:
         why = reason(error) if isinstance(error, OSError) else str(error)
-        where = f"{office.host}:{office.port}"
-        self._quiet.warn(str(office.id), "daemon", f"daemon {office.id} at {where} does not answer a call: {why}")
+        where = f"{holder.host}:{holder.port}"
+        self._quiet.warn(str(holder.id), "daemon", f"daemon {holder.id} at {where} does not answer a call: {why}")
 
-    def _kept(self, office: Office) -> _Line | None:
+    def _kept(self, holder: Holder) -> _Line | None:
         """An idle connection to the same life of the same daemon; others are closed."""
         while self._idle:
             line = self._idle.pop()
-            if line.office == office and not line.connection.closed:
+            if line.holder == holder and not line.connection.closed:
                 return line
             line.connection.close()
         return None
@@ -261,7 +269,7 @@ class _Trying:
         self.vanished = 0
         self.again_until_s = again_until_s
         self.wait_until_s = wait_until_s
-        self._office: Office | None = None
+        self._holder: Holder | None = None
         self._pause_s = PAUSE_S
 
     @property
@@ -270,10 +278,10 @@ class _Trying:
         small = len(self.envelope.request) <= REPEATED_BYTES_MAX
         return self.vanished >= (VANISHED_MAX if small else 1)
 
-    def pause_s(self, office: Office) -> float:
+    def pause_s(self, holder: Holder) -> float:
         """The wait before the same daemon is tried again."""
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX) if office == self._office else PAUSE_S
-        self._office = office
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX) if holder == self._holder else PAUSE_S
+        self._holder = holder
         return self._pause_s
 
 

@@ -15,12 +15,12 @@ from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, UNKNOWN_FRAME_BYTES_MAX, Limits
 from admin.own_configs import about_configs, names_own, with_own, without_own
 from admin.own_node import own_answer
-from admin.ports import Call, Controller, Directory, NotController
+from admin.ports import Call, ControllerPort, Directory, NotController
 from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
-from brokers.listener.connection_slots import Place
+from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import beside
 from brokers.wire.errors import Error
@@ -44,17 +44,17 @@ class Host(Protocol):
     quiet: RateLimitedLog
     tls: EndpointTls | None
     directory: Directory
-    controller: Controller
+    controller: ControllerPort
     shared: bool
 
 
 class Client:
     """Lives as long as the connection. Its broker is chosen at the first request that needs one and never changes."""
 
-    def __init__(self, host: Host, stream: Stream, place: Place) -> None:
+    def __init__(self, host: Host, stream: Stream, slot: ConnectionSlot) -> None:
         self._host = host
         self._stream = stream
-        self._place = place
+        self._slot = slot
         self._upstream: Upstream | None = None
         self._identity = Identity()
         self._busy = False
@@ -96,7 +96,7 @@ class Client:
 
     def _unless_proven(self) -> None:
         """Whoever only connects, or does not authenticate, must not hold a place that others need."""
-        if not self._place.proven:
+        if not self._slot.proven:
             self._stream.abort()
 
     # -- requests
@@ -115,7 +115,7 @@ class Client:
         return size
 
     async def _must_authenticate(self) -> bool:
-        if self._identity.authenticated or self._place.proven:
+        if self._identity.authenticated or self._slot.proven:
             return False
         await self._brokers_known()
         return self._host.directory.authenticating()
@@ -132,7 +132,7 @@ class Client:
             await self._answer(await self._received(size))
         finally:
             self._reserved = 0
-            self._place.hold(0)
+            self._slot.hold(0)
             self._busy = False
 
     async def _received(self, size: int) -> bytes:
@@ -147,7 +147,7 @@ class Client:
 
     def _reserve(self, size: int) -> None:
         self._reserved += size
-        if not self._place.hold(self._reserved):
+        if not self._slot.hold(self._reserved):
             raise Malformed("too many bytes are being sent by all clients together")
 
     async def _answer(self, frame: bytes) -> None:
@@ -155,7 +155,7 @@ class Client:
         if header.api not in BEFORE:
             if await self._must_authenticate():
                 raise Malformed(f"API key {header.api} before it has authenticated")
-            self._place.prove()
+            self._slot.prove()
         elif len(frame) > UNKNOWN_FRAME_BYTES_MAX:
             raise Malformed(f"API key {header.api} with {len(frame)} bytes, more than any real one has")
         match route(header.api, header.version, shared=self._host.shared):
@@ -220,7 +220,7 @@ class Client:
             raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
         self._identity.heard(request, answer)
         if self._identity.authenticated:
-            self._place.prove()
+            self._slot.prove()
         await self._stream.send(head(header, size), held)
         await self._pass_rest(upstream)
 

@@ -1,4 +1,4 @@
-"""Who is there: the brokers' client listeners and the daemon in office, as ZooKeeper has them."""
+"""Who is there: the brokers' client listeners and the active daemon, as ZooKeeper has them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 import anyio
 
-from admin.ports import Address, Node, Office
+from admin.ports import Address, Holder, Node
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.attested import Seals
 from metadata_store import paths
-from metadata_store.codecs.controller import Controller
+from metadata_store.codecs.controller import ControllerZnode
 from metadata_store.errors import Code, NotConnected, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
@@ -62,7 +62,7 @@ class ClusterView:
         self._secret = secret
         self._brokers: tuple[Address, ...] = ()
         self._daemon: int | None = None
-        self._office: Office | None = None
+        self._holder: Holder | None = None
         self._vacant = True
         self._secured = True
         self._authenticating = True
@@ -88,14 +88,14 @@ class ClusterView:
         await self._known.wait()
 
     def node(self) -> Node | None:
-        """The daemon in office as clients are to see it; None while a broker holds the role, or nobody."""
+        """The active daemon as clients are to see it; None while a broker holds the role, or nobody."""
         if self._daemon is None or self.advertised is None:
             return None
         return Node(self._daemon, *self.advertised)
 
-    def office(self) -> Office | None:
-        """The daemon in office and where it is reached; None while no daemon is, or it does not say where."""
-        return self._office
+    def holder(self) -> Holder | None:
+        """The active daemon and where it is reached; None while no daemon is, or it does not say where."""
+        return self._holder
 
     def vacant(self) -> bool:
         """Whether nobody held the role when it was read last."""
@@ -190,7 +190,7 @@ class ClusterView:
             self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
         self._take(found.brokers.values())
         held = controller.value if controller is not None else None
-        self._hold(held if isinstance(held, Controller) else None, seals)
+        self._hold(held if isinstance(held, ControllerZnode) else None, seals)
         self._vacant = controller is None
         self._known.set()
         registered = [f"{paths.BROKER_IDS}/{broker}" for broker in found.brokers]
@@ -201,11 +201,11 @@ class ClusterView:
             since_zxid=since,
         )
 
-    def _hold(self, held: Controller | None, seals: Seals) -> None:
+    def _hold(self, held: ControllerZnode | None, seals: Seals) -> None:
         nonce = held.unknown.get(NONCE) if held is not None else None
-        self._office = _sealed_office(held, nonce, seals) if held is not None and isinstance(nonce, str) else None
-        self._daemon = self._office.id if self._office is not None else None
-        if held is not None and nonce is not None and self._office is None:
+        self._holder = _sealed_holder(held, nonce, seals) if held is not None and isinstance(nonce, str) else None
+        self._daemon = self._holder.id if self._holder is not None else None
+        if held is not None and nonce is not None and self._holder is None:
             self._quiet.warn(
                 str(held.broker),
                 "seal",
@@ -238,7 +238,7 @@ class ClusterView:
         self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")
 
 
-def _sealed_office(held: Controller, nonce: str, seals: Seals) -> Office | None:
+def _sealed_holder(held: ControllerZnode, nonce: str, seals: Seals) -> Holder | None:
     """The daemon that ``/controller`` names and where it listens; None where no daemon of ours wrote that."""
     listener, seal = held.unknown.get(LISTENER), held.unknown.get(SEAL)
     if not isinstance(listener, str) or not isinstance(seal, str):
@@ -246,4 +246,4 @@ def _sealed_office(held: Controller, nonce: str, seals: Seals) -> Office | None:
     host, _, port = listener.rpartition(":")
     if not seals.is_controller(held.broker, nonce, listener, seal) or not host or not port.isdecimal():
         return None
-    return Office(held.broker, nonce, host, int(port), seals.cluster_id)
+    return Holder(held.broker, nonce, host, int(port), seals.cluster_id)

@@ -8,10 +8,10 @@ from functools import partial
 from admin.client import Client
 from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
-from admin.ports import Controller, Directory
+from admin.ports import ControllerPort, Directory
 from admin.streams import Stream, Watched
 from brokers.listener.binding import unbound
-from brokers.listener.connection_slots import Place, Places
+from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance
 from brokers.rate_limited_log import RateLimitedLog
 
@@ -24,7 +24,7 @@ class AdminListener:
         host: str,
         port: int,
         directory: Directory,
-        controller: Controller,
+        controller: ControllerPort,
         limits: Limits | None = None,
         tls: EndpointTls | None = None,
         *,
@@ -38,9 +38,11 @@ class AdminListener:
         self.controller = controller
         self._address = host, port
         wanted = self.limits
-        self.places = Places(wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max)
+        self.slots = ConnectionSlots(
+            wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max
+        )
         self._entrance = Entrance(
-            self.places,
+            self.slots,
             self._accept,
             self._full,
             tls=tls.clients if tls is not None else None,
@@ -66,12 +68,12 @@ class AdminListener:
     @property
     def connections(self) -> int:
         """Open connections of clients, handshakes under way included."""
-        return self.places.open
+        return self.slots.open
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of requests, and what was read of them."""
-        return self.places.held
+        return self.slots.held
 
     async def stop(self) -> None:
         """Closes the socket and every connection; calls under way are abandoned."""
@@ -81,16 +83,16 @@ class AdminListener:
         if self._clients:
             await asyncio.wait(self._clients)
 
-    def _accept(self, place: Place) -> Watched:
+    def _accept(self, slot: ConnectionSlot) -> Watched:
         def connected(stream: Stream) -> None:
-            if not place.open:
+            if not slot.open:
                 stream.abort()
                 return
-            task = asyncio.create_task(Client(self, stream, place).serve())
+            task = asyncio.create_task(Client(self, stream, slot).serve())
             self._clients.add(task)
             task.add_done_callback(partial(self._served, stream))
-            place.give_way = task.cancel
-            protocol.on_lost = lambda: _end(task, place)
+            slot.give_way = task.cancel
+            protocol.on_lost = lambda: _end(task, slot)
 
         protocol = Watched(connected, self.limits.frame_timeout_ms)
         return protocol
@@ -112,6 +114,6 @@ class AdminListener:
         )
 
 
-def _end(task: asyncio.Task[None], place: Place) -> None:
+def _end(task: asyncio.Task[None], slot: ConnectionSlot) -> None:
     task.cancel()
-    place.leave()
+    slot.leave()

@@ -25,7 +25,7 @@ class Node(NamedTuple):
     port: int
 
 
-class Office(NamedTuple):
+class Holder(NamedTuple):
     """The daemon that holds the role: id, nonce of its process, where its controller listener is, and its cluster."""
 
     id: int
@@ -72,7 +72,7 @@ class Directory(Protocol):
         """Waits until the others were read for the first time."""
 
 
-class Controller(Protocol):
+class ControllerPort(Protocol):
     """The daemon that holds the role, from here."""
 
     def node(self) -> Node | None:

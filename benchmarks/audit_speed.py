@@ -96,7 +96,7 @@ def make(spark: SparkSession, events: int, partitions: int, journal: str) -> Non
     from pyspark.sql import functions as fn
 
     per_term = events // TERMS
-    offices(spark, per_term).unionByName(changes(spark, per_term, partitions), allowMissingColumns=True).select(
+    term_rows(spark, per_term).unionByName(changes(spark, per_term, partitions), allowMissingColumns=True).select(
         fn.to_json(fn.struct("*")).alias("value")
     ).write.text(journal)
 
@@ -141,7 +141,7 @@ def changes(spark: SparkSession, per_term: int, partitions: int) -> DataFrame:
     )
 
 
-def offices(spark: SparkSession, per_term: int) -> DataFrame:
+def term_rows(spark: SparkSession, per_term: int) -> DataFrame:
     """What each term begins and ends with."""
     from pyspark.sql import functions as fn
 

@@ -30,11 +30,11 @@ from configs.settings import Settings
 from controller.engine.adoption import Adoption
 from controller.engine.controller import Controller
 from controller.engine.event_queue import EventQueue
-from controller.engine.gate import Term
-from controller.engine.leader_balance import Balance
+from controller.engine.gate import Gate
+from controller.engine.leader_balance import LeaderBalance
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
-from controller.handlers.failover import take_office
+from controller.handlers.failover import fail_over
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.requests.calls import PendingCall
@@ -79,7 +79,7 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
     )
     lease = Lease(LEASE_S)
     lease.answered(boottime_s())
-    term = Term(epoch, fence_version, lease, lambda: True)
+    gate = Gate(epoch, fence_version, lease, lambda: True)
     cluster = Cluster(epoch, recovery_state=ibp.recovery_state)
     ready = asyncio.Event()
     ready.set()
@@ -90,16 +90,16 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
         channels=Channels(
             cluster,
             channel_settings(settings, epoch, ibp, ("127.0.0.1", settings.listener.port)),
-            term.open,
+            gate.open,
             lambda _: None,
             transport=transport,
         ),
-        term=term,
+        gate=gate,
         queue=EventQueue(),
         counters=Counters(),
         conflict_rounds_max=settings.controller.conflict_rounds_max,
         adoption=Adoption(settings.controller, asks=False),
-        balance=Balance.of(settings.controller),
+        balance=LeaderBalance.of(settings.controller),
         daemons=frozenset({settings.controller.id}),
         ibp=ibp,
         ready=ready,
@@ -123,7 +123,7 @@ class Bench:
         controller, wires = self.term()
         try:
             if event != "failover":
-                await take_office(controller)
+                await fail_over(controller)
                 await told(controller)
                 wires.requests = wires.bytes = 0
             act = self._act(event, controller)
@@ -151,7 +151,7 @@ class Bench:
 
     def _act(self, event: str, controller: Controller) -> Callable[[], Awaitable[Any]]:
         if event == "failover":
-            return lambda: take_office(controller)
+            return lambda: fail_over(controller)
         if event == "shutdown":
             call = ControlledShutdownCall(3, BROKER, controller.cluster.brokers[BROKER].epoch)
             pending = PendingCall(call)

@@ -18,7 +18,7 @@ from benchmarks.arena import Arena
 from benchmarks.in_process import new_term, told
 from benchmarks.results import Row, Sample
 from benchmarks.stages import Stages
-from controller.handlers.failover import take_office
+from controller.handlers.failover import fail_over
 from metadata_store import paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
 
@@ -48,7 +48,7 @@ async def _failover(arena: Arena) -> Split:
     try:
         with Stages() as stages:
             began_s, cpu_s, kernel_s = time.perf_counter(), time.process_time(), _kernel_s()
-            await take_office(controller)
+            await fail_over(controller)
             waited_s = (time.perf_counter() - began_s) - (time.process_time() - cpu_s)
             await told(controller)
             wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s

@@ -47,7 +47,7 @@ STAGES: Final[dict[str, tuple[str, ...]]] = {
         "state_machines.machines.draft.Draft.finish",
     ),
     "apply": ("state_machines.model.cluster.Cluster.apply", "state_machines.model.cluster.Cluster.apply_replicas"),
-    "tell": ("brokers.outbound.channels.Channels.tell", "brokers.outbound.channels.Channels.metadata_changed"),
+    "tell": ("brokers.outbound.channels.Channels.propagate", "brokers.outbound.channels.Channels.metadata_changed"),
     "requests": (
         "metadata_store.kazoo_adapter.jute.multi_read",
         "metadata_store.kazoo_adapter.jute.multi",
@@ -56,9 +56,9 @@ STAGES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "encode": (
         "brokers.outbound.snapshot.encode_turn",
-        "brokers.outbound.batches.Sealer.leader_and_isr",
-        "brokers.outbound.batches.Sealer.update_metadata",
-        "brokers.outbound.batches.Sealer.stop_replica",
+        "brokers.outbound.batches.Batcher.leader_and_isr",
+        "brokers.outbound.batches.Batcher.update_metadata",
+        "brokers.outbound.batches.Batcher.stop_replica",
     ),
     "gc": ("gc.collect", "gc.freeze", "gc.unfreeze"),
 }

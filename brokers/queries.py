@@ -22,14 +22,14 @@ from state_machines.model.types import Broker, Endpoint
 
 T = TypeVar("T")
 
-ASKED_AT_ONCE_MAX: Final = 16
+QUERIES_AT_ONCE_MAX: Final = 16
 """Brokers that are asked at the same time."""
 
 ANSWER_S_MAX: Final = 10.0
 """Longest wait for an answer, where ``brokers.request_timeout_ms`` is longer."""
 
 
-class Asked(Protocol):
+class BrokerQueries(Protocol):
     """One broker that listens to questions; every method raises :class:`BrokerCallFailed`."""
 
     @property
@@ -52,18 +52,18 @@ class Asked(Protocol):
         """Error code of each log directory; 0 is online."""
 
 
-Ask = Callable[[Broker], AbstractAsyncContextManager[Asked]]
+Dial = Callable[[Broker], AbstractAsyncContextManager[BrokerQueries]]
 """Opens a connection to a broker for the questions of a block; raises :class:`BrokerCallFailed`."""
 
 
-def asker(settings: Settings) -> Ask:
+def dial_for(settings: Settings) -> Dial:
     """Asks on the listener on which the controller would speak to the broker."""
     access = cache(partial(access_of, settings.security))
     timeout_s = min(settings.brokers.request_timeout_ms / 1000, ANSWER_S_MAX)
     ready = asyncio.Event()
 
     @asynccontextmanager
-    async def ask(broker: Broker) -> AsyncIterator[Asked]:
+    async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
         if not ready.is_set():  # the loop must not wait for imports, least of all for those of another thread
             await asyncio.to_thread(cold.prepare, QUESTIONS)
             ready.set()
@@ -79,7 +79,7 @@ def asker(settings: Settings) -> Ask:
         async with await BrokerClient.connect(endpoint.host, endpoint.port, timeout_s, transport) as client:
             yield client
 
-    return ask
+    return dial
 
 
 def control_endpoint(settings: Settings, broker: Broker) -> Endpoint | None:
@@ -88,20 +88,20 @@ def control_endpoint(settings: Settings, broker: Broker) -> Endpoint | None:
     return next((found for name in names if name and (found := broker.endpoint(name)) is not None), None)
 
 
-async def ask_each(
-    ask: Ask,
+async def query_each(
+    dial: Dial,
     brokers: Mapping[int, Broker],
-    question: Callable[[Asked, Broker], Awaitable[T]],
+    query: Callable[[BrokerQueries, Broker], Awaitable[T]],
     within_s: float | None = None,
 ) -> dict[int, T | BrokerCallFailed]:
     """One question to every broker, some at a time; who does not answer (in time) has the reason as its answer."""
-    limit = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+    limit = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
 
     async def one(broker: Broker) -> T | BrokerCallFailed:
         async with limit:
             try:
-                async with asyncio.timeout(within_s), ask(broker) as asked:
-                    return await question(asked, broker)
+                async with asyncio.timeout(within_s), dial(broker) as queries:
+                    return await query(queries, broker)
             except BrokerCallFailed as failed:
                 return failed
             except TimeoutError:

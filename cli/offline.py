@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from brokers.queries import asker
+from brokers.queries import dial_for
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
 from controller.handover.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
 from controller.handover.preflight.context import gather
 from controller.handover.preflight.finding import PreflightReport
 from controller.handover.preflight.run import preflight as run_checks
-from controller.handover.takeover import Takeover, TakeoverRefused, office_of, take_over, until_held
+from controller.handover.takeover import Takeover, TakeoverRefused, role_of, take_over, until_held
 from controller.http.models import Check, Operation, OperationRequest
 from controller.process.logs import LIBRARIES
 from controller.process.sessions import connection
 from controller.process.zookeeper_tls import through_tls
-from controller.role.claim import Office
+from controller.role.claim import Role
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 
@@ -31,13 +31,13 @@ Tell = Callable[[str], None]
 
 
 @asynccontextmanager
-async def office_at(settings: Settings) -> AsyncIterator[Office]:
+async def role_at(settings: Settings) -> AsyncIterator[Role]:
     """The role as ZooKeeper has it. Raises :class:`Failure` where ZooKeeper does not answer."""
     zk = connection(settings)
     with _libraries_heard_once():
         try:
             await zk.connect(settings.zookeeper.connect_timeout_ms / 1e3)
-            yield office_of(settings, zk)
+            yield role_of(settings, zk)
         except ZooKeeperError as error:
             remedy = "check zookeeper.connect (with its chroot) and that the ensemble answers"
             raise Failure(Exit.UNREACHABLE, f"ZooKeeper at {settings.zookeeper.connect}: {error}", remedy) from error
@@ -68,9 +68,9 @@ def _libraries_heard_once() -> Iterator[None]:
 
 async def preflight(settings: Settings) -> list[Check]:
     """Every check; nothing is written."""
-    async with office_at(settings) as office:
+    async with role_at(settings) as role:
         context = await gather(
-            settings, office, asker(settings), through_tls(server_version, settings.zookeeper), own_listener=False
+            settings, role, dial_for(settings), through_tls(server_version, settings.zookeeper), own_listener=False
         )
         return checks(await run_checks(context))
 
@@ -90,15 +90,15 @@ async def takeover(
 
     Refused where no daemon is alive, unless ``without_daemon``: then it does not wait.
     """
-    ask = asker(settings)
-    async with office_at(settings) as office:
-        alive = {p.nonce: p.id for _, p in await office.queue() if p is not None}
+    dial = dial_for(settings)
+    async with role_at(settings) as role:
+        alive = {p.nonce: p.id for _, p in await role.queue() if p is not None}
         refused = not alive and not without_daemon
         try:
             done = await take_over(
                 settings,
-                office,
-                ask=ask,
+                role,
+                dial=dial,
                 release_of=through_tls(server_version, settings.zookeeper),
                 reason=request.reason,
                 dry_run=request.dry_run or refused,
@@ -107,7 +107,7 @@ async def takeover(
             return _refused(why)
         if refused:
             return _nobody_takes_it(done)
-        record, _ = await office.controller()
+        record, _ = await role.controller()
         if done.report is None and record is not None and record.regent in alive:
             message = f"daemon {alive[record.regent]} holds the role already: nothing to do"
             return Operation(kind="takeover", state="done", message=message, steps=done.steps)
@@ -123,7 +123,7 @@ async def takeover(
         )
         if wait_s is None:
             return found
-        held, seen = await until_held(lambda: office, ask, wait_s)
+        held, seen = await until_held(lambda: role, dial, wait_s)
         said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
         update = {"message": said, "state": "done" if held else "running"}
         return found.model_copy(update=update if held else update | {"remedy": "is a daemon up? See: regent status"})
@@ -156,13 +156,13 @@ async def handback(settings: Settings, request: OperationRequest, *, wait_s: flo
         steps.append(step)
         tell(step)
 
-    async with office_at(settings) as office:
-        if (broker := await handed_back(office)) is not None:
+    async with role_at(settings) as role:
+        if (broker := await handed_back(role)) is not None:
             message = f"broker {broker} holds the role already: nothing to do"
             return Operation(kind="handback", state="done", message=message)
         try:
             seen = await hand_back_offline(
-                settings, office, asker(settings), request.reason, note, dry_run=request.dry_run
+                settings, role, dial_for(settings), request.reason, note, dry_run=request.dry_run
             )
         except HandbackFailed as failed:
             return Operation(kind="handback", state="failed", message=failed.why, remedy=failed.remedy, steps=steps)

@@ -69,7 +69,7 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else f'"{value}"'
 
 
-class Difference(NamedTuple):
+class SettingChange(NamedTuple):
     """A key whose value changed; ``live`` if a running daemon can take the new one over."""
 
     name: str
@@ -78,11 +78,11 @@ class Difference(NamedTuple):
     live: bool
 
 
-def differences(before: Settings, after: Settings) -> list[Difference]:
+def differences(before: Settings, after: Settings) -> list[SettingChange]:
     """What a reload would change, as text that may be logged."""
     found = []
     for key in keys():
         old, new = value_of(before, key.name), value_of(after, key.name)
         if old != new:
-            found.append(Difference(key.name, shown(old), shown(new), bool(key.meta("live"))))
+            found.append(SettingChange(key.name, shown(old), shown(new), bool(key.meta("live"))))
     return found

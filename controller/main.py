@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 
 from brokers.client import QUESTIONS
-from brokers.queries import asker
+from brokers.queries import dial_for
 from brokers.security.access import access_of
 from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
@@ -75,7 +75,7 @@ async def run(
             takeover=takeover,
             shadow=shadow,
             endpoint_beside=endpoint_beside,
-            ask=asker(settings),
+            dial=dial_for(settings),
             guard=guard if guarded else None,
             new_lease=new_lease,
             journal=journal,
@@ -164,14 +164,14 @@ async def _report(daemon: Daemon, manager: ServiceManager) -> None:
 
 async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
     """Whether a no-op passed the queue in time; while waiting for ZooKeeper nothing moves, and that is well."""
-    reign = daemon.reign
-    if watchdog_s is None or reign is None or not reign.in_office.is_set() or not reign.controller.ready.is_set():
+    term = daemon.term
+    if watchdog_s is None or term is None or not term.serving.is_set() or not term.controller.ready.is_set():
         return True
     passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    reign.queue.post(Event("settled", passed, key=("watchdog", id(passed)), preempt=lambda: _give_up(passed)))
+    term.queue.post(Event("settled", passed, key=("watchdog", id(passed)), preempt=lambda: _give_up(passed)))
     with anyio.move_on_after(watchdog_s / 2):
         await asyncio.wait({passed})
-    return passed.done() or not reign.controller.ready.is_set()
+    return passed.done() or not term.controller.ready.is_set()
 
 
 def _give_up(passed: asyncio.Future[None]) -> None:

@@ -13,12 +13,12 @@ from metadata_store import reads
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.cluster import ProducerIdBlock
 from metadata_store.codecs.config import Config
-from metadata_store.codecs.controller import Controller, Migration
+from metadata_store.codecs.controller import ControllerZnode, Migration
 from metadata_store.codecs.features import Features
 from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
 from metadata_store.commits.topic_commit import TopicOutcome, commit_topics
-from metadata_store.commits.topic_creation import CreationOutcome, TopicSite, create_topics, read_sites
-from metadata_store.commits.topic_deletion import DeletionOutcome, Doomed, delete_topics, mark_topics
+from metadata_store.commits.topic_creation import CreationOutcome, TopicZnodes, create_topics, read_contexts
+from metadata_store.commits.topic_deletion import DeletionOutcome, TopicToDelete, delete_topics, mark_topics
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import WRITES_MAX, confirm
 from metadata_store.fencing.outcome import Fence, Fenced, MultiOutcome
@@ -49,7 +49,6 @@ __all__ = [
     "Contended",
     "CreationOutcome",
     "DeletionOutcome",
-    "Doomed",
     "EntityConfig",
     "Exhausted",
     "Fence",
@@ -62,7 +61,8 @@ __all__ = [
     "Request",
     "StateOutcome",
     "TopicOutcome",
-    "TopicSite",
+    "TopicToDelete",
+    "TopicZnodes",
 ]
 
 
@@ -155,18 +155,18 @@ class KafkaStore:
         """Returns if nobody else has been elected so far; for what is told without having been written."""
         await confirm(self.zk, fence)
 
-    async def delete_topics(self, doomed: Sequence[Doomed], fence: Fence) -> DeletionOutcome:
+    async def delete_topics(self, topics_to_delete: Sequence[TopicToDelete], fence: Fence) -> DeletionOutcome:
         """Deletes everything of topics, their configurations and markers last."""
-        return await delete_topics(self.zk, doomed, fence)
+        return await delete_topics(self.zk, topics_to_delete, fence)
 
     async def mark_topics(self, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
         """Marks topics for deletion; returns those that could not be, with the reason."""
         return await mark_topics(self.zk, names, fence)
 
-    async def read_sites(self, names: Sequence[str]) -> dict[str, TopicSite]:
+    async def read_contexts(self, names: Sequence[str]) -> dict[str, TopicZnodes]:
         """What is there already where topics are to be."""
         await self.zk.sync("/")
-        return await read_sites(self.zk, names)
+        return await read_contexts(self.zk, names)
 
     async def create_topics(
         self, topics: Iterable[tuple[NewTopic, int | None]], fence: Fence, *, writes_max: int = WRITES_MAX
@@ -201,7 +201,7 @@ class KafkaStore:
         """``/controller_epoch``."""
         return await cluster_nodes.read_epoch(self.zk)
 
-    async def read_controller(self) -> Found[Controller] | None:
+    async def read_controller(self) -> Found[ControllerZnode] | None:
         """``/controller``."""
         return await cluster_nodes.read_controller(self.zk)
 

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 
 from pipeline.history import excusable, history
 from pipeline.membership import elected_live, racks_kept
-from pipeline.office import one_writer
 from pipeline.row_local import row_local
+from pipeline.terms import one_writer
 from pipeline.violations import unexcused, violations
 
 UNJUDGED: Final = {

@@ -74,8 +74,8 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
     quarantine, are no clean journal either. Raises :class:`NothingToRead`.
     """
     rows = rows_in(spark, folder)
-    offices, missing = spark.read.parquet(f"{folder}/terms"), spark.read.schema(GAPS).parquet(f"{folder}/gaps")
-    _write(judged(rows, offices, missing, racks=racks), f"{folder}/violations")
+    term_rows, missing = spark.read.parquet(f"{folder}/terms"), spark.read.schema(GAPS).parquet(f"{folder}/gaps")
+    _write(judged(rows, term_rows, missing, racks=racks), f"{folder}/violations")
     found = spark.read.schema(VIOLATIONS).parquet(f"{folder}/violations")
     broken = _counts(found, "invariant")
     holes = _counts(missing, "kind")
@@ -83,7 +83,7 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
     incomplete = quarantined > 0 or any(kind != EXPIRED for kind in holes)
     return _kept(folder, "audit", {
         "clean": not broken and not (strict and incomplete),
-        "rows": _sum(offices, "rows"),
+        "rows": _sum(term_rows, "rows"),
         "violations": sum(broken.values()),
         "broken": broken,
         "first": [_told(row) for row in found.orderBy("ctl_epoch", "seq", "invariant").limit(SHOWN_MAX).collect()],

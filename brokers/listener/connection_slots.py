@@ -16,13 +16,13 @@ KNOWN_MAX: Final = 1_000
 """Addresses that are remembered because a connection from there has proven itself."""
 
 
-class Place:
+class ConnectionSlot:
     """One connection. ``give_way`` ends it; it may be called before the connection is complete."""
 
-    __slots__ = ("_places", "address", "give_way", "held", "open", "proven")
+    __slots__ = ("_slots", "address", "give_way", "held", "open", "proven")
 
-    def __init__(self, places: Places, address: str, give_way: Callable[[], object]) -> None:
-        self._places = places
+    def __init__(self, slots: ConnectionSlots, address: str, give_way: Callable[[], object]) -> None:
+        self._slots = slots
         self.address = address
         self.give_way = give_way
         self.proven = False
@@ -32,16 +32,16 @@ class Place:
     def prove(self) -> None:
         """It has shown who it is, or was served."""
         if self.open and not self.proven:
-            self._places.proved(self)
+            self._slots.proved(self)
 
     def hold(self, size: int) -> bool:
         """It holds ``size`` bytes from now on; False where that is too much, with what the others hold."""
-        return self._places.hold(self, size)
+        return self._slots.hold(self, size)
 
     def leave(self) -> None:
         """It has ended."""
         if self.open:
-            self._places.left(self)
+            self._slots.left(self)
 
 
 class _Share:
@@ -51,10 +51,10 @@ class _Share:
 
     def __init__(self) -> None:
         self.open = 0
-        self.unproven: dict[Place, None] = {}
+        self.unproven: dict[ConnectionSlot, None] = {}
 
 
-class Places:
+class ConnectionSlots:
     """At most ``connections_max``, of one address ``per_address_max``.
 
     ``bytes_max``: what all hold together, beyond the allowance of each (:data:`ALLOWANCE_BYTES`). ``known``: whether
@@ -72,15 +72,15 @@ class Places:
         self._per_address_max = per_address_max
         self._bytes_max = bytes_max
         self._shares: dict[str, _Share] = {}
-        self._strangers: dict[Place, None] = {}
-        self._unproven: dict[Place, None] = {}
+        self._strangers: dict[ConnectionSlot, None] = {}
+        self._unproven: dict[ConnectionSlot, None] = {}
         self._proven: OrderedDict[str, None] = OrderedDict()
         self._known = known
         self.open = 0
         self.held = 0
         """Bytes that all hold."""
 
-    def enter(self, address: str, give_way: Callable[[], object]) -> Place | None:
+    def enter(self, address: str, give_way: Callable[[], object]) -> ConnectionSlot | None:
         """A place; None where there is none and nobody has to give way."""
         share = self._shares.get(address)
         if share is not None and share.open >= self._per_address_max:
@@ -88,55 +88,55 @@ class Places:
                 return None
         elif self.open >= self._connections_max and not self._freed(self._strangers or self._unproven):
             return None
-        return self._entered(Place(self, address, give_way))
+        return self._entered(ConnectionSlot(self, address, give_way))
 
     def knows(self, address: str) -> bool:
         """Whether a connection from there has proven itself, or would."""
         return address in self._proven or self._known(address)
 
-    def proved(self, place: Place) -> None:
-        """See :meth:`Place.prove`."""
-        place.proven = True
-        self._forget_unproven(place)
-        self._proven[place.address] = None
-        self._proven.move_to_end(place.address)
+    def proved(self, slot: ConnectionSlot) -> None:
+        """See :meth:`ConnectionSlot.prove`."""
+        slot.proven = True
+        self._forget_unproven(slot)
+        self._proven[slot.address] = None
+        self._proven.move_to_end(slot.address)
         while len(self._proven) > KNOWN_MAX:
             self._proven.popitem(last=False)
 
-    def left(self, place: Place) -> None:
-        """See :meth:`Place.leave`."""
-        place.open = False
-        place.give_way = _nothing  # what ends it holds the connection and all that it has sent
+    def left(self, slot: ConnectionSlot) -> None:
+        """See :meth:`ConnectionSlot.leave`."""
+        slot.open = False
+        slot.give_way = _nothing  # what ends it holds the connection and all that it has sent
         self.open -= 1
-        self.held -= place.held
-        place.held = 0
-        self._forget_unproven(place)
-        share = self._shares[place.address]
+        self.held -= slot.held
+        slot.held = 0
+        self._forget_unproven(slot)
+        share = self._shares[slot.address]
         share.open -= 1
         if not share.open:
-            del self._shares[place.address]
+            del self._shares[slot.address]
 
-    def hold(self, place: Place, size: int) -> bool:
-        """See :meth:`Place.hold`."""
-        if not place.open:
+    def hold(self, slot: ConnectionSlot, size: int) -> bool:
+        """See :meth:`ConnectionSlot.hold`."""
+        if not slot.open:
             return True
-        self.held += size - place.held
-        place.held = size
+        self.held += size - slot.held
+        slot.held = size
         if self.held <= self._bytes_max or size <= ALLOWANCE_BYTES:
             return True
-        if place.proven or self.knows(place.address):
+        if slot.proven or self.knows(slot.address):
             self._free_bytes()
         return self.held <= self._bytes_max
 
-    def _entered(self, place: Place) -> Place:
-        share = self._shares.setdefault(place.address, _Share())
+    def _entered(self, slot: ConnectionSlot) -> ConnectionSlot:
+        share = self._shares.setdefault(slot.address, _Share())
         share.open += 1
         self.open += 1
-        of_its_kind = self._unproven if self.knows(place.address) else self._strangers
-        share.unproven[place] = of_its_kind[place] = None
-        return place
+        of_its_kind = self._unproven if self.knows(slot.address) else self._strangers
+        share.unproven[slot] = of_its_kind[slot] = None
+        return slot
 
-    def _freed(self, unproven: dict[Place, None]) -> bool:
+    def _freed(self, unproven: dict[ConnectionSlot, None]) -> bool:
         """Whether one of them has made room: the oldest."""
         oldest = next(iter(unproven), None)
         if oldest is not None:
@@ -145,20 +145,20 @@ class Places:
 
     def _free_bytes(self) -> None:
         """Strangers that hold more than is anybody's give way, those that hold most first."""
-        for place in sorted(self._strangers, key=lambda place: place.held, reverse=True):
-            if self.held <= self._bytes_max or place.held <= ALLOWANCE_BYTES:
+        for slot in sorted(self._strangers, key=lambda slot: slot.held, reverse=True):
+            if self.held <= self._bytes_max or slot.held <= ALLOWANCE_BYTES:
                 return
-            self._end(place)
+            self._end(slot)
 
-    def _end(self, place: Place) -> None:
-        give_way = place.give_way
-        self.left(place)
+    def _end(self, slot: ConnectionSlot) -> None:
+        give_way = slot.give_way
+        self.left(slot)
         give_way()
 
-    def _forget_unproven(self, place: Place) -> None:
-        self._strangers.pop(place, None)
-        self._unproven.pop(place, None)
-        self._shares[place.address].unproven.pop(place, None)
+    def _forget_unproven(self, slot: ConnectionSlot) -> None:
+        self._strangers.pop(slot, None)
+        self._unproven.pop(slot, None)
+        self._shares[slot.address].unproven.pop(slot, None)
 
 
 def _nothing() -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from brokers.listener.binding import unbound
-from brokers.listener.connection_slots import Places
+from brokers.listener.connection_slots import ConnectionSlots
 from brokers.listener.entrance import Entrance
 from brokers.listener.envelopes import CarriedCall, Envelopes, NotController
 from brokers.listener.inbound import InboundConnection, ListenerLimits
@@ -103,7 +103,7 @@ class ControllerListener:
         self.quiet = RateLimitedLog()
         wanted = self.limits
         self._callers = callers or Callers()
-        self.places = Places(
+        self.slots = ConnectionSlots(
             wanted.connections_max,
             wanted.connections_per_address_max,
             wanted.buffered_bytes_max,
@@ -114,8 +114,8 @@ class ControllerListener:
             self.take_secret(secret)
         self._address = host, port
         self._entrance = Entrance(
-            self.places,
-            lambda place: InboundConnection(self, place),
+            self.slots,
+            lambda slot: InboundConnection(self, slot),
             self._full,
             tls=tls,
             timeout_ms=wanted.frame_timeout_ms,
@@ -146,7 +146,7 @@ class ControllerListener:
     @property
     def connections(self) -> int:
         """Open connections, handshakes under way included."""
-        return self.places.open
+        return self.slots.open
 
     async def stop(self) -> None:
         """Closes the socket and every connection; calls under way are abandoned."""
@@ -238,7 +238,7 @@ class ControllerListener:
             return encode_api_versions(header.correlation, call.version, self._offered)
         reply = await self._stranger(call, connection) or known or await self._reply(call)
         if connection is not None and reply.error == Error.NONE:
-            connection.place.prove()
+            connection.slot.prove()
         return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
 
     async def _read(self, header: Header, reader: Reader) -> tuple[Call, Reply | None]:

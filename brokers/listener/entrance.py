@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol
 
-from brokers.listener.connection_slots import Place, Places
+from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.handshakes import Handshakes
 from brokers.security.callers import party
 
@@ -37,14 +37,14 @@ class Entrance:
 
     def __init__(
         self,
-        places: Places,
-        new: Callable[[Place], asyncio.Protocol],
+        slots: ConnectionSlots,
+        new: Callable[[ConnectionSlot], asyncio.Protocol],
         full: Callable[[str], None],
         *,
         tls: ServerTls | None = None,
         timeout_ms: int = 10_000,
     ) -> None:
-        self._places = places
+        self._slots = slots
         self._new = new
         self._full = full
         self._tls = tls
@@ -126,38 +126,42 @@ class Entrance:
             raise
 
     def _arrived(self, connection: socket.socket, address: str) -> None:
-        place = self._places.enter(party(address), _nothing)
-        if place is None:
+        slot = self._slots.enter(party(address), _nothing)
+        if slot is None:
             connection.close()
             self._full(address)
             return
-        place.give_way = self._start(self._come_in(connection, place), partial(self._ended, connection, place))
+        slot.give_way = self._start(self._come_in(connection, slot), partial(self._ended, connection, slot))
 
-    async def _come_in(self, connection: socket.socket, place: Place) -> None:
+    async def _come_in(self, connection: socket.socket, slot: ConnectionSlot) -> None:
         try:
             if self._tls is None:
-                await self._connected(connection, place)
+                await self._connected(connection, slot)
                 return
-            turn = self._handshakes.turn(place.address, known=self._places.knows(place.address))
+            turn = self._handshakes.turn(slot.address, known=self._slots.knows(slot.address))
             async with asyncio.timeout(self._timeout_s), turn:
-                await self._connected(connection, place, self._tls.server(), self._timeout_s)
+                await self._connected(connection, slot, self._tls.server(), self._timeout_s)
         except OSError:  # a handshake that failed, or took too long
-            self._ended(connection, place)
+            self._ended(connection, slot)
         except Exception:
-            self._ended(connection, place)
+            self._ended(connection, slot)
             raise
 
     async def _connected(
-        self, connection: socket.socket, place: Place, tls: ssl.SSLContext | None = None, timeout_s: float | None = None
+        self,
+        connection: socket.socket,
+        slot: ConnectionSlot,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: self._new(place), connection, ssl=tls, ssl_handshake_timeout=timeout_s
+            lambda: self._new(slot), connection, ssl=tls, ssl_handshake_timeout=timeout_s
         )
 
     @staticmethod
-    def _ended(connection: socket.socket, place: Place) -> None:
+    def _ended(connection: socket.socket, slot: ConnectionSlot) -> None:
         connection.close()
-        place.leave()
+        slot.leave()
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:

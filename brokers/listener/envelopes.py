@@ -20,7 +20,15 @@ from brokers.listener.inbound import InboundConnection
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import RELAYED
-from brokers.wire.envelope import CHALLENGE_BYTES, Answer, Envelope, Seal, encode_answer, envelope_key, read_envelope
+from brokers.wire.envelope import (
+    CHALLENGE_BYTES,
+    Answer,
+    Envelope,
+    Seal,
+    encode_envelope_response,
+    envelope_key,
+    read_envelope,
+)
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
 from brokers.wire.primitives import Malformed, Reader
@@ -107,9 +115,9 @@ class Envelopes:
         envelope, genuine = await beside(partial(_judged, reader, key, told), len(reader.data))
         if not envelope.request:
             told = self._told[connection] = _Told(failed=told is not None and told.failed)
-            return encode_answer(correlation, Answer(Error.NONE, told.challenge))
+            return encode_envelope_response(correlation, Answer(Error.NONE, told.challenge))
         if key is None:
-            return encode_answer(correlation, Answer(Error.NOT_CONTROLLER, None))
+            return encode_envelope_response(correlation, Answer(Error.NOT_CONTROLLER, None))
         if told is None or envelope.seal is None or not genuine:
             if told is not None:
                 told.failed = True
@@ -119,9 +127,9 @@ class Envelopes:
                 f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret, "
                 "or for another daemon or cluster; admin.secret_file must hold the same on both sides",
             )
-            return encode_answer(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
+            return encode_envelope_response(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
         told.number = envelope.seal.number + 1
-        connection.place.prove()
+        connection.slot.prove()
         answer = await self._carried(envelope, carry)
         written = partial(_written, correlation, answer, key, told.challenge, envelope.seal)
         return await beside(written, len(answer.data or b""))
@@ -183,7 +191,7 @@ def _judged(reader: Reader, key: bytes | None, told: _Told | None) -> tuple[Enve
 
 
 def _written(correlation: int, answer: Answer, key: bytes, challenge: bytes, asked: Seal) -> bytes:
-    return encode_answer(correlation, answer.sealed(key, challenge, asked))
+    return encode_envelope_response(correlation, answer.sealed(key, challenge, asked))
 
 
 def _api_key(envelope: Envelope) -> int:

@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
-from brokers.listener.connection_slots import Place
+from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import Header
@@ -80,9 +80,9 @@ class Admission(Protocol):
 class InboundConnection(asyncio.Protocol):
     """Reads no further while a call is under way, so a peer occupies one call and one buffer at most."""
 
-    def __init__(self, host: Host, place: Place) -> None:
+    def __init__(self, host: Host, slot: ConnectionSlot) -> None:
         self._host = host
-        self.place = place
+        self.slot = slot
         self._frames = FrameBuffer(host.limits.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         self._transport: asyncio.Transport | None = None
@@ -111,8 +111,8 @@ class InboundConnection(asyncio.Protocol):
         self._transport = transport
         address = self._transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else self.peer
-        self.place.give_way = self.abort
-        if not self.place.open:
+        self.slot.give_way = self.abort
+        if not self.slot.open:
             self._transport.abort()
             return
         self._host.came(self)
@@ -158,7 +158,7 @@ class InboundConnection(asyncio.Protocol):
             self._due.cancel()
         self._transport = None
         self._writable.set()
-        self.place.leave()
+        self.slot.leave()
         self._host.left(self)
 
     # -- serving
@@ -192,7 +192,7 @@ class InboundConnection(asyncio.Protocol):
             self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} fails to authenticate")
             self._transport.close()
         elif admission.user is not None:
-            self.place.prove()
+            self.slot.prove()
             self._frames.limit = self._host.limits.frame_bytes_max
         return admission.over
 
@@ -203,7 +203,7 @@ class InboundConnection(asyncio.Protocol):
 
     def _unless_served(self, *, late: bool = False) -> None:
         """Whoever only connects, or asks what anybody may, must not hold a place that brokers need."""
-        if self.place.proven:
+        if self.slot.proven:
             return
         if late or self._task is None:
             self.abort()
@@ -233,13 +233,13 @@ class InboundConnection(asyncio.Protocol):
 
     def _hold(self) -> None:
         """Counts what came, not what was announced: else a few who send nothing could keep all others out."""
-        if not self.place.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
+        if not self.slot.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
             raise Malformed("too many bytes are being sent by all peers together")
 
     def _judge_large(self) -> None:
         """By its beginning, before its rest comes: from strangers nothing large is taken."""
         announced = self._frames.announced
-        if announced <= LARGE_BYTES or self.place.proven or self._expected == announced:
+        if announced <= LARGE_BYTES or self.slot.proven or self._expected == announced:
             return
         head = self._frames.head(HEAD_BYTES)
         if head is not None and not self._host.expects(head, self):

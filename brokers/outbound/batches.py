@@ -25,7 +25,7 @@ from brokers.wire.partitions import (
 from brokers.wire.primitives import compact_string
 from brokers.wire.versions import Ibp
 from state_machines.model.types import PartitionRow, PartitionState
-from state_machines.propagation.propagation import Audience, is_forgotten, is_told, successor
+from state_machines.propagation.propagation import Propagation, is_removed, is_sent, successor
 
 REQUEST_ROWS_MAX: Final = 20_000
 """Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""
@@ -45,12 +45,12 @@ class _Kept(NamedTuple):
     entry: bytes
 
 
-class Sealer:
+class Batcher:
     """Encodes dirty rows for all channels of one term."""
 
-    def __init__(self, audience: Audience, ibp: Ibp) -> None:
-        self._audience = audience
-        self._view = audience.view
+    def __init__(self, propagation: Propagation, ibp: Ibp) -> None:
+        self._propagation = propagation
+        self._view = propagation.view
         self._encoder = PartitionEncoder(ibp)
         self._by_id = ibp.leader_and_isr_version >= 5
         self._kept: dict[int, _Kept] = {}
@@ -76,7 +76,7 @@ class Sealer:
 
     def cut(self, now_s: float, interval_s: float) -> int:
         """Up to where the feed may be read in a seal that starts now; it moves once in an interval at most."""
-        number = self._audience.feed.number
+        number = self._propagation.feed.number
         if self._cut < number and now_s - self._cut_at_s >= interval_s:
             self._cut, self._cut_at_s = number, now_s
         return self._cut
@@ -89,12 +89,12 @@ class Sealer:
         A row that changed once more since may be in it as it was when another channel asked: what it is now follows.
         A broker that heard a turn of a snapshot meanwhile may know that already, so it needs a ``current`` body.
         """
-        withholding = self._audience.withholding if withheld else NOTHING_WITHHELD
-        number = self._audience.feed.number if current else ANY_NUMBER
+        withholding = self._propagation.withholding if withheld else NOTHING_WITHHELD
+        number = self._propagation.feed.number if current else ANY_NUMBER
         key = position, cut, number, withholding, self._view.ids_learned
         shared = self._shared.get(key)
         if shared is None:
-            rows, reached = self._audience.feed.since(position, cut, REQUEST_ROWS_MAX)
+            rows, reached = self._propagation.feed.since(position, cut, REQUEST_ROWS_MAX)
             rows, reached = self._one_incarnation(rows, reached)
             shared = self._metadata(rows, withheld), reached
             while len(self._shared) >= SHARED_BODIES_MAX:
@@ -111,10 +111,10 @@ class Sealer:
         for at, i in enumerate(rows):
             row = table[i]
             if row.state is PartitionState.NON_EXISTENT:
-                if is_forgotten(row):
+                if is_removed(row):
                     forgotten.add(topics[row.topic].name)
             elif forgotten and topics[row.topic].name in forgotten:
-                return rows[:at], self._audience.feed.number_of(rows[at - 1])
+                return rows[:at], self._propagation.feed.number_of(rows[at - 1])
         return rows, reached
 
     def _metadata(self, changed: Iterable[int], withheld: Collection[int]) -> bytes | None:
@@ -156,7 +156,7 @@ class Sealer:
 
     def _encode(self, i: int, row: PartitionRow) -> _Kept | None:
         """What is kept of a row from now on; None where brokers do not hear of it."""
-        if not is_told(row):
+        if not is_sent(row):
             return None
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
@@ -169,7 +169,7 @@ class Sealer:
 
         Not where a topic of the same name has it again: a broker that came back may have heard that in its snapshot.
         """
-        return is_forgotten(row) and successor(self._view, i) is None
+        return is_removed(row) and successor(self._view, i) is None
 
     def _body(self, groups: Mapping[int, list[bytes]]) -> bytes | None:
         topics, encode = self._view.topics, self._encoder.topic

@@ -23,7 +23,7 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.outbound.batches import REQUEST_ROWS_MAX
-from brokers.outbound.delivery import Answer, Shared
+from brokers.outbound.delivery import BrokerResponse, Shared
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Turn
 from brokers.wire.answers import Errors
@@ -31,7 +31,7 @@ from brokers.wire.errors import error_name
 from brokers.wire.requests import EMPTY_BODY
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker
-from state_machines.propagation.propagation import Outbox
+from state_machines.propagation.propagation import PendingRequests
 
 log = logging.getLogger("regent.brokers")
 
@@ -44,7 +44,7 @@ INTRODUCED_ROWS_MAX: Final = 100_000
 Rows = Mapping[int, bool] | range
 
 
-class Propagation(Struct, frozen=True):
+class PropagationLag(Struct, frozen=True):
     """How far one broker is behind what is committed.
 
     ``oldest_s``: age of the oldest change that it has not acknowledged, 0 if none. ``partitions``: committed but
@@ -67,24 +67,24 @@ class Propagation(Struct, frozen=True):
 class Channel:
     """Tells one broker incarnation what its outbox holds."""
 
-    def __init__(self, broker: Broker, outbox: Outbox, shared: Shared) -> None:
-        self.outbox = outbox
+    def __init__(self, broker: Broker, pending: PendingRequests, shared: Shared) -> None:
+        self.pending = pending
         self._shared = shared
-        self._audience = shared.audience
+        self._propagation = shared.propagation
         self._requests = shared.requests
         self._wake = asyncio.Event()
         self._link = Link(broker, shared, self._wake.set)
-        self._next_seal_s = 0.0
+        self._next_batch_s = 0.0
         self._due = asyncio.Event()
         self._refused: set[int] = set()
         self._behind_since_s: float | None = None
-        self._sealed_since_s: float | None = None
+        self._batched_since_s: float | None = None
         self._held: set[int] = set()
         self._held_at = (-1, -1, -1)
         self._held_since_s: float | None = None
         self._in_flight = 0
         self._busy = False
-        self._heard_turn = False
+        self._turn_acknowledged = False
 
     # -- called by the controller
 
@@ -99,37 +99,37 @@ class Channel:
 
     def wake(self) -> None:
         """Something changed: look."""
-        if self._behind_since_s is None and self._audience.behind(self.outbox):
+        if self._behind_since_s is None and self._propagation.behind(self.pending):
             self._behind_since_s = self._shared.now_s()
         self._wake.set()
 
     def postpone(self) -> None:
         """More is coming: the next seal waits for it, for no longer than before where something waits already."""
-        waiting = self._audience.dirty(self.outbox)
-        interval_s = self._shared.round_s if waiting else self._shared.seal_interval_s
-        self._next_seal_s = max(self._next_seal_s, self._shared.now_s() + interval_s)
+        waiting = self._propagation.dirty(self.pending)
+        interval_s = self._shared.round_s if waiting else self._shared.batch_interval_s
+        self._next_batch_s = max(self._next_batch_s, self._shared.now_s() + interval_s)
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Nothing more is coming for now: the next seal need not wait."""
-        self._next_seal_s = 0.0
+        self._next_batch_s = 0.0
         self._due.set()
 
     @property
     def quiet(self) -> bool:
         """Whether the broker acknowledged everything."""
-        return not self._busy and not self._audience.behind(self.outbox)
+        return not self._busy and not self._propagation.behind(self.pending)
 
-    def propagation(self) -> Propagation:
+    def lag(self) -> PropagationLag:
         """How far the broker is behind."""
-        since = [s for s in (self._sealed_since_s, self._behind_since_s) if s is not None]
+        since = [s for s in (self._batched_since_s, self._behind_since_s) if s is not None]
         oldest_s = self._shared.now_s() - min(since) if since and not self.quiet else 0.0
-        backlog = max(self.outbox.size + self._in_flight, self._audience.feed.backlog(self.outbox.position))
-        return Propagation(
+        backlog = max(self.pending.size + self._in_flight, self._propagation.feed.backlog(self.pending.position))
+        return PropagationLag(
             broker_id=self.broker.id,
             broker_epoch=self.broker.epoch,
             connected=self._link.connected,
             oldest_s=oldest_s,
-            partitions=backlog + self.outbox.turn_end - self.outbox.turn,
+            partitions=backlog + self.pending.turn_end - self.pending.turn,
             last_error=self._link.last_error,
         )
 
@@ -146,14 +146,14 @@ class Channel:
 
     async def _step(self) -> None:
         """One seal and one turn at most, or one wait."""
-        snapshot = self.outbox.turn < self.outbox.turn_end
-        if snapshot and self.outbox.blank:
+        snapshot = self.pending.turn < self.pending.turn_end
+        if snapshot and self.pending.blank:
             await self._sending(self._introduce())
-        now_s, waiting = self._shared.now_s(), self._audience.dirty(self.outbox)
-        if waiting and now_s >= self._next_seal_s:
-            await self._sending(self._seal())
+        now_s, waiting = self._shared.now_s(), self._propagation.dirty(self.pending)
+        if waiting and now_s >= self._next_batch_s:
+            await self._sending(self._batch())
         elif waiting and not snapshot:
-            await self._until_due(self._next_seal_s - now_s)
+            await self._until_due(self._next_batch_s - now_s)
         elif not waiting and not snapshot:
             await self._idle()
         if snapshot:
@@ -161,23 +161,23 @@ class Channel:
 
     async def _sending(self, work: Coroutine[None, None, None]) -> None:
         self._busy = True
-        self._sealed_since_s, self._behind_since_s = self._behind_since_s, None
+        self._batched_since_s, self._behind_since_s = self._behind_since_s, None
         try:
             await work
         finally:
             self._busy = False
             self._in_flight = 0
-        if self._sealed_since_s is not None:
-            self._shared.on_told(self._shared.now_s() - self._sealed_since_s)
-        if not self._audience.behind(self.outbox):
+        if self._batched_since_s is not None:
+            self._shared.on_acknowledged(self._shared.now_s() - self._batched_since_s)
+        if not self._propagation.behind(self.pending):
             self._behind_since_s = None
         elif self._behind_since_s is None:
-            self._behind_since_s = self._sealed_since_s
-        self._sealed_since_s = None
+            self._behind_since_s = self._batched_since_s
+        self._batched_since_s = None
         self._shared.progressed()
 
     async def _until_due(self, seconds: float) -> None:
-        """Waits for the next seal's time, or for :meth:`hurry`."""
+        """Waits for the next seal's time, or for :meth:`flush`."""
         self._due.clear()
         timer = asyncio.get_running_loop().call_later(seconds, self._due.set)
         try:
@@ -192,36 +192,38 @@ class Channel:
         if not self._wake.is_set():
             await self._wake.wait()
 
-    async def _seal(self) -> None:
-        shared, outbox = self._shared, self.outbox
-        self._next_seal_s = shared.now_s() + shared.seal_interval_s
+    async def _batch(self) -> None:
+        shared, pending = self._shared, self.pending
+        self._next_batch_s = shared.now_s() + shared.batch_interval_s
         await self._stop_former()
-        if outbox.lead:
-            await self._tell_live_list()
+        if pending.lead:
+            await self._send_live_list()
         held = self._held_back()
-        cut, leads = shared.cut(), outbox.take_lead(REQUEST_ROWS_MAX, held)
-        if len(outbox.lead) > len(held):
-            self._next_seal_s = 0.0
-            await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
+        cut, leads = shared.cut(), pending.take_lead(REQUEST_ROWS_MAX, held)
+        if len(pending.lead) > len(held):
+            self._next_batch_s = 0.0
+            await self._send_leaders(leads, shared.batcher.leader_and_isr(leads))
             return
-        stops = outbox.take_stop(REQUEST_ROWS_MAX)
-        await self._tell_leaders(leads, shared.sealer.leader_and_isr(leads))
-        withheld = self._audience.withheld_from(outbox)
-        body, reached = shared.sealer.update_metadata(outbox.position, cut, current=self._heard_turn, withheld=withheld)
+        stops = pending.take_stop(REQUEST_ROWS_MAX)
+        await self._send_leaders(leads, shared.batcher.leader_and_isr(leads))
+        withheld = self._propagation.withheld_from(pending)
+        body, reached = shared.batcher.update_metadata(
+            pending.position, cut, current=self._turn_acknowledged, withheld=withheld
+        )
         if body is not None:
-            await self._tell_metadata(body)
+            await self._send_metadata(body)
         else:
-            await self._tell_live_list()
-        outbox.position, self._heard_turn = reached, self._heard_turn and reached < cut
+            await self._send_live_list()
+        pending.position, self._turn_acknowledged = reached, self._turn_acknowledged and reached < cut
         if stops:
-            await self._tell_stops(stops)
+            await self._send_stops(stops)
 
     def _held_back(self) -> set[int]:
         """Rows whose leader is told first, for a bounded time: a leader that does not answer holds nobody up."""
-        audience, now_s = self._audience, self._shared.now_s()
-        seen = audience.acknowledged, audience.feed.number, len(self.outbox.lead)
+        propagation, now_s = self._propagation, self._shared.now_s()
+        seen = propagation.acknowledged, propagation.feed.number, len(self.pending.lead)
         if seen != self._held_at:
-            self._held, self._held_at = audience.held(self.broker.id), seen
+            self._held, self._held_at = propagation.held(self.broker.id), seen
         held = self._held
         if not held:
             self._held_since_s = None
@@ -229,7 +231,7 @@ class Channel:
         self._held_since_s = self._held_since_s or now_s
         if now_s - self._held_since_s > LEADER_FIRST_S_MAX:
             return set()
-        self._next_seal_s = now_s + max(self._shared.round_s, HELD_POLL_S)
+        self._next_batch_s = now_s + max(self._shared.round_s, HELD_POLL_S)
         return held
 
     async def _introduce(self) -> None:
@@ -238,79 +240,79 @@ class Channel:
         A broker that names its peers and knows no topic tells clients that theirs do not exist, for as long as it
         then takes to load its replicas.
         """
-        outbox, snapshot = self.outbox, self.outbox.snapshots
-        self._heard_turn = True
-        while outbox.introduced < outbox.turn_end and self._audience.view.present <= INTRODUCED_ROWS_MAX:
-            turn = self._shared.snapshots.turn(self.broker.id, outbox.introduced)
-            await self._tell_turn(turn)
-            if outbox.snapshots != snapshot:  # a later one begins anew
+        pending, snapshot = self.pending, self.pending.snapshots
+        self._turn_acknowledged = True
+        while pending.introduced < pending.turn_end and self._propagation.view.present <= INTRODUCED_ROWS_MAX:
+            turn = self._shared.snapshots.turn(self.broker.id, pending.introduced)
+            await self._send_turn(turn)
+            if pending.snapshots != snapshot:  # a later one begins anew
                 return
-            outbox.introduced = turn.last
-        outbox.blank = False
+            pending.introduced = turn.last
+        pending.blank = False
 
     async def _turn(self) -> None:
-        outbox = self.outbox
+        pending = self.pending
         await self._stop_former()
-        await self._tell_live_list()
-        while new := outbox.take_new(REQUEST_ROWS_MAX):  # the turn would tell them as old ones
-            await self._tell_leaders(new, self._shared.sealer.leader_and_isr(new))
-            await self._tell_live_list()
-        turn = self._shared.snapshots.turn(self.broker.id, outbox.turn)
-        self._heard_turn = True
-        snapshot = outbox.snapshots
-        await self._tell_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
-        if outbox.snapshots == snapshot and turn.last > outbox.introduced:  # what changed since is in the feed
-            await self._tell_turn(turn)
-        if outbox.snapshots == snapshot:  # topic ids that were given meanwhile are in a later one alone
-            outbox.turn = min(turn.last, outbox.turn_end)
+        await self._send_live_list()
+        while new := pending.take_new(REQUEST_ROWS_MAX):  # the turn would tell them as old ones
+            await self._send_leaders(new, self._shared.batcher.leader_and_isr(new))
+            await self._send_live_list()
+        turn = self._shared.snapshots.turn(self.broker.id, pending.turn)
+        self._turn_acknowledged = True
+        snapshot = pending.snapshots
+        await self._send_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
+        if pending.snapshots == snapshot and turn.last > pending.introduced:  # what changed since is in the feed
+            await self._send_turn(turn)
+        if pending.snapshots == snapshot:  # topic ids that were given meanwhile are in a later one alone
+            pending.turn = min(turn.last, pending.turn_end)
 
     # -- requests
 
-    async def _tell_turn(self, turn: Turn) -> None:
-        metadata = turn.cautious if self._audience.withheld_from(self.outbox) else turn.metadata
+    async def _send_turn(self, turn: Turn) -> None:
+        metadata = turn.cautious if self._propagation.withheld_from(self.pending) else turn.metadata
         if metadata is not None:
-            await self._tell_metadata(metadata)
+            await self._send_metadata(metadata)
 
-    async def _tell_live_list(self) -> None:
-        while self.outbox.live_version != self._audience.live_version:
-            await self._tell_metadata(EMPTY_BODY)
+    async def _send_live_list(self) -> None:
+        while self.pending.live_version != self._propagation.live_version:
+            await self._send_metadata(EMPTY_BODY)
 
-    async def _tell_metadata(self, body: bytes) -> None:
+    async def _send_metadata(self, body: bytes) -> None:
         version, live = self._shared.live_list()
         request = partial(self._requests.update_metadata, body=body, live=live)
-        told = self._audience.feed.number
+        told = self._propagation.feed.number
         errors = await self._link.deliver(Api.UPDATE_METADATA, request)
         if errors.top:
-            self.outbox.refused = told
+            self.pending.refused = told
         self._answered(errors, Api.UPDATE_METADATA, range(0))
-        self.outbox.live_version = version
+        self.pending.live_version = version
 
-    async def _tell_leaders(self, rows: Rows, body: bytes | None) -> None:
+    async def _send_leaders(self, rows: Rows, body: bytes | None) -> None:
         if body is None:
             return
         self._in_flight = len(rows)
-        self.outbox.telling = dict(rows) if isinstance(rows, dict) else {}
+        self.pending.sending = dict(rows) if isinstance(rows, dict) else {}
         try:
             errors = await self._link.deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
         finally:
-            self.outbox.telling = {}
-            self._audience.acknowledged += 1
+            self.pending.sending = {}
+            self._propagation.acknowledged += 1
         self._answered(errors, Api.LEADER_AND_ISR, rows)
         self._shared.progress.set()
 
     async def _stop_former(self) -> None:
         """Replicas of former incarnations, before anything is said of the present one."""
-        if self.outbox.stop and (former := self._audience.superseded(self.broker.id)):
-            await self._tell_stops(self.outbox.take_stops(former[:REQUEST_ROWS_MAX]))
+        if self.pending.stop and (former := self._propagation.superseded(self.broker.id)):
+            await self._send_stops(self.pending.take_stops(former[:REQUEST_ROWS_MAX]))
 
-    async def _tell_stops(self, entries: Mapping[int, bool]) -> None:
-        entries = self._audience.deletable(self.broker.id, entries)
+    async def _send_stops(self, entries: Mapping[int, bool]) -> None:
+        entries = self._propagation.deletable(self.broker.id, entries)
         self._in_flight = len(entries)
         if entries:
-            body = self._shared.sealer.stop_replica(entries)
+            body = self._shared.batcher.stop_replica(entries)
             errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
             self._answered(errors, Api.STOP_REPLICA, entries)
-        self.outbox.stopping = {}
+        self.pending.stopping = {}
 
     def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:
         self._in_flight = 0
@@ -320,5 +322,5 @@ class Channel:
                 self._refused.add(errors.top)
                 log.warning("%s %s: the request had no effect there", self._link, self._link.last_error)
         if errors.top or api is not Api.UPDATE_METADATA:
-            failed = tuple(self._shared.sealer.rows_of(errors.failed, rows))
-            self._shared.on_event(Answer(self.broker.id, self.broker.epoch, api, errors.top, failed, rows))
+            failed = tuple(self._shared.batcher.rows_of(errors.failed, rows))
+            self._shared.on_event(BrokerResponse(self.broker.id, self.broker.epoch, api, errors.top, failed, rows))

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from brokers.outbound.channel import Channel, Propagation
-from brokers.outbound.delivery import ChannelFailed, ChannelSettings, OnEvent, OnRequest, OnTold, Shared
+from brokers.outbound.channel import Channel, PropagationLag
+from brokers.outbound.delivery import ChannelFailed, ChannelSettings, OnAcknowledged, OnEvent, OnRequest, Shared
 from brokers.transport import TcpTransport, Transport
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, Endpoint
-from state_machines.propagation.propagation import Audience, ClusterView
+from state_machines.propagation.propagation import ClusterView, Propagation
 
 log = logging.getLogger("regent.brokers")
 
@@ -34,11 +34,11 @@ class Channels:
         on_event: OnEvent,
         transport: Transport | None = None,
         on_request: OnRequest = lambda _broker, _seconds: None,
-        on_told: OnTold = lambda _seconds: None,
+        on_acknowledged: OnAcknowledged = lambda _seconds: None,
     ) -> None:
-        self._audience = Audience(cluster)
+        self._propagation = Propagation(cluster)
         transport = transport or TcpTransport()
-        self._shared = Shared(self._audience, settings, transport, gate, on_event, on_request, on_told)
+        self._shared = Shared(self._propagation, settings, transport, gate, on_event, on_request, on_acknowledged)
         self._channels: dict[int, Channel] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -57,7 +57,7 @@ class Channels:
             return
         if known is not None:
             self.remove(broker.id)
-        channel = Channel(broker, self._audience.add(broker.id), self._shared)
+        channel = Channel(broker, self._propagation.add(broker.id), self._shared)
         self._channels[broker.id] = channel
         task = asyncio.create_task(channel.run(), name=f"channel to broker {broker.id}")
         self._tasks[broker.id] = task
@@ -67,7 +67,7 @@ class Channels:
     def remove(self, broker_id: int) -> None:
         """A broker is gone: its channel ends at once, with everything that waited for it."""
         if self._channels.pop(broker_id, None) is not None:
-            self._audience.remove(broker_id)
+            self._propagation.remove(broker_id)
             self._end(self._tasks.pop(broker_id))
             self._shared.progress.set()
             self._wake()
@@ -89,18 +89,18 @@ class Channels:
 
     def live_list_changed(self) -> None:
         """Registrations, endpoints or racks changed: everybody hears the whole list."""
-        self._audience.live_list_changed()
+        self._propagation.live_list_changed()
         self._wake()
 
     # -- lost topic ids
 
     def withhold(self, topics: Iterable[int]) -> None:
         """No broker hears the metadata of these topics before it is said to have answered (:meth:`answered`)."""
-        self._audience.withhold(topics)
+        self._propagation.withhold(topics)
 
     def answered(self, broker_ids: Iterable[int]) -> list[int]:
         """Brokers that may hear of all topics from now on; returns those that did not before."""
-        boxes = self._audience.outboxes
+        boxes = self._propagation.pending
         fresh = [b for b in broker_ids if b in boxes and not boxes[b].asked]
         for broker_id in fresh:
             boxes[broker_id].asked = True
@@ -108,13 +108,13 @@ class Channels:
 
     def hand_out(self, topics: Iterable[int]) -> None:
         """Topics that have an id, or are gone: every broker may hear of them; the caller has them told."""
-        self._audience.hand_out(topics)
+        self._propagation.hand_out(topics)
 
     # -- telling
 
-    def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+    def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
         """Changes and moves that are in the model now."""
-        self._audience.tell(changes, moves)
+        self._propagation.propagate(changes, moves)
         self._wake()
 
     @contextmanager
@@ -134,16 +134,16 @@ class Channels:
             self._shared.more_coming -= 1
             self._shared.unhurried -= not urgent
             for channel in self._channels.values() if not self._shared.more_coming else ():
-                channel.hurry()
+                channel.flush()
 
     def metadata_changed(self, rows: Iterable[int]) -> None:
         """Rows of which every broker must hear UpdateMetadata, and no replica LeaderAndIsr."""
-        self._audience.metadata_changed(rows)
+        self._propagation.metadata_changed(rows)
         self._wake()
 
     def leader_and_isr_to(self, broker_id: int, rows: Iterable[int], is_new: bool = False) -> None:
         """One broker hears LeaderAndIsr with the current leadership of rows."""
-        self._audience.leader_and_isr_to(broker_id, rows, is_new=is_new)
+        self._propagation.leader_and_isr_to(broker_id, rows, is_new=is_new)
         self._wake()
 
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
@@ -153,7 +153,7 @@ class Channels:
         """
         for broker_id in self._channels if broker_ids is None else broker_ids:
             if broker_id in self._channels:
-                self._audience.snapshot(broker_id, blank=came_up)
+                self._propagation.snapshot(broker_id, blank=came_up)
         self._wake()
 
     def _wake(self) -> None:
@@ -176,42 +176,42 @@ class Channels:
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
-    async def leaders_told(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
+    async def leaders_acknowledged(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
         """Waits until the leaders that rows have by now acknowledged it; returns those for which time was too short."""
-        waiting = self._audience.leaders_waiting(rows)
+        waiting = self._propagation.leaders_waiting(rows)
         try:
             async with asyncio.timeout(timeout_s):
                 while waiting:
                     self._shared.progress.clear()
                     await self._shared.progress.wait()
-                    waiting = self._audience.still_waiting(waiting)
+                    waiting = self._propagation.still_waiting(waiting)
         except TimeoutError:
             return frozenset().union(*waiting.values())
         return frozenset()
 
     async def stopped(self, rows: Collection[int], timeout_s: float) -> bool:
         """Waits until brokers acknowledged StopReplica of rows; False where time was too short."""
-        return await self._until(lambda: not self._audience.unstopped(rows), timeout_s)
+        return await self._until(lambda: not self._propagation.unstopped(rows), timeout_s)
 
-    async def metadata_told(self, rows: Iterable[int], timeout_s: float) -> bool:
+    async def metadata_acknowledged(self, rows: Iterable[int], timeout_s: float) -> bool:
         """Waits until every broker acknowledged the metadata that rows have by now; False where time was too short."""
-        number = self._audience.number_of(rows)
-        return await self._until(lambda: self._audience.heard(number), timeout_s)
+        number = self._propagation.number_of(rows)
+        return await self._until(lambda: self._propagation.acknowledged_to(number), timeout_s)
 
     async def metadata_shown(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
         """Waits until one broker acknowledged the metadata that rows have by now; returns those that none has in time.
 
         Where there is no broker nothing is waited for.
         """
-        numbers = {i: self._audience.number_of((i,)) for i in rows}
+        numbers = {i: self._propagation.number_of((i,)) for i in rows}
         last = max(numbers.values(), default=0)
-        if await self._until(lambda: self._audience.shown(last), timeout_s):
+        if await self._until(lambda: self._propagation.shown(last), timeout_s):
             return frozenset()
-        return frozenset(i for i, number in numbers.items() if not self._audience.shown(number))
+        return frozenset(i for i, number in numbers.items() if not self._propagation.shown(number))
 
     def is_shown(self, rows: Iterable[int]) -> bool:
         """Whether a broker acknowledged the metadata that rows have by now, or there is none."""
-        return self._audience.shown(self._audience.number_of(rows))
+        return self._propagation.shown(self._propagation.number_of(rows))
 
     async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until acknowledgements of brokers make something hold; False where time was too short."""
@@ -226,21 +226,21 @@ class Channels:
 
     def not_ended(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
-        return self._audience.not_ended(rows)
+        return self._propagation.not_ended(rows)
 
     async def ended(self, rows: Collection[int]) -> None:
         """Waits until that is nobody; a broker that is gone is not waited for."""
-        while self._audience.not_ended(rows):
+        while self._propagation.not_ended(rows):
             self._shared.progress.clear()
             await self._shared.progress.wait()
 
     def unacknowledged_by(self, row: int) -> frozenset[int]:
         """Brokers that have not acknowledged the last change of a row."""
-        return self._audience.unacknowledged_by(row)
+        return self._propagation.unacknowledged_by(row)
 
-    def propagation(self) -> dict[int, Propagation]:
+    def lag(self) -> dict[int, PropagationLag]:
         """How far each broker is behind."""
-        return {broker_id: channel.propagation() for broker_id, channel in sorted(self._channels.items())}
+        return {broker_id: channel.lag() for broker_id, channel in sorted(self._channels.items())}
 
     # -- the end
 

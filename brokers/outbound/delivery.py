@@ -9,13 +9,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.outbound.batches import Sealer
+from brokers.outbound.batches import Batcher
 from brokers.outbound.snapshot import TURN_ROWS, Snapshots
 from brokers.transport import Transport
 from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Broker, Endpoint
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 
 NO_BROKER_EPOCH: Final = -1
 UNHURRIED_S_MAX: Final = 2.0
@@ -29,7 +29,7 @@ class ChannelSettings(Struct, frozen=True):
     listener). ``own_endpoints``: what brokers are told as the controller's address, by listener name; empty = the
     controller is not listed. ``security_protocol``: number of the protocol that those listeners speak. ``rack``: its
     rack, used as soon as a broker has one; None = the most common one.
-    ``bulk_seal_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming that cannot wait.
+    ``bulk_batch_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming that cannot wait.
     """
 
     controller_id: int
@@ -44,11 +44,11 @@ class ChannelSettings(Struct, frozen=True):
     retry_backoff_ms: int = 100
     retry_backoff_ms_max: int = 1_000
     seal_interval_ms: int = 20
-    bulk_seal_interval_ms: int = 100
+    bulk_batch_interval_ms: int = 100
     snapshot_turn_partitions: int = TURN_ROWS
 
 
-class Answer(Struct, frozen=True):
+class BrokerResponse(Struct, frozen=True):
     """A broker's answer to LeaderAndIsr or StopReplica, or to UpdateMetadata if that was refused.
 
     ``error``: the top-level error. ``failed``: (row, error) of partitions; where an answer to LeaderAndIsr was large,
@@ -71,14 +71,14 @@ class ChannelFailed(Struct, frozen=True):
     reason: str
 
 
-OnEvent = Callable[[Answer | ChannelFailed], None]
+OnEvent = Callable[[BrokerResponse | ChannelFailed], None]
 """Called on the event loop; must only enqueue."""
 
 
 OnRequest = Callable[[int, float], None]
 """Called on the event loop with a broker's id and the seconds from a request's first try to its answer."""
 
-OnTold = Callable[[float], None]
+OnAcknowledged = Callable[[float], None]
 """Called on the event loop with the age of the oldest change of those that a broker has just acknowledged."""
 
 
@@ -87,25 +87,25 @@ class Shared:
 
     def __init__(
         self,
-        audience: Audience,
+        propagation: Propagation,
         settings: ChannelSettings,
         transport: Transport,
         gate: Callable[[], bool],
         on_event: OnEvent,
         on_request: OnRequest = lambda _broker, _seconds: None,
-        on_told: OnTold = lambda _seconds: None,
+        on_acknowledged: OnAcknowledged = lambda _seconds: None,
     ) -> None:
         self.on_request = on_request
-        self.on_told = on_told
-        self.audience = audience
+        self.on_acknowledged = on_acknowledged
+        self.propagation = propagation
         self.settings = settings
         self.own_endpoints = settings.own_endpoints
         self.transport = transport
         self.gate = gate
         self.on_event = on_event
         self.requests = Requests(settings.ibp, settings.controller_id, settings.controller_epoch)
-        self.sealer = Sealer(audience, settings.ibp)
-        self.snapshots = Snapshots(audience, settings.ibp, settings.snapshot_turn_partitions)
+        self.batcher = Batcher(propagation, settings.ibp)
+        self.snapshots = Snapshots(propagation, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
         self.more_coming = 0
         self.unhurried = 0
@@ -117,7 +117,7 @@ class Shared:
         return asyncio.get_running_loop().time()
 
     @property
-    def seal_interval_s(self) -> float:
+    def batch_interval_s(self) -> float:
         """Shortest time between two seals to one broker."""
         return UNHURRIED_S_MAX if self.unhurried else self.round_s
 
@@ -125,23 +125,23 @@ class Shared:
     def round_s(self) -> float:
         """The same for what cannot wait: changes that somebody else's decision left to be told."""
         settings = self.settings
-        return (settings.bulk_seal_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
+        return (settings.bulk_batch_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
 
     def cut(self) -> int:
         """Up to where the feed may be read in a seal that starts now: the same for every broker's seal of a round."""
-        return self.sealer.cut(self.now_s(), self.round_s)
+        return self.batcher.cut(self.now_s(), self.round_s)
 
     def progressed(self) -> None:
         """A seal or a turn was acknowledged."""
-        self.audience.prune()
+        self.propagation.prune()
         self.snapshots.clear_if_unused()
         self.progress.set()
 
     def live_list(self) -> tuple[int, bytes]:
         """The live list with its version, encoded once per version."""
-        version = self.audience.live_version
+        version = self.propagation.live_version
         if self._live[0] != version:
-            brokers = self.audience.view.brokers
+            brokers = self.propagation.view.brokers
             listed = [brokers[b] for b in sorted(brokers)]
             self._live = version, live_list(self._own_entry(listed) + listed)
         return self._live

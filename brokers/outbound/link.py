@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.outbound.delivery import Shared
 from brokers.transport import PROTOCOL_NAMES, Connection
-from brokers.wire.answers import Errors, parse_answer
+from brokers.wire.answers import Errors, parse_response
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
@@ -67,7 +67,7 @@ class Link:
             try:
                 async with asyncio.timeout(self._shared.settings.request_timeout_ms / 1000):
                     answer = await connection.exchange(parts)
-                errors = parse_answer(api, version, answer, self._correlation)
+                errors = parse_response(api, version, answer, self._correlation)
             except OSError as error:
                 self._failed(f"{api.name}: {reason(error)}")
             except Malformed as error:

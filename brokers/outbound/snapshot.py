@@ -21,7 +21,7 @@ from brokers.wire.partitions import (
 from brokers.wire.primitives import NO_TAGS, varint
 from brokers.wire.versions import Ibp
 from state_machines.model.types import Assignment, PartitionState
-from state_machines.propagation.propagation import Audience, ClusterView, is_told
+from state_machines.propagation.propagation import ClusterView, Propagation, is_sent
 
 TURN_ROWS: Final = 20_000
 """Partitions per turn: about 35 ms of encoding, 1 to 1.5 MB of UpdateMetadata."""
@@ -65,9 +65,9 @@ class Snapshots:
     """Turns for all channels of one term. A turn is named by its first row."""
 
     def __init__(
-        self, audience: Audience, ibp: Ibp, turn_rows: int = TURN_ROWS, cache_bytes_max: int = CACHE_BYTES_MAX
+        self, propagation: Propagation, ibp: Ibp, turn_rows: int = TURN_ROWS, cache_bytes_max: int = CACHE_BYTES_MAX
     ) -> None:
-        self._audience = audience
+        self._propagation = propagation
         self._encoder = PartitionEncoder(ibp)
         self._turn_rows = turn_rows
         self._bytes_max = cache_bytes_max
@@ -82,23 +82,23 @@ class Snapshots:
         return turn
 
     def _current(self, turn: Turn) -> bool:
-        audience = self._audience
+        propagation = self._propagation
         return (
-            turn.live_version == audience.live_version
-            and turn.withholding == audience.withholding
-            and turn.ids_learned == audience.view.ids_learned
-            and audience.feed.last_change(turn.first, turn.last) <= turn.number
+            turn.live_version == propagation.live_version
+            and turn.withholding == propagation.withholding
+            and turn.ids_learned == propagation.view.ids_learned
+            and propagation.feed.last_change(turn.first, turn.last) <= turn.number
         )
 
     def _encode(self, first: int) -> Turn:
-        audience = self._audience
-        wanting = [b for b, outbox in audience.outboxes.items() if outbox.turn <= first < outbox.turn_end]
+        propagation = self._propagation
+        wanting = [b for b, pending in propagation.pending.items() if pending.turn <= first < pending.turn_end]
         if self._pieces is None or not self._pieces.serves(wanting):
-            self._pieces = Pieces(audience.view, self._encoder, wanting)
-        self._pieces.withheld = audience.withheld
+            self._pieces = Pieces(propagation.view, self._encoder, wanting)
+        self._pieces.withheld = propagation.withheld
         turn = encode_turn(self._pieces, first, self._turn_rows)
-        turn.number, turn.live_version = audience.feed.number, audience.live_version
-        turn.withholding, turn.ids_learned = audience.withholding, audience.view.ids_learned
+        turn.number, turn.live_version = propagation.feed.number, propagation.live_version
+        turn.withholding, turn.ids_learned = propagation.withholding, propagation.view.ids_learned
         self._cache.pop(first, None)
         self._cache[first] = turn
         while len(self._cache) > 1 and sum(kept.size for kept in self._cache.values()) > self._bytes_max:
@@ -107,7 +107,7 @@ class Snapshots:
 
     def clear_if_unused(self) -> None:
         """Frees the cache once no broker waits for a turn."""
-        if self._pieces and not any(o.turn < o.turn_end for o in self._audience.outboxes.values()):
+        if self._pieces and not any(o.turn < o.turn_end for o in self._propagation.pending.values()):
             self._cache.clear()
             self._pieces = None
 
@@ -249,7 +249,7 @@ def encode_turn(pieces: Pieces, first: int, rows_max: int) -> Turn:
             pieces.flush(topic, range(start, i))
             topic, start = row.topic, i
             seen.add(topic)
-        if row.state is not _ONLINE and not is_told(row):
+        if row.state is not _ONLINE and not is_sent(row):
             continue
         plan = latest.get(id(row.isr))
         if plan is None or plan[0] is not row.assignment:

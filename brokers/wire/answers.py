@@ -14,7 +14,7 @@ from brokers.wire.errors import Error
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 
-SMALL_ANSWER_BYTES: Final = 4096
+SMALL_RESPONSE_BYTES: Final = 4096
 """Answers up to this size are always read, so that other errors are seen where it costs nothing."""
 
 _STORAGE_ERROR_BYTES: Final = Error.KAFKA_STORAGE_ERROR.to_bytes(2, "big") + b"\0"
@@ -43,7 +43,7 @@ class Errors(NamedTuple):
     failed: list[Failure]
 
 
-def parse_answer(api: Api, version: int, frame: bytes, correlation: int) -> Errors:
+def parse_response(api: Api, version: int, frame: bytes, correlation: int) -> Errors:
     """Errors of the answer to request ``correlation``; raises :class:`Malformed`. Per partition, 11 is not an error."""
     reader = Reader(frame)
     if (answered := reader.i32()) != correlation:
@@ -54,7 +54,7 @@ def parse_answer(api: Api, version: int, frame: bytes, correlation: int) -> Erro
         return Errors(top, [])
     by_id = api is Api.LEADER_AND_ISR and version >= 5
     pattern = _STORAGE_ERROR_BYTES + b"\0" if by_id else _STORAGE_ERROR_BYTES
-    if api is Api.LEADER_AND_ISR and len(frame) > SMALL_ANSWER_BYTES and frame.find(pattern, reader.position) < 0:
+    if api is Api.LEADER_AND_ISR and len(frame) > SMALL_RESPONSE_BYTES and frame.find(pattern, reader.position) < 0:
         return Errors(top, [])
     found = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
     reader.skip_tags()

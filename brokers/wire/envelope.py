@@ -1,4 +1,4 @@
-"""Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the daemon in office.
+"""Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the active daemon.
 
 The frame is that of Kafka's brokers, which forward to a controller in it, with Kafka's serialised principal. One tagged
 field is added, the seal: it proves that the sender has the secret that daemon and endpoint share, that the envelope is
@@ -125,13 +125,13 @@ class Answer(NamedTuple):
         return _mac(key, _ANSWER_DOMAIN, challenge, asked.mac, _I16(self.error), said)
 
 
-def encode_answer(correlation: int, answer: Answer) -> bytes:
+def encode_envelope_response(correlation: int, answer: Answer) -> bytes:
     """One framed response."""
     data = b"\0" if answer.data is None else _sized(answer.data)
     return _framed([_I32(correlation), NO_TAGS, data, _I16(answer.error), _tag(answer.mac) if answer.mac else NO_TAGS])
 
 
-def read_answer(frame: bytes, correlation: int) -> Answer:
+def read_envelope_response(frame: bytes, correlation: int) -> Answer:
     """The response to request ``correlation``; raises :class:`Malformed`."""
     reader = Reader(frame)
     if (answered := reader.i32()) != correlation:

@@ -59,7 +59,7 @@ def show(session: Session) -> None:
 
 
 def _adopted(session: Session) -> dict[str, Json]:
-    """What the daemon in office goes by, by key; where there is none it is known whose value it will be."""
+    """What the active daemon goes by, by key; where there is none it is known whose value it will be."""
     from state_machines.admin_rules.broker_settings import POLICY, SETTINGS
 
     try:

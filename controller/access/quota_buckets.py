@@ -37,7 +37,7 @@ def payer(call: CarriedCall) -> Payer:
     return Payer(call.principal.partition(":")[2], call.client_id, call.version >= STRICT_SINCE[call.api])
 
 
-class MutationQuotas:
+class QuotaBuckets:
     """``window_s``: a bucket holds what its rate gives in so many seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -82,7 +82,7 @@ def _put(kept: dict[tuple[str, str], V], key: tuple[str, str], value: V) -> None
 class Account:
     """What one call pays; without a quota everything is allowed."""
 
-    def __init__(self, quotas: MutationQuotas, quota: Quota | None = None, strict: bool = False) -> None:
+    def __init__(self, quotas: QuotaBuckets, quota: Quota | None = None, strict: bool = False) -> None:
         self._quotas = quotas
         self._quota = quota
         self._strict = strict

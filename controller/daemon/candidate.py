@@ -8,20 +8,20 @@ import math
 
 import anyio
 
-from brokers.queries import Ask, asker
+from brokers.queries import Dial, dial_for
 from controller.daemon.state import DaemonState
 from controller.engine.adopted_ibp import ibp_of_term
 from controller.handover.handback import finish
-from controller.handover.permission_probe import Permission
+from controller.handover.permission_probe import PermissionProbe
 from controller.handover.takeover import TakeoverRefused, take_over
 from controller.process.zookeeper_tls import through_tls
 from controller.role import own_znodes as own
-from controller.role.claim import Claim, ClaimRefused, Office
+from controller.role.claim import Claim, ClaimRefused, Role
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.queue import twin_of
 from controller.term.claim_monitor import OUTRANKED
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
@@ -51,29 +51,29 @@ class Candidate:
     ``endpoint_beside``: it queues once the admin endpoint beside it has announced itself, or has not for a while.
     """
 
-    def __init__(self, daemon: DaemonState, ask: Ask | None, *, takeover: bool, endpoint_beside: bool) -> None:
+    def __init__(self, daemon: DaemonState, dial: Dial | None, *, takeover: bool, endpoint_beside: bool) -> None:
         self._d = daemon
         self._awaits_endpoint = endpoint_beside
-        self._ask = ask
+        self._dial = dial
         self._takeover = takeover
         self._failures = 0
         self._early_ends = 0
         self._refusals = 0
         self._refused_s = -math.inf
-        self._in_office_since_s: float | None = None
+        self._serving_since_s: float | None = None
 
-    async def run(self, office: Office, lease: Lease) -> None:
+    async def run(self, role: Role, lease: Lease) -> None:
         """Waits for the turn, claims, serves; again and again on one session, until that is over or a stop."""
-        d, permission = self._d, Permission(office.zk)
+        d, probe = self._d, PermissionProbe(role.zk)
         while not d.stopping.is_set():
             d.changed.clear()
             try:
-                await self._stand(office, lease, permission)
+                await self._stand(role, lease, probe)
             except ClaimRefused as refused:
-                await self._step_back(office, str(refused))
+                await self._step_back(role, str(refused))
             except ZkError as error:
                 await self._step_back(
-                    office,
+                    role,
                     f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
                     "zookeeper.digest; tried again every few seconds",
                 )
@@ -84,11 +84,11 @@ class Candidate:
                 with d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
                     await d.changed.wait()
 
-    async def _step_back(self, office: Office, why: str) -> None:
+    async def _step_back(self, role: Role, why: str) -> None:
         """Says why, and gives the place up: another daemon may do what this one may not. Its next place is the last."""
         self._d.become(Mode.BLOCKED, why)
         try:
-            await office.leave_queue()
+            await role.leave_queue()
         except SessionLost:
             raise
         except ZooKeeperError as error:
@@ -100,36 +100,36 @@ class Candidate:
         self._refusals, self._refused_s = self._refusals + 1, now_s
         await self._d.pause(pause_s)
 
-    async def _stand(self, office: Office, lease: Lease, permission: Permission) -> None:
+    async def _stand(self, role: Role, lease: Lease, probe: PermissionProbe) -> None:
         """One turn in the queue, and one term."""
         d = self._d
-        if office.lock_path is None:
+        if role.lock_path is None:
             if not self._takeover:
-                await permission.require()
-            await self._endpoint(office)
-            if d.stopping.is_set() or await self._has_twin(office):
+                await probe.require()
+            await self._endpoint(role)
+            if d.stopping.is_set() or await self._has_twin(role):
                 return
-            await office.enter_queue()
+            await role.enter_queue()
         if self._takeover:
-            await self._take_over(office)
+            await self._take_over(role)
         with d.until_stopped():
-            await self._turn(office, permission)
+            await self._turn(role, probe)
             if not lease.valid():
                 d.become(Mode.STANDBY, "first in the queue, but ZooKeeper has not answered a heartbeat in time")
                 await lease.until_valid()
         if not d.stopping.is_set():
-            await self._rule(office, lease)
+            await self._rule(role, lease)
 
-    async def _endpoint(self, office: Office) -> None:
+    async def _endpoint(self, role: Role) -> None:
         """Waits for the admin endpoint beside this daemon, so that a term's first request to brokers lists both.
 
         It waits before the queue, where other daemons pass it. After one wait in vain it waits no more.
         """
         if not self._awaits_endpoint:
             return
-        await office.make_endpoints()
+        await role.make_endpoints()
         with self._d.until_stopped(), anyio.move_on_after(ENDPOINT_S_MAX):
-            await self._announced(office.zk, endpoint_path(office.me.id))
+            await self._announced(role.zk, endpoint_path(role.me.id))
             return
         self._awaits_endpoint = False
         if not self._d.stopping.is_set():
@@ -149,26 +149,26 @@ class Candidate:
             await zk.watch(exists=[path], since_zxid=since)
             await self._d.changed.wait()
 
-    async def _has_twin(self, office: Office) -> bool:
+    async def _has_twin(self, role: Role) -> bool:
         """Whether another daemon in the queue has our id; waits a while then. A former life goes with its session."""
-        since = office.zk.last_zxid
-        twin = await twin_of(office.zk, office.me)
+        since = role.zk.last_zxid
+        twin = await twin_of(role.zk, role.me)
         if twin is None:
             return False
         self._d.become(Mode.BLOCKED, f"{twin}: give one of the two another controller.id, unless it is a former life")
-        await office.zk.watch(children=[own.LOCKS], since_zxid=since)
+        await role.zk.watch(children=[own.LOCKS], since_zxid=since)
         with self._d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
             await self._d.changed.wait()
         return True
 
-    async def _take_over(self, office: Office) -> None:
+    async def _take_over(self, role: Role) -> None:
         """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
         d = self._d
         try:
             await take_over(
                 d.settings,
-                office,
-                ask=asker(d.settings),
+                role,
+                dial=dial_for(d.settings),
                 release_of=through_tls(server_version, d.settings.zookeeper),
                 reason="regent run --takeover",
                 own_listener=True,
@@ -179,20 +179,20 @@ class Candidate:
             d.stop()
         self._takeover = False
 
-    async def _turn(self, office: Office, permission: Permission) -> None:
+    async def _turn(self, role: Role, probe: PermissionProbe) -> None:
         """Returns when we are first in the queue and the flag says regent. The watches only wake it up."""
         d = self._d
         while True:
             d.changed.clear()
             try:
-                since = office.zk.last_zxid
-                await permission.require()
-                before = await office.predecessor()
-                flag, stat = await office.role()
+                since = role.zk.last_zxid
+                await probe.require()
+                before = await role.predecessor()
+                flag, stat = await role.flag()
                 if before is None and flag.holder == "regent":
                     return
                 if before is None and stat is not None:
-                    await self._finish_handback(office)
+                    await self._finish_handback(role)
                 why = (
                     f"{own.ROLE} says {flag.holder}: 'regent takeover' gives the role to regent"
                     if flag.holder != "regent"
@@ -200,7 +200,7 @@ class Candidate:
                 )
                 d.become(Mode.STANDBY, why)
                 present, absent = ([own.ROLE], []) if stat is not None else ([], [own.ROLE])
-                await office.zk.watch(
+                await role.zk.watch(
                     data=[before.path if before is not None else own.LOCKS, *present], exists=absent, since_zxid=since
                 )
             except NotConnected:
@@ -208,10 +208,10 @@ class Candidate:
             with anyio.move_on_after(STANDBY_POLL_S):
                 await d.changed.wait()
 
-    async def _finish_handback(self, office: Office) -> None:
+    async def _finish_handback(self, role: Role) -> None:
         """The flag says brokers and we are first: a daemon before us may have died while it handed the role back."""
         try:
-            done = await finish(office)
+            done = await finish(role)
         except OutcomeUnknown as error:
             log.warning("a hand-back that was cut short is not ended yet: %s", error)
         except ZkError as error:
@@ -223,96 +223,96 @@ class Candidate:
             if done is not None:
                 log.warning("a hand-back that was cut short is ended: %s", done)
 
-    async def _rule(self, office: Office, lease: Lease) -> None:
+    async def _rule(self, role: Role, lease: Lease) -> None:
         """Claims and serves one term."""
         d = self._d
         d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
-        d.ibp = await ibp_of_term(office.zk, d.settings.controller)
-        claim = await office.claim()
-        if (seals := await office.seals()) is not None:
+        d.ibp = await ibp_of_term(role.zk, d.settings.controller)
+        claim = await role.claim()
+        if (seals := await role.seals()) is not None:
             d.listener.identify(seals.cluster_id, d.me.id)
         self._refusals = 0
-        daemons = await office.daemons()
+        daemons = await role.daemons()
         d.counters.terms += 1
         if claim.displaced is not None and claim.displaced not in daemons:
             d.counters.interim_terms += 1
             log.info("the role was held by broker %d", claim.displaced)
-        why = await self._serve(self._reign(office, claim, lease, daemons))
+        why = await self._serve(self._term(role, claim, lease, daemons))
         d.counters.resignations[why.partition(":")[0]] += 1
         level = logging.INFO if d.stopping.is_set() else logging.WARNING
         log.log(level, "resigned from epoch %d: %s", claim.epoch, why)
-        await self._after_term(office, claim, why)
+        await self._after_term(role, claim, why)
 
-    def _reign(self, office: Office, claim: Claim, lease: Lease, daemons: frozenset[int]) -> Reign:
+    def _term(self, role: Role, claim: Claim, lease: Lease, daemons: frozenset[int]) -> Term:
         """A term, which nobody refers to any more once it was served: its model leaves memory."""
         d = self._d
-        return Reign(
+        return Term(
             settings=d.settings,
-            zk=office.zk,
-            office=office,
+            zk=role.zk,
+            role=role,
             claim=claim,
             lease=lease,
             counters=d.counters,
             ibp=d.ibp,
             daemons=daemons,
             advertised=d.advertised(),
-            ask=self._ask,
+            dial=self._dial,
             transport=d.transport,
             journal=d.journal.term(d.me.id, claim.epoch) if d.journal is not None else None,
         )
 
-    async def _serve(self, reign: Reign) -> str:
+    async def _serve(self, term: Term) -> str:
         """Runs a term; returns why it ended."""
-        self._in_office_since_s = None
-        self._d.begin_term(reign)
+        self._serving_since_s = None
+        self._d.begin_term(term)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._announce, reign.in_office, reign.claim.epoch)
-                why = await reign.run()
+                tasks.start_soon(self._announce, term.serving, term.claim.epoch)
+                why = await term.run()
                 tasks.cancel_scope.cancel()
         finally:
-            self._d.end_term(reign)
+            self._d.end_term(term)
         return why
 
-    async def _announce(self, in_office: asyncio.Event, epoch: int) -> None:
+    async def _announce(self, serving: asyncio.Event, epoch: int) -> None:
         """The term itself is not in its hands: what a cancelled task had stays in memory for a while."""
-        await in_office.wait()
-        self._in_office_since_s = asyncio.get_running_loop().time()
+        await serving.wait()
+        self._serving_since_s = asyncio.get_running_loop().time()
         self._d.become(Mode.ACTIVE, f"controller at epoch {epoch}")
 
-    async def _after_term(self, office: Office, claim: Claim, why: str) -> None:
+    async def _after_term(self, role: Role, claim: Claim, why: str) -> None:
         """A stop in mode ``brokers`` frees the role at once; after repeated errors another daemon gets its turn."""
-        d, since_s = self._d, self._in_office_since_s
+        d, since_s = self._d, self._serving_since_s
         if since_s is not None and asyncio.get_running_loop().time() - since_s >= STEADY_TERM_S:
             self._failures = 0
         self._early_ends = self._early_ends + 1 if since_s is None else 0
         if d.stopping.is_set():
-            if not office.hold:
-                await self._release(office, claim)
+            if not role.hold:
+                await self._release(role, claim)
         elif why == OUTRANKED:
-            await self._wait_for_operator(office, claim)
+            await self._wait_for_operator(role, claim)
         elif why.startswith("error:"):
-            await self._after_error(office, claim, why)
+            await self._after_error(role, claim, why)
         elif since_s is None:
             await d.pause(EARLY_END_PAUSE_S)
             if self._early_ends > EARLY_ENDS_MAX:
-                await self._after_error(office, claim, why)
+                await self._after_error(role, claim, why)
 
-    async def _after_error(self, office: Office, claim: Claim, why: str) -> None:
+    async def _after_error(self, role: Role, claim: Claim, why: str) -> None:
         """The first one is tried again at once; then the role is free for growing pauses."""
         self._failures += 1
         if self._failures > 1:
-            await self._release(office, claim)
+            await self._release(role, claim)
             pause_s = min(2.0**self._failures, RECLAIM_PAUSE_S_MAX)
             self._d.become(Mode.BLOCKED, f"error {self._failures} in a row, the next try is in {pause_s:g} s: {why}")
             await self._d.pause(pause_s)
 
-    async def _wait_for_operator(self, office: Office, claim: Claim) -> None:
+    async def _wait_for_operator(self, role: Role, claim: Claim) -> None:
         """Claims no more until somebody has raised the epoch; a restart asks the brokers again."""
         while not self._d.stopping.is_set():
             self._d.become(Mode.BLOCKED, OUTRANKED)
             try:
-                epoch = await office.zk.exists(paths.CONTROLLER_EPOCH)
+                epoch = await role.zk.exists(paths.CONTROLLER_EPOCH)
                 if epoch is None or epoch.version != claim.fence_version:
                     return
             except SessionLost:
@@ -321,9 +321,9 @@ class Candidate:
                 log.debug("it is looked at again soon: %s", error)
             await self._d.pause(STANDBY_POLL_S)
 
-    async def _release(self, office: Office, claim: Claim) -> None:
+    async def _release(self, role: Role, claim: Claim) -> None:
         with anyio.move_on_after(2.0, shield=True):
             try:
-                await office.release(claim)
+                await role.release(claim)
             except ZooKeeperError as error:
                 log.warning("the role could not be given up by itself (%s): it goes with the session", error)

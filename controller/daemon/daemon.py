@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 from brokers.listener.controller_listener import ControllerListener
-from brokers.queries import Ask
+from brokers.queries import Dial
 from brokers.security.access import Access
 from brokers.transport import Transport
 from configs.settings import Settings
@@ -26,7 +26,7 @@ from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
-from controller.role.claim import Office, PlaceLost
+from controller.role.claim import PositionLost, Role
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.outage import Outage
@@ -62,7 +62,7 @@ class Daemon(DaemonState):
         takeover: bool = False,
         shadow: bool = False,
         endpoint_beside: bool = False,
-        ask: Ask | None = None,
+        dial: Dial | None = None,
         guard: StallGuard | None = None,
         new_lease: Callable[[float, float], Lease] = Lease.of_session,
         me: Process | None = None,
@@ -92,7 +92,7 @@ class Daemon(DaemonState):
         self._new_lease = new_lease
         self._connect = connect
         self._candidate = Candidate(
-            self, ask, takeover=takeover, endpoint_beside=endpoint_beside and settings.admin.listed
+            self, dial, takeover=takeover, endpoint_beside=endpoint_beside and settings.admin.listed
         )
         self._lost = asyncio.Event()
         self._outage = Outage()
@@ -141,7 +141,7 @@ class Daemon(DaemonState):
             return
         lease = self.lease = self._new_lease(zk.session_timeout_ms / 1000, self.settings.controller.lease_fraction)
         self._granted(zk)
-        office = self.office = Office(
+        role = self.role = Role(
             zk,
             self.me,
             hold=self.settings.controller.on_absence == "hold",
@@ -157,12 +157,12 @@ class Daemon(DaemonState):
                 if self.shadow is not None:
                     await self._follow(zk, self.shadow)
                 else:
-                    await self._candidate.run(office, lease)
+                    await self._candidate.run(role, lease)
                 tasks.cancel_scope.cancel()
-        except* (NotConnected, PlaceLost) as lost:
+        except* (NotConnected, PositionLost) as lost:
             log.warning("the ZooKeeper session is over: %s", _first(lost))
         finally:
-            await self._leave(zk, office)
+            await self._leave(zk, role)
 
     async def _heartbeat(self) -> None:
         """One on the present session, noted for the metrics."""
@@ -172,29 +172,29 @@ class Daemon(DaemonState):
         self.heartbeat_s = sent_s
         self.counters.heartbeats.record(boottime_s() - sent_s)
 
-    async def _leave(self, zk: ZooKeeper, office: Office) -> None:
+    async def _leave(self, zk: ZooKeeper, role: Role) -> None:
         """Gives the place up and closes; with the session gone there is nothing to give up."""
         with anyio.move_on_after(2.0, shield=True):
             try:
-                await office.leave_queue()
+                await role.leave_queue()
             except ZooKeeperError:
                 log.debug("the place in the queue goes with the session")
         with anyio.CancelScope(shield=True):
             await zk.close()
         zk.on_watch = zk.on_state = zk.on_state_thread = None
-        self.zk = self.office = self.lease = None
+        self.zk = self.role = self.lease = None
 
     async def _end_when_lost(self, scope: anyio.CancelScope) -> None:
         """Ends the session's scope once the session is lost; a term ends in its own way first."""
         await self._lost.wait()
-        if self.reign is not None:
-            self.reign.term.end("the ZooKeeper session is lost")
-            await self.reign.finished.wait()
+        if self.term is not None:
+            self.term.gate.end("the ZooKeeper session is lost")
+            await self.term.finished.wait()
         scope.cancel()
 
     def _watched(self, event: WatchEvent) -> None:
-        if self.reign is not None:
-            self.reign.watched(event)
+        if self.term is not None:
+            self.term.watched(event)
         self.changed.set()
 
     def _state_changed(self, state: ConnectionState) -> None:
@@ -204,8 +204,8 @@ class Daemon(DaemonState):
             self._granted(self.zk)
         if self.zk is not None:
             self._log_outage(self.zk, state)
-        if self.reign is not None:
-            self.reign.state_changed(state)
+        if self.term is not None:
+            self.term.state_changed(state)
         self.changed.set()
 
     def _granted(self, zk: ZooKeeper) -> None:
@@ -218,7 +218,7 @@ class Daemon(DaemonState):
 
     def _log_outage(self, zk: ZooKeeper, state: ConnectionState) -> None:
         """Logs an outage that no term lives through; a term that does logs its own with the lease."""
-        in_term = self.reign is not None and not self.reign.term.ended
+        in_term = self.term is not None and not self.term.gate.ended
         if state is ConnectionState.SUSPENDED:
             self._outage.begin(self.lease)
             if not in_term:
@@ -228,9 +228,9 @@ class Daemon(DaemonState):
 
     def _state_changed_at_once(self, state: ConnectionState) -> None:
         """On the adapter's thread."""
-        reign = self.reign
-        if reign is not None and state is ConnectionState.LOST:
-            reign.term.end("the ZooKeeper session is lost")
+        term = self.term
+        if term is not None and state is ConnectionState.LOST:
+            term.gate.end("the ZooKeeper session is lost")
 
     async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
         """Shadow mode: no place in the queue, no write, nothing sent."""

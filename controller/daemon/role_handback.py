@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from brokers.queries import Ask
+from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.handover.handback import HandbackFailed, HandbackRefused, Note, brokers_hold, finish, restore_acls
 from controller.role import own_znodes as own
-from controller.role.claim import Office
-from controller.role.holder import Standing, until
+from controller.role.claim import Role
+from controller.role.holder import RoleHolder, until
 from controller.role.mode import Mode
 from controller.term.drain import drain
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
@@ -21,59 +21,59 @@ from metadata_store.kafka_store import KafkaStore
 log = logging.getLogger("regent.role")
 
 
-async def hand_back(daemon: Daemon, ask: Ask, reason: str, note: Note) -> Standing:
+async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> RoleHolder:
     """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
-    office, reign = daemon.office, daemon.reign
-    if office is None:
+    role, term = daemon.role, daemon.term
+    if role is None:
         raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
-    await _refuse_if_pointless(office, reign)
+    await _refuse_if_pointless(role, term)
     try:
-        await office.set_role("brokers", reason)
+        await role.set_flag("brokers", reason)
     except OutcomeUnknown as unknown:
         raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "ask again") from unknown
     note(f"{own.ROLE} says brokers: no daemon claims any more")
-    if reign is not None:
+    if term is not None:
         daemon.become(Mode.HANDING_BACK, reason or "asked to")
-        await drain(daemon.listener, reign, daemon.settings.controller.drain_timeout_ms / 1000, note)
-        await _give_up(office, reign, note)
+        await drain(daemon.listener, term, daemon.settings.controller.drain_timeout_ms / 1000, note)
+        await _give_up(role, term, note)
     else:
-        note(await finish(office) or "no daemon holds the role")
-    return await _until_brokers_hold(daemon, ask)
+        note(await finish(role) or "no daemon holds the role")
+    return await _until_brokers_hold(daemon, dial)
 
 
-async def _refuse_if_pointless(office: Office, reign: Reign | None) -> None:
-    if not (await KafkaStore(office.zk).load_brokers()).brokers:
+async def _refuse_if_pointless(role: Role, term: Term | None) -> None:
+    if not (await KafkaStore(role.zk).load_brokers()).brokers:
         raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
-    record, _ = await office.controller()
-    if reign is None and record is not None and record.regent is not None:
-        active = [p for _, p in await office.queue() if p is not None and p.nonce == record.regent]
+    record, _ = await role.controller()
+    if term is None and record is not None and record.regent is not None:
+        active = [p for _, p in await role.queue() if p is not None and p.nonce == record.regent]
         if active:
             raise HandbackRefused(
                 f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one", "ask it there"
             )
 
 
-async def _give_up(office: Office, reign: Reign, note: Note) -> None:
+async def _give_up(role: Role, term: Term, note: Note) -> None:
     """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
 
     The term is closed first: whoever gives the role up decides no more. ZooKeeper answers a session in order, so what
-    was submitted before is settled when :meth:`Office.release` has read ``/controller``.
+    was submitted before is settled when :meth:`Role.release` has read ``/controller``.
     """
-    reign.term.close()
+    term.gate.close()
     try:
-        if not reign.term.ended:
-            await restore_acls(office, note)
-            await office.release(reign.claim)
+        if not term.gate.ended:
+            await restore_acls(role, note)
+            await role.release(term.claim)
             note(f"{paths.CONTROLLER} and the place of this daemon are deleted: brokers elect a controller")
     except ZooKeeperError as error:
         log.warning("the role could not be given up in one step (%s); it is tried again", error)
     finally:
-        reign.term.end("the role was handed back to the brokers")
+        term.gate.end("the role was handed back to the brokers")
 
 
-async def _until_brokers_hold(daemon: Daemon, ask: Ask) -> Standing:
+async def _until_brokers_hold(daemon: Daemon, dial: Dial) -> RoleHolder:
     within_s = daemon.settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: daemon.office, ask, brokers_hold, within_s)
+    came_about, seen = await until(lambda: daemon.role, dial, brokers_hold, within_s)
     if came_about and seen is not None:
         log.info("the role was handed back: %s", seen.sentence())
         return seen
@@ -91,8 +91,8 @@ async def _take_back(daemon: Daemon, reason: str) -> None:
     log.error("%s", reason)
     while not daemon.stopping.is_set():
         try:
-            if daemon.office is not None:
-                await daemon.office.set_role("regent", reason)
+            if daemon.role is not None:
+                await daemon.role.set_flag("regent", reason)
                 return
         except (NotConnected, OutcomeUnknown):
             pass

@@ -55,13 +55,13 @@ class SecretWatch:
 
     async def _seal(self) -> None:
         """Seals what ZooKeeper holds of this daemon; what fails is tried again at the next look."""
-        d, office, reign = self._d, self._d.office, self._d.reign
-        if office is None or d.secret is None:
+        d, role, term = self._d, self._d.role, self._d.term
+        if role is None or d.secret is None:
             return
-        claim = reign.claim if reign is not None and reign.term.open() else None
+        claim = term.claim if term is not None and term.gate.open() else None
         try:
-            await office.seal_again(claim)
-            seals = await office.seals()
+            await role.seal_again(claim)
+            seals = await role.seals()
             if claim is not None and seals is not None:
                 d.listener.identify(seals.cluster_id, d.me.id)
         except ZooKeeperError as error:

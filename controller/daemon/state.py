@@ -24,12 +24,12 @@ from controller.engine.gate import weakly
 from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
 from controller.requests.calls import Calls
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.own_znodes import Process
 from controller.term.drain import drain
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
@@ -50,7 +50,7 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 class DaemonState:
     """Holds what the parts of one daemon share.
 
-    ``zk``, ``office``, ``lease``: of the present session, None without one. ``reign``: the present term, None without
+    ``zk``, ``role``, ``lease``: of the present session, None without one. ``term``: the present term, None without
     one. ``changed`` is set whenever ZooKeeper reports something.
     """
 
@@ -76,9 +76,9 @@ class DaemonState:
         self.mode = Mode.CONNECTING
         self.why = "not connected to ZooKeeper yet"
         self.zk: ZooKeeper | None = None
-        self.office: Office | None = None
+        self.role: Role | None = None
         self.lease: Lease | None = None
-        self.reign: Reign | None = None
+        self.term: Term | None = None
         self.listener = listener or ControllerListener(
             settings.listener.host,
             settings.listener.port,
@@ -116,20 +116,20 @@ class DaemonState:
         self.become(Mode.STOPPING, "asked to stop")
         self.stopping.set()
         self._waiting.cancel()
-        reign = self.reign
-        if reign is None:
+        term = self.term
+        if term is None:
             return
-        if again or not reign.in_office.is_set() or not reign.term.open():
-            reign.term.end("the daemon stops")
+        if again or not term.serving.is_set() or not term.gate.open():
+            term.gate.end("the daemon stops")
         else:
-            self._draining = asyncio.get_running_loop().create_task(self._drain(reign), name="drain")
+            self._draining = asyncio.get_running_loop().create_task(self._drain(term), name="drain")
 
-    async def _drain(self, reign: Reign) -> None:
+    async def _drain(self, term: Term) -> None:
         """Bounded by ``controller.drain_timeout_ms``; a term that ends by itself meanwhile ends it, too."""
         try:
-            await drain(self.listener, reign, self.settings.controller.drain_timeout_ms / 1000, log.info)
+            await drain(self.listener, term, self.settings.controller.drain_timeout_ms / 1000, log.info)
         finally:
-            reign.term.end("the daemon stops")
+            term.gate.end("the daemon stops")
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
@@ -142,31 +142,31 @@ class DaemonState:
 
     # -- terms
 
-    def begin_term(self, reign: Reign) -> None:
+    def begin_term(self, term: Term) -> None:
         """A claim was won: brokers' calls wait in its queue from now on."""
-        self.reign = reign
-        self.become(Mode.TAKING_OFFICE, f"claimed epoch {reign.claim.epoch}")
+        self.term = term
+        self.become(Mode.TAKING_OFFICE, f"claimed epoch {term.claim.epoch}")
         if self.stopping.is_set():
-            reign.term.end("the daemon stops")
-        known = weakly(reign.topic_name, None), weakly(reign.registered, False)
-        self.listener.serve(Calls(reign.queue, reign.authorizer, *known))
+            term.gate.end("the daemon stops")
+        known = weakly(term.topic_name, None), weakly(term.registered, False)
+        self.listener.serve(Calls(term.queue, term.authorizer, *known))
 
-    def end_term(self, reign: Reign) -> None:
+    def end_term(self, term: Term) -> None:
         """A term is over: brokers look for another controller."""
         self.listener.resign()
         if self._draining is not None:
             self._draining.cancel()
-        self.reign = None
-        reign.finished.set()
+        self.term = None
+        term.finished.set()
 
     def take_secret(self, secret: bytes) -> None:
         """What admin endpoints know from now on; in office the endpoint beside is judged anew."""
         self.secret = secret
         self.listener.take_secret(secret)
-        if self.office is not None:
-            self.office.take_secret(secret)
-        if self.reign is not None:
-            self.reign.queue.signal("endpoint_change")
+        if self.role is not None:
+            self.role.take_secret(secret)
+        if self.term is not None:
+            self.term.queue.signal("endpoint_change")
 
     def advertised(self) -> tuple[str, int]:
         """Where brokers reach the controller listener."""

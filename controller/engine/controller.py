@@ -16,23 +16,23 @@ from itertools import islice
 import anyio
 
 from brokers.outbound.channels import Channels
-from brokers.queries import Ask
+from brokers.queries import Dial
 from brokers.security.attested import Seals
 from brokers.wire.versions import Ibp
 from controller.access.authorizer import Authorizer
 from controller.access.principals import Principals
-from controller.access.quota_buckets import MutationQuotas
+from controller.access.quota_buckets import QuotaBuckets
 from controller.engine.adoption import Adoption
-from controller.engine.default_configs import InheritedConfigs
-from controller.engine.deletion_queue import Deleting
+from controller.engine.default_configs import DefaultConfigs
+from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_queue import EventQueue
-from controller.engine.gate import Term
-from controller.engine.leader_balance import Balance
+from controller.engine.gate import Gate
+from controller.engine.leader_balance import LeaderBalance
 from controller.engine.lost_id_search import LostIds
 from controller.engine.min_isr import UNKNOWN
-from controller.engine.reassignment_queue import Reassignments
+from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
-from controller.engine.unclean_elections import Permission
+from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.report import Report
 from controller.journal.term_journal import TermJournal, reason_of
 from controller.metrics.counters import Counters
@@ -75,7 +75,7 @@ class Controller:
         store: KafkaStore,
         cluster: Cluster,
         channels: Channels,
-        term: Term,
+        gate: Gate,
         queue: EventQueue,
         counters: Counters,
         conflict_rounds_max: int,
@@ -83,21 +83,21 @@ class Controller:
         ibp: Ibp,
         ready: asyncio.Event,
         adoption: Adoption,
-        balance: Balance,
-        deleting: Deleting | None = None,
+        balance: LeaderBalance,
+        deletion_queue: DeletionQueue | None = None,
         brokers_joined: Callable[[Collection[int]], None] = lambda _: None,
         journal: TermJournal | None = None,
         me: int = 0,
         authorizer: Authorizer | None = None,
-        inherited: InheritedConfigs | None = None,
+        inherited: DefaultConfigs | None = None,
         seals: Callable[[], Awaitable[Seals | None]] = _no_seals,
-        ask: Ask | None = None,
+        dial: Dial | None = None,
     ) -> None:
         self.zk = zk
         self.store = store
         self.cluster = cluster
         self.channels = channels
-        self.term = term
+        self.gate = gate
         self.queue = queue
         self.counters = counters
         self.daemons = daemons
@@ -105,7 +105,7 @@ class Controller:
         self.endpoint_gone_s: float | None = None
         self.ibp = ibp
         self.adoption = adoption
-        self.unclean = Permission(store, cluster, default=False)
+        self.unclean = UncleanElectionPolicy(store, cluster, default=False)
         self.balance = balance
         self.brokers_joined = brokers_joined
         self.new_topics = TopicDefaults(None, None)
@@ -114,19 +114,19 @@ class Controller:
         self.me = me
         self.seals = seals
         self.authorizer = authorizer or Authorizer(Principals())
-        self.quotas = MutationQuotas()
-        self.inherited = inherited or InheritedConfigs(cluster, None, ibp)
+        self.quotas = QuotaBuckets()
+        self.inherited = inherited or DefaultConfigs(cluster, None, ibp)
         self.token_check_s = 0.0
-        self.fence = Fence(term.fence_version, term.open)
+        self.fence = Fence(gate.fence_version, gate.open)
         self.recent = RecentChanges()
         self.min_isr = UNKNOWN
         """As operators are shown it: for log lines alone, nothing is decided by it."""
-        self.reassignments = Reassignments()
-        self.deleting = deleting or Deleting(cluster, queue)
+        self.reassignment_queue = ReassignmentQueue()
+        self.deletion_queue = deletion_queue or DeletionQueue(cluster, queue)
         self.journal = journal or TermJournal()
         self.waiting_topics: set[str] = set()
         self.lost_ids = LostIds()
-        self.ask = ask
+        self.dial = dial
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
         self._beside: set[asyncio.Task[None]] = set()
@@ -244,12 +244,12 @@ class Controller:
         try:
             async with aclosing(commit) as outcomes:
                 async for outcome in outcomes:
-                    self.term.check()
+                    self.gate.check()
                     moves = [move for change in outcome.applied for move in stops.get(change.entity, ())]
                     self._enter(outcome.applied, moves, report)
                     self._settle(outcome, pending, report)
         except NotConnected:
-            self.term.check()
+            self.gate.check()
         else:
             self.counters.commit_time.record(time.monotonic() - began_s)
 
@@ -278,14 +278,14 @@ class Controller:
 
     def _enter(self, changes: Sequence[Change], moves: Sequence[ReplicaMove], report: Report) -> None:
         """Apply, then tell. A dead term does neither."""
-        self.term.check()
+        self.gate.check()
         before = self.journal.before(self.cluster, moves) if moves else []
         self.cluster.apply(changes)
         self.cluster.apply_replicas(moves)
         report.applied(change for change in changes if change.writes)
         self.recent.add(changes)
         self.journal.decided(self.cluster, changes, moves, before, report)
-        self.channels.tell(changes, moves)
+        self.channels.propagate(changes, moves)
         self._wake_reassignments(changes)
 
     def _wake_reassignments(self, changes: Sequence[Change]) -> None:
@@ -293,20 +293,20 @@ class Controller:
         moving = self.cluster.reassigning
         found = [c.entity for c in changes if c.entity in moving and c.after.isr != c.before.isr] if moving else ()
         if found:
-            self.reassignments.due.update(found)
+            self.reassignment_queue.due.update(found)
             self.queue.signal("advance_reassignments")
 
     # -- facts
 
     def observed(self, changes: Iterable[Change | None]) -> list[Change]:
         """Tells what was read and differs from the model, ours or foreign; what has a history is taken up first."""
-        self.term.check()
+        self.gate.check()
         found = [change for change in changes if change is not None]
         if found:
             self.recent.add(found)
             self.journal.observed(self.cluster, found)
             self.take_up(change.entity for change in found if change.is_late)
-            self.channels.tell([change for change in found if not change.is_late], ())
+            self.channels.propagate([change for change in found if not change.is_late], ())
             self._wake_reassignments(found)
         return found
 
@@ -347,7 +347,7 @@ class Controller:
     async def read_brokers(self) -> dict[int, Broker]:
         """Registrations; malformed ones are reported by path and not live."""
         found = await self.store.load_brokers()
-        self.term.check()
+        self.gate.check()
         for bad in found.malformed:
             self.malformed(bad)
         return found.brokers
@@ -366,8 +366,8 @@ class Controller:
                     await self.zk.watch(data=bad, since_zxid=since)
                 break
             except (NotConnected, OutcomeUnknown):
-                self.term.check()
-        self.term.check()
+                self.gate.check()
+        self.gate.check()
         for state in found:
             if isinstance(state, Malformed):
                 self.malformed(state)
@@ -390,8 +390,8 @@ class Controller:
 
     async def connected(self) -> None:
         """Waits until connection, claim and lease hold; raises TermEnded where the term is over."""
-        while not (self.ready.is_set() and self.term.open()):
-            self.term.check()
+        while not (self.ready.is_set() and self.gate.open()):
+            self.gate.check()
             with anyio.move_on_after(GATE_POLL_S):
                 await self.ready.wait()
                 await asyncio.sleep(GATE_POLL_S)

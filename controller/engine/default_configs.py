@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import Ask, Asked
+from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, Setting, inherited
 from state_machines.model.cluster import Cluster
@@ -32,12 +32,12 @@ FETCH_3_9: Final = 17
 """Highest version of Fetch that brokers from 3.9 on offer, and no earlier one."""
 
 
-class InheritedConfigs:
+class DefaultConfigs:
     """Remembered until the broker that answered registers anew, or some configuration changes."""
 
-    def __init__(self, cluster: Cluster, ask: Ask | None, ibp: Ibp) -> None:
+    def __init__(self, cluster: Cluster, dial: Dial | None, ibp: Ibp) -> None:
         self._cluster = cluster
-        self._ask = ask
+        self._dial = dial
         self._ibp = ibp
         self._known: Mapping[str, Setting] | None = None
         self._of: Broker | None = None
@@ -68,10 +68,10 @@ class InheritedConfigs:
 
     async def _read(self) -> Mapping[str, Setting] | None:
         now = asyncio.get_running_loop().time
-        if self._ask is None or now() < self._pause_until_s:
+        if self._dial is None or now() < self._pause_until_s:
             return None
         for broker in self._candidates():
-            if (found := await self._settings(self._ask, broker)) is not None:
+            if (found := await self._settings(self._dial, broker)) is not None:
                 self._of, self._known = broker, found
                 self._good_until_s = inf if now() >= self._settled_s else now() + UNSETTLED_S
                 return found
@@ -84,10 +84,10 @@ class InheritedConfigs:
         brokers = [self._cluster.brokers[b] for b in sorted(self._cluster.live, key=lambda b: (b != last, b))]
         return brokers[:ASKED_MAX]
 
-    async def _settings(self, ask: Ask, broker: Broker) -> Mapping[str, Setting] | None:
+    async def _settings(self, dial: Dial, broker: Broker) -> Mapping[str, Setting] | None:
         try:
-            async with asyncio.timeout(ASK_S_MAX), ask(broker) as asked:
-                found = inherited(await asked.broker_settings(broker.id, BROKER_SETTINGS), is_3_9=_is_3_9(asked))
+            async with asyncio.timeout(ASK_S_MAX), dial(broker) as queries:
+                found = inherited(await queries.broker_settings(broker.id, BROKER_SETTINGS), is_3_9=_is_3_9(queries))
         except (BrokerCallFailed, TimeoutError):
             return None
         if (told := found.get(FORMAT)) is not None:
@@ -104,5 +104,5 @@ class InheritedConfigs:
             return told
 
 
-def _is_3_9(asked: Asked) -> bool:
-    return asked.api_versions.get(int(Api.FETCH), (0, 0))[1] >= FETCH_3_9
+def _is_3_9(queries: BrokerQueries) -> bool:
+    return queries.api_versions.get(int(Api.FETCH), (0, 0))[1] >= FETCH_3_9

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from brokers.outbound.delivery import Answer
+from brokers.outbound.delivery import BrokerResponse
 from controller.engine.event_queue import EventQueue
 from state_machines.decisions.deletion import finished, ineligible, under_way
 from state_machines.model.cluster import Cluster
@@ -24,7 +24,7 @@ TURN_PARTITIONS: Final = 2_000
 """Partitions at which no further topic is decided on in the same turn of the loop: some tens of milliseconds."""
 
 
-class Deleting:
+class DeletionQueue:
     """``enabled``: whether topics are deleted at all; None: not known yet, markers wait.
 
     ``markers``: children of ``/admin/delete_topics`` as last read.
@@ -48,12 +48,12 @@ class Deleting:
         self.forgotten: deque[int] = deque(maxlen=PARTITIONS_MAX)
         self._cluster = cluster
         self._queue = queue
-        self._answers: list[Answer] = []
+        self._answers: list[BrokerResponse] = []
         self._touched: set[int] = set()
 
     # -- what happens
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: BrokerResponse) -> None:
         """A broker answered StopReplica: it counts, and what waited for the request to be sent may end."""
         if self._cluster.deletions:
             self._answers.append(answer)
@@ -101,7 +101,7 @@ class Deleting:
 
     # -- what is to be done
 
-    def take_answers(self) -> list[Answer]:
+    def take_answers(self) -> list[BrokerResponse]:
         """Answers of brokers as they are registered now; a former life's are void, its replicas are told again."""
         taken, self._answers = self._answers, []
         brokers = self._cluster.brokers

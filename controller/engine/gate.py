@@ -1,7 +1,7 @@
 """A term of office: the epoch, the fence and the scope that everything done in it runs in.
 
-Invariant: once :meth:`Term.end` was called, from whichever thread, nothing more is submitted, applied or told in the
-term's name; once :meth:`Term.close` was called, nothing more is submitted or told.
+Invariant: once :meth:`Gate.end` was called, from whichever thread, nothing more is submitted, applied or told in the
+term's name; once :meth:`Gate.close` was called, nothing more is submitted or told.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TermEnded(Exception):
     """The term is over; the text says why."""
 
 
-class Term:
+class Gate:
     """``epoch`` is the controller epoch, ``fence_version`` the version of ``/controller_epoch`` that writes check."""
 
     def __init__(self, epoch: int, fence_version: int, lease: Lease, connected: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ LOOK_S_MIN: Final = 1.0
 """Two looks are so far apart at least, whatever clocks round to."""
 
 
-class Balance:
+class LeaderBalance:
     """How often a term looks, at which ratio it moves leaders, and how many it has moved in the last minute.
 
     ``enabled``: whether it moves any; it may be switched on in the midst of a term.
@@ -29,7 +29,7 @@ class Balance:
         self._spent: deque[tuple[float, int]] = deque()
 
     @classmethod
-    def of(cls, settings: ControllerSettings) -> Balance:
+    def of(cls, settings: ControllerSettings) -> LeaderBalance:
         """As the settings say."""
         return cls(
             settings.leader_imbalance_check_interval_seconds,

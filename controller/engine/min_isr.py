@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import Ask
+from brokers.queries import Dial
 from metadata_store.codecs.base import Malformed
 from metadata_store.kafka_store import KafkaStore
 from state_machines.model.cluster import Cluster
@@ -61,7 +61,7 @@ def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -
     return sum(under(row, min_isr.of(cluster.topics[row.topic].name)) for row in short)
 
 
-async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
+async def read_min_isr(store: KafkaStore, dial: Dial, cluster: Cluster) -> MinIsr:
     """Asks one live broker for the default and reads the topics' own settings, in turns."""
     own: dict[str, int] = {}
     names = list(cluster.topic_index)
@@ -72,14 +72,14 @@ async def read_min_isr(store: KafkaStore, ask: Ask, cluster: Cluster) -> MinIsr:
             if value is not None and value.isdecimal():
                 own[name] = int(value)
         await asyncio.sleep(0)
-    return MinIsr(await _default(ask, cluster), own)
+    return MinIsr(await _default(dial, cluster), own)
 
 
-async def _default(ask: Ask, cluster: Cluster) -> int | None:
+async def _default(dial: Dial, cluster: Cluster) -> int | None:
     for broker in list(cluster.brokers.values())[:3]:
         try:
-            async with ask(broker) as asked:
-                value = (await asked.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
+            async with dial(broker) as queries:
+                value = (await queries.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
         except BrokerCallFailed:
             continue
         if value is not None and value.isdecimal():

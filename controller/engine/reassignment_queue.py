@@ -6,7 +6,7 @@ from metadata_store import paths
 from metadata_store.kafka_store import Request
 
 
-class Reassignments:
+class ReassignmentQueue:
     """Row indexes by what they wait for; rows that need it no more by then do no harm."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 _TRUTHS: Final = {"true": True, "false": False}
 
 
-class Permission:
+class UncleanElectionPolicy:
     """Answers :data:`state_machines.machines.partition.Unclean` for one decision at a time.
 
     A topic that was not read yet counts as not allowed, and is noted: :meth:`read` reads what was noted, and the

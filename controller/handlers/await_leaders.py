@@ -18,11 +18,11 @@ WAIT_S_MAX: Final = 300.0
 """Longest wait of a call, whatever its client asks for."""
 METADATA_S_MAX: Final = 1.0
 """How much longer an answer waits for all brokers, once one of them shows what was asked for."""
-LED_POLL_S: Final = 0.05
+LEADERS_POLL_S: Final = 0.05
 """How often partitions without a leader are looked at: nobody may ever start a broker for them."""
 
 
-async def unled(
+async def topics_without_leaders(
     c: Controller, topics: Collection[str], timeout_ms: int, counts: Mapping[str, int] | None = None
 ) -> frozenset[str]:
     """Waits until all partitions of ``topics`` are shown with leaders; returns those that are not within the time-out.
@@ -31,7 +31,7 @@ async def unled(
     """
     least = counts or {}
     deadline_s = asyncio.get_running_loop().time() + min(timeout_ms / 1000, WAIT_S_MAX)
-    late = {name for name in topics if not await _led(c, name, least.get(name, 1), deadline_s)}
+    late = {name for name in topics if not await _has_leaders(c, name, least.get(name, 1), deadline_s)}
     unshown = await shown(c, [i for name in topics if name not in late for i in _rows(c, name)], deadline_s)
     return frozenset(late | {c.cluster.name(i).topic for i in unshown})
 
@@ -41,13 +41,13 @@ def _rows(c: Controller, name: str) -> Collection[int]:
     return () if topic is None else topic.rows
 
 
-async def _led(c: Controller, name: str, count: int, deadline_s: float) -> bool:
+async def _has_leaders(c: Controller, name: str, count: int, deadline_s: float) -> bool:
     """Waits until ``count`` partitions, and all, have a leader; False at the deadline."""
     now = asyncio.get_running_loop().time
     while len(rows := _rows(c, name)) < count or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
         if now() >= deadline_s:
             return False
-        await asyncio.sleep(min(LED_POLL_S, max(0.0, deadline_s - now())))
+        await asyncio.sleep(min(LEADERS_POLL_S, max(0.0, deadline_s - now())))
     return True
 
 
@@ -57,6 +57,6 @@ async def shown(c: Controller, rows: Collection[int], deadline_s: float) -> froz
     late = await c.channels.metadata_shown(rows, deadline_s - now())
     done = [i for i in rows if i not in late]
     rest_s = min(deadline_s, now() + METADATA_S_MAX)
-    await c.channels.leaders_told(done, rest_s - now())
-    await c.channels.metadata_told(done, rest_s - now())
+    await c.channels.leaders_acknowledged(done, rest_s - now())
+    await c.channels.metadata_acknowledged(done, rest_s - now())
     return late

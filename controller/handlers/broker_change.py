@@ -34,7 +34,7 @@ async def broker_change(c: Controller) -> None:
     found = await c.read_brokers()
     watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
     await c.zk.watch(children=[paths.BROKER_IDS], data=watched, since_zxid=since)
-    c.term.check()
+    c.gate.check()
     delta = compare(c.cluster.brokers, found)
     if delta.empty:
         return

@@ -79,11 +79,11 @@ def _guards(c: Controller) -> Collection[int]:
 def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:
     """Sets what handlers read, here and nowhere else. At the ``first`` time everything is still to be decided."""
     deletes, unclean = _switch(values[s.DELETE]), bool(values[s.UNCLEAN])
-    if deletes is not c.deleting.enabled and not first:
+    if deletes is not c.deletion_queue.enabled and not first:
         c.queue.signal("topic_deletion")
     if unclean and not c.unclean.default and not first:
         c.queue.signal("config_change")
-    c.deleting.enabled, c.unclean.default = deletes, unclean
+    c.deletion_queue.enabled, c.unclean.default = deletes, unclean
     c.balance.enabled = bool(values[s.BALANCE])
     c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))
     c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
@@ -131,7 +131,7 @@ async def _keep(c: Controller) -> None:
             raise
         except ZkError as error:
             failed = error
-        c.term.check()
+        c.gate.check()
         if failed is None:
             c.adoption.unkept = False
             return

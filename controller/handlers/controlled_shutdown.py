@@ -67,5 +67,5 @@ async def _answer_when_told(
     Not waited for are leaders that only lose a follower. Where nothing moved the broker may have asked before: what
     was moved then is among what it hosts, and may still be under way.
     """
-    await c.channels.leaders_told(rows, TOLD_S_MAX)
+    await c.channels.leaders_acknowledged(rows, TOLD_S_MAX)
     pending.answer(reply)

@@ -19,13 +19,13 @@ from brokers.wire.messages.topics import (
 )
 from controller.access.quota_buckets import Account, payer
 from controller.engine.controller import Controller
-from controller.handlers.await_leaders import unled
+from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import modified
 from controller.requests.calls import PendingCall
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import Malformed, TopicSite
+from metadata_store.kafka_store import Malformed, TopicZnodes
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
 from state_machines.admin_rules.topic_names import wrong_name
@@ -33,7 +33,7 @@ from state_machines.decisions.reassignment import is_complete
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment
 
-ABSENT: Final = TopicSite(None, False, None)
+ABSENT: Final = TopicZnodes(None, False, None)
 GROWN: Final = "partitions added by an admin client"
 
 log = logging.getLogger("regent.controller")
@@ -92,7 +92,7 @@ async def create_partitions(c: Controller, pending: PendingCall) -> None:
 
 async def _answer_when_led(c: Controller, asked: _Asked) -> None:
     counts = {topic.name: topic.count for topic in asked.body.topics}
-    asked.pending.answer(asked.answer(await unled(c, asked.grown, asked.body.timeout_ms, counts)))
+    asked.pending.answer(asked.answer(await topics_without_leaders(c, asked.grown, asked.body.timeout_ms, counts)))
 
 
 async def _grow(c: Controller, asked: _Asked) -> None:
@@ -107,7 +107,7 @@ async def _grow(c: Controller, asked: _Asked) -> None:
         if not changes:
             break
         outcome = await c.store.commit_topics(changes, c.fence)
-        c.term.check()
+        c.gate.check()
         changed += [change.topic for change in outcome.applied]
         asked.grown.update(changed)
         asked.refused.update((topic, _refused(code)) for topic, code in outcome.refused)
@@ -121,33 +121,35 @@ async def _grow(c: Controller, asked: _Asked) -> None:
     await _start(c, changed or sorted(asked.grown))
 
 
-async def _read(c: Controller, names: list[str]) -> dict[str, TopicSite]:
+async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
     """What the znodes say; names that no topic can have are not looked up."""
     legal = [name for name in names if wrong_name(name) is None]
     while legal:
         await c.connected()
         try:
-            found = await c.store.read_sites(legal)
+            found = await c.store.read_contexts(legal)
         except (NotConnected, OutcomeUnknown):
             continue
-        c.term.check()
+        c.gate.check()
         return found
     return {}
 
 
 def _judge(
-    c: Controller, asked: _Asked, waiting: dict[str, GrownTopic], sites: dict[str, TopicSite], again: bool
+    c: Controller, asked: _Asked, waiting: dict[str, GrownTopic], contexts: dict[str, TopicZnodes], again: bool
 ) -> list[TopicChange]:
     brokers = {broker.id: broker.rack for broker in c.cluster.brokers.values()}
     spare, changes = PARTITIONS_MAX, list[TopicChange]()
     for name, wanted in waiting.items():
-        site = sites.get(name, ABSENT)
-        topic = site.topic
+        context = contexts.get(name, ABSENT)
+        topic = context.topic
         if isinstance(topic, Malformed):
             added: dict[int, Assignment] | TopicRefusal = _unusable(topic)
         else:
             known = None if topic is None else _as_it_ends(c, topic)
-            added = judge_growth(_growth(wanted), known, brokers=brokers, marked=site.marked, spare=spare, again=again)
+            added = judge_growth(
+                _growth(wanted), known, brokers=brokers, marked=context.marked, spare=spare, again=again
+            )
         if not isinstance(added, TopicRefusal) and not asked.pays(name, len(added)):
             added = THROTTLED
         if isinstance(added, TopicRefusal):

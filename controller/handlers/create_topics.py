@@ -29,18 +29,18 @@ from brokers.wire.messages.topics import (
 )
 from controller.access.quota_buckets import Account, payer
 from controller.engine.controller import Controller
-from controller.handlers.await_leaders import unled
+from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
-from controller.process.wording import counted, shortly
+from controller.process.wording import abbreviate, counted
 from controller.requests.calls import PendingCall
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import TopicSite
+from metadata_store.kafka_store import TopicZnodes
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
-    Site,
+    TopicContext,
     TopicError,
     TopicRefusal,
     WantedTopic,
@@ -132,9 +132,9 @@ def _following(c: Controller, topics: int) -> list[PendingCall]:
 
 
 async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
-    sites = await _sites(c, asked)
+    contexts = await _contexts(c, asked)
     planned: dict[str, tuple[_Asked, NewTopic]] = {}
-    site = Site(
+    context = TopicContext(
         brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
         daemons=c.daemons,
         taken=TakenNames([*c.cluster.topic_index]),
@@ -143,10 +143,10 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
         remote_storage=c.remote_storage,
     )
     for one in asked:
-        site = structs.replace(site, spare=PARTITIONS_MAX)
-        _judge(c, site, sites, one, planned)
+        context = structs.replace(context, spare=PARTITIONS_MAX)
+        _judge(c, context, contexts, one, planned)
     if planned:
-        created = await _commit(c, {name: topic for name, (_, topic) in planned.items()}, sites)
+        created = await _commit(c, {name: topic for name, (_, topic) in planned.items()}, contexts)
         for name, (one, _) in planned.items():
             one.outcomes[name] = created[name]
             if isinstance(created[name], NewTopic):
@@ -154,7 +154,7 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
         await _start(c, [name for name, outcome in created.items() if isinstance(outcome, NewTopic)])
 
 
-async def _sites(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicSite]:
+async def _contexts(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicZnodes]:
     """What ZooKeeper has under the names that the model does not have, or that an earlier attempt may have made."""
     wanted = dict[str, None]()
     for one in asked:
@@ -163,29 +163,29 @@ async def _sites(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicSite]
     return await _read(c, list(wanted))
 
 
-async def _read(c: Controller, names: list[str]) -> dict[str, TopicSite]:
+async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
     while names:
         await c.connected()
         try:
-            found = await c.store.read_sites(names)
+            found = await c.store.read_contexts(names)
         except (NotConnected, OutcomeUnknown):
             continue
-        c.term.check()
+        c.gate.check()
         return found
     return {}
 
 
 def _judge(
     c: Controller,
-    site: Site,
-    sites: dict[str, TopicSite],
+    context: TopicContext,
+    contexts: dict[str, TopicZnodes],
     one: _Asked,
     planned: dict[str, tuple[_Asked, NewTopic]],
 ) -> None:
     counts = Counter(topic.name for topic in one.body.topics)
     for topic in one.body.topics:
         name, topic_id = topic.name, _topic_id(c, one.call, topic.name)
-        there = sites.get(name)
+        there = contexts.get(name)
         if there is not None and (earlier := _earlier(there, topic, topic_id)) is not None and one.call.attempt:
             one.outcomes[name] = earlier
             one.created.add(name)
@@ -194,7 +194,7 @@ def _judge(
         queued = known is not None and known.index in c.cluster.deletions
         exists = name in planned or known is not None or (there is not None and there.topic is not None)
         seen = structs.replace(
-            site,
+            context,
             existing={name} if known is not None and not queued and _is_shown(c, known) else frozenset(),
             found={name} if exists else frozenset(),
             marked={name} if queued or (there is not None and there.marked) else frozenset(),
@@ -204,11 +204,11 @@ def _judge(
         if isinstance(outcome, NewTopic) and not (one.validates_only or one.account.charge(len(outcome.partitions))):
             outcome = THROTTLED
         else:
-            site.spare = seen.spare
+            context.spare = seen.spare
         one.outcomes[name] = outcome
         if isinstance(outcome, NewTopic) and not one.validates_only:
             planned[name] = one, structs.replace(outcome, topic_id=topic_id)
-            site.taken.add(name)
+            context.taken.add(name)
 
 
 def _is_shown(c: Controller, topic: Topic) -> bool:
@@ -236,7 +236,7 @@ def _topic_id(c: Controller, call: CarriedCall, name: str) -> bytes | None:
     return made[:16]
 
 
-def _earlier(there: TopicSite, topic: CreatableTopic, topic_id: bytes | None) -> NewTopic | None:
+def _earlier(there: TopicZnodes, topic: CreatableTopic, topic_id: bytes | None) -> NewTopic | None:
     """The topic if an earlier attempt of the same call made it."""
     found = there.topic
     if not isinstance(found, TopicAssignment) or topic_id is None or found.topic_id != topic_id:
@@ -248,28 +248,28 @@ def _earlier(there: TopicSite, topic: CreatableTopic, topic_id: bytes | None) ->
 # -- writing
 
 
-async def _commit(c: Controller, topics: dict[str, NewTopic], sites: dict[str, TopicSite]) -> dict[str, Outcome]:
+async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str, TopicZnodes]) -> dict[str, Outcome]:
     """Writes until every topic is created or refused; those that others hold up go singly in the end."""
     outcomes: dict[str, Outcome] = {}
     waiting = dict(topics)
     for round_ in range(2 * c.conflict_rounds_max):
         await c.connected()
-        versions = [(topic, sites[name].config_version) for name, topic in waiting.items()]
+        versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
         writes_max = WRITES_MAX if round_ < c.conflict_rounds_max else 1
         outcome = await c.store.create_topics(versions, c.fence, writes_max=writes_max)
-        c.term.check()
+        c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)
         waiting = {name: topic for name, topic in waiting.items() if name not in outcomes}
         if not waiting:
             return outcomes
-        sites = await _read(c, list(waiting))
-        for name in [name for name in waiting if sites[name].topic is not None]:
-            outcomes[name] = _met(sites[name], waiting.pop(name))
+        contexts = await _read(c, list(waiting))
+        for name in [name for name in waiting if contexts[name].topic is not None]:
+            outcomes[name] = _met(contexts[name], waiting.pop(name))
     return outcomes | dict.fromkeys(waiting, CONTENDED)
 
 
-def _met(there: TopicSite, topic: NewTopic) -> Outcome:
+def _met(there: TopicZnodes, topic: NewTopic) -> Outcome:
     """A topic that is there after all: ours, if its write was applied and only the answer lost, or somebody else's."""
     found = there.topic
     if isinstance(found, TopicAssignment) and (found.topic_id, found.partitions) == (topic.topic_id, topic.partitions):
@@ -289,7 +289,7 @@ async def _start(c: Controller, names: list[str]) -> None:
     """Elects leaders now; where the connection is lost, the event that the new children of the parent raise does."""
     if not names:
         return
-    log.info("created %s: %s", counted(len(names), "topic"), shortly(names))
+    log.info("created %s: %s", counted(len(names), "topic"), abbreviate(names))
     try:
         await start_topics(c, [name for name in names if c.cluster.topic(name) is None])
     except (NotConnected, OutcomeUnknown):
@@ -303,7 +303,7 @@ async def _answer_later(c: Controller, one: _Asked) -> None:
     """Beside the queue: once topics have leaders, and a broker has said what they inherit."""
     inherited = asyncio.ensure_future(_inherited(c, one))
     try:
-        late = await unled(c, one.created, one.body.timeout_ms)
+        late = await topics_without_leaders(c, one.created, one.body.timeout_ms)
         one.pending.answer(_answer(one, late, await inherited))
     finally:
         inherited.cancel()

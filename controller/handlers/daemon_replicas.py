@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from controller.engine.controller import Controller
 from controller.handlers.reassignment import begin
-from state_machines.decisions.reassignment import standing
+from state_machines.decisions.reassignment import current_assignment
 from state_machines.decisions.topic_change import repaired
 from state_machines.model.types import Assignment, TopicAssignment, TopicPartition
 
@@ -23,10 +23,10 @@ async def replace_daemons(c: Controller) -> None:
     """Reassigns them; topics for which there is no free broker wait until one comes."""
     load: Mapping[int, int] = Counter(b for row in c.cluster.rows for b in row.assignment.replicas)
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
-    for name in sorted(c.reassignments.name_daemons):
+    for name in sorted(c.reassignment_queue.name_daemons):
         named = _named(c, name)
         if not named:
-            c.reassignments.name_daemons.discard(name)
+            c.reassignment_queue.name_daemons.discard(name)
             continue
         found = repaired(TopicAssignment(name, None, named, 0, 0), c.daemons, c.cluster.live, load)
         if found is None:
@@ -41,13 +41,13 @@ async def replace_daemons(c: Controller) -> None:
     if targets:
         refused = await begin(c, targets, "that name a daemon among their replicas")
         left = {name.topic for name in refused}
-        c.reassignments.name_daemons.difference_update({name.topic for name in targets} - left)
+        c.reassignment_queue.name_daemons.difference_update({name.topic for name in targets} - left)
 
 
 def _named(c: Controller, name: str) -> dict[int, Assignment]:
     """Targets of a topic's partitions that name a daemon."""
     topic = c.cluster.topic(name)
-    found = {} if topic is None else {c.cluster.rows[i].partition: standing(c.cluster, i) for i in topic.rows}
+    found = {} if topic is None else {c.cluster.rows[i].partition: current_assignment(c.cluster, i) for i in topic.rows}
     return {
         p: Assignment(now.target)
         for p, now in found.items()

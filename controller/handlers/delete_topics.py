@@ -21,7 +21,7 @@ from controller.access.quota_buckets import Account
 from controller.engine.controller import Controller
 from controller.handlers.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.handlers.quotas import accounts
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from controller.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
 from state_machines.model.types import Topic
@@ -44,9 +44,9 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
         judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
         refused = {name for name, _ in await c.store.mark_topics([t.name for t in marked.values()], c.fence)}
-        c.term.check()
+        c.gate.check()
         if refused:
-            log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", shortly(sorted(refused)))
+            log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", abbreviate(sorted(refused)))
         c.queue.signal("topic_deletion")
     except BaseException:
         pending.refuse()
@@ -86,13 +86,13 @@ def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: T
     name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
-    if c.deleting.enabled is None:
+    if c.deletion_queue.enabled is None:
         return DeletedTopic(name, topic_id, Error.REQUEST_TIMED_OUT, NOT_KNOWN)
-    if not c.deleting.enabled:
+    if not c.deletion_queue.enabled:
         return DeletedTopic(name, topic_id, Error.TOPIC_DELETION_DISABLED)
     if topic is None and not call.again:
         return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION if by_name else Error.UNKNOWN_TOPIC_ID)
-    if topic is not None and not call.again and c.deleting.began(topic) and c.channels.is_shown(topic.rows):
+    if topic is not None and not call.again and c.deletion_queue.began(topic) and c.channels.is_shown(topic.rows):
         return DeletedTopic(name, topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION)
     return DeletedTopic(name, topic_id, Error.NONE)
 
@@ -121,15 +121,15 @@ async def _wait(c: Controller, waiting: Sequence[Topic], timeout_s: float) -> se
     late = {topic.name for topic in waiting if not await _forgotten(c, topic, deadline_s)}
     done = [topic for topic in waiting if topic.name not in late]
     rest_s = min(deadline_s, now() + METADATA_S_MAX)
-    await c.channels.metadata_told([i for topic in done for i in topic.rows], rest_s - now())
+    await c.channels.metadata_acknowledged([i for topic in done for i in topic.rows], rest_s - now())
     for topic in done:
-        await c.deleting.until(partial(c.deleting.rests, topic), rest_s)
+        await c.deletion_queue.until(partial(c.deletion_queue.rests, topic), rest_s)
     return late
 
 
 async def _forgotten(c: Controller, topic: Topic, deadline_s: float) -> bool:
     """Waits until a broker acknowledged that it is to forget the topic, or the topic is gone."""
-    if not await c.deleting.until(partial(c.deleting.began, topic), deadline_s):
+    if not await c.deletion_queue.until(partial(c.deletion_queue.began, topic), deadline_s):
         return False
     return not await c.channels.metadata_shown(topic.rows, deadline_s - asyncio.get_running_loop().time())
 

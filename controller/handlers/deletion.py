@@ -14,18 +14,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from brokers.outbound.delivery import Answer
+from brokers.outbound.delivery import BrokerResponse
 from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
-from controller.handlers.removal import forget
-from controller.process.wording import shortly
+from controller.handlers.removal import remove_topic
+from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.errors import Code
-from metadata_store.kafka_store import Doomed
+from metadata_store.kafka_store import TopicToDelete
 from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.machines.draft import Draft
 from state_machines.model.types import Topic, TopicAssignment
-from state_machines.propagation.propagation import is_forgotten
+from state_machines.propagation.propagation import is_removed
 
 log = logging.getLogger("regent.controller")
 
@@ -45,7 +45,7 @@ async def topic_deletion(c: Controller) -> None:
     since = c.zk.last_zxid
     found = await c.zk.children(paths.DELETE_TOPICS)
     await c.zk.watch(children=[paths.DELETE_TOPICS], since_zxid=since)
-    c.term.check()
+    c.gate.check()
     void = queue_markers(c, found[0] if found is not None else ())
     if void:
         await _remove(c, void)
@@ -54,28 +54,28 @@ async def topic_deletion(c: Controller) -> None:
 
 def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
     """Queues what has a marker; returns the markers that are void: of topics that are not known, or switched off."""
-    sorted_ = sort_markers(c.cluster, markers, enabled=c.deleting.enabled)
-    c.deleting.markers = frozenset(markers)
+    sorted_ = sort_markers(c.cluster, markers, enabled=c.deletion_queue.enabled)
+    c.deletion_queue.markers = frozenset(markers)
     fresh = c.cluster.observe_deletions(sorted_.queued)
     if fresh:
-        c.deleting.resume(fresh)
-        log.info("%s: to be deleted", shortly([c.cluster.topics[index].name for index in fresh]))
+        c.deletion_queue.resume(fresh)
+        log.info("%s: to be deleted", abbreviate([c.cluster.topics[index].name for index in fresh]))
     return sorted_.removed
 
 
 async def _remove(c: Controller, void: Sequence[str]) -> None:
     """A topic that exists and was not read yet, or cannot be understood, keeps its marker until it is."""
-    if c.deleting.enabled is not False:
+    if c.deletion_queue.enabled is not False:
         found = await c.zk.read_many([paths.topic(name) for name in void])
         void = [name for name, node in zip(void, found, strict=True) if node is Code.NO_NODE]
     else:
         log.warning(
             "%s: asked to be deleted and not deleted, because delete.topic.enable is false; the markers are removed",
-            shortly(void),
+            abbreviate(void),
         )
     if void:
         await discard(c, list(map(paths.deletion, void)))
-        c.deleting.markers -= frozenset(void)
+        c.deletion_queue.markers -= frozenset(void)
 
 
 # -- progress
@@ -88,30 +88,30 @@ async def deletion_progress(c: Controller) -> None:
     the reason of another event.
     """
     await _count_answers(c)
-    topics = c.deleting.next_turn()
-    with c.channels.more_coming() if len(c.deleting.waiting) > len(topics) else nullcontext():
+    topics = c.deletion_queue.next_turn()
+    with c.channels.more_coming() if len(c.deletion_queue.waiting) > len(topics) else nullcontext():
         while topics:
             await c.store.confirm(c.fence)
-            c.term.check()
-            names = shortly([c.cluster.topics[index].name for index in topics])
+            c.gate.check()
+            names = abbreviate([c.cluster.topics[index].name for index in topics])
             await c.carry_out(partial(advance, topics=topics, retry=True), f"deletion of {names}")
-            _explain(c, c.deleting.begun(topics))
-            topics = c.deleting.next_turn()
+            _explain(c, c.deletion_queue.begun(topics))
+            topics = c.deletion_queue.next_turn()
     await _delete_znodes(c)
 
 
 async def _count_answers(c: Controller) -> None:
-    answers = c.deleting.take_answers()
+    answers = c.deletion_queue.take_answers()
     while answers:
         some = _some(answers)
         del answers[: len(some)]
         await c.carry_out(partial(judge_answers, answers=some), f"{len(some)} answers to StopReplica")
-        c.deleting.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
+        c.deletion_queue.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
         await asyncio.sleep(0)
-    _explain(c, c.deleting.settle())
+    _explain(c, c.deletion_queue.settle())
 
 
-def _some(answers: Sequence[Answer]) -> Sequence[Answer]:
+def _some(answers: Sequence[BrokerResponse]) -> Sequence[BrokerResponse]:
     """The first answers, until they are about so many replicas that it is enough for one turn of the loop."""
     replicas = 0
     for number, answer in enumerate(answers, 1):
@@ -121,7 +121,7 @@ def _some(answers: Sequence[Answer]) -> Sequence[Answer]:
     return list(answers)
 
 
-def judge_answers(draft: Draft, answers: Iterable[Answer]) -> None:
+def judge_answers(draft: Draft, answers: Iterable[BrokerResponse]) -> None:
     """A request that is refused as a whole names no partition: none of it was deleted."""
     for answer in answers:
         assert isinstance(answer.rows, Mapping)
@@ -133,7 +133,7 @@ def _explain(c: Controller, resting: Mapping[int, str]) -> None:
     """One line for each reason."""
     for why in sorted(set(resting.values())):
         names = [c.cluster.topics[index].name for index, reason in resting.items() if reason == why]
-        log.warning("deletion of %s waits: %s", shortly(names), why)
+        log.warning("deletion of %s waits: %s", abbreviate(names), why)
 
 
 async def _delete_znodes(c: Controller) -> None:
@@ -142,49 +142,51 @@ async def _delete_znodes(c: Controller) -> None:
     That would hit a topic which is created anew; and who is not told before the marker goes may never be.
     """
     cluster = c.cluster
-    topics = [cluster.topics[index] for index in c.deleting.ended if index in cluster.deletions]
+    topics = [cluster.topics[index] for index in c.deletion_queue.ended if index in cluster.deletions]
     ready: list[Topic] = []
     late: list[Topic] = []
     for topic in topics:
         (late if c.channels.not_ended(topic.rows) else ready).append(topic)
-    if late and not c.deleting.awaited:
-        c.deleting.awaited = True
+    if late and not c.deletion_queue.awaited:
+        c.deletion_queue.awaited = True
         c.spawn(_go_on_when_told(c, late[0].rows))
     if not ready:
         return
-    doomed = [Doomed(topic.name, topic.czxid, [cluster.rows[i].partition for i in topic.rows]) for topic in ready]
-    outcome = await c.store.delete_topics(doomed, c.fence)
-    c.term.check()
+    topics_to_delete = [
+        TopicToDelete(topic.name, topic.czxid, [cluster.rows[i].partition for i in topic.rows]) for topic in ready
+    ]
+    outcome = await c.store.delete_topics(topics_to_delete, c.fence)
+    c.gate.check()
     applied = set(outcome.applied)
-    c.deleting.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
-    partitions = sum(forget(c, name) for name in outcome.applied)
+    c.deletion_queue.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
+    partitions = sum(remove_topic(c, name) for name in outcome.applied)
     if outcome.applied:
-        log.info("%s: deleted, %d partitions", shortly(outcome.applied), partitions)
+        log.info("%s: deleted, %d partitions", abbreviate(outcome.applied), partitions)
     for name in outcome.conflicts:
         c.queue.signal("partition_modifications", name)
     if outcome.refused:
         c.counters.failures[NOT_DELETED] += len(outcome.refused)
         log.error(
             "%s: %s (%s): %s",
-            shortly([name for name, _ in outcome.refused]),
+            abbreviate([name for name, _ in outcome.refused]),
             NOT_DELETED,
             outcome.refused[0][1].name,
             "check the ACLs of its znodes" if outcome.refused[0][1] is Code.NO_AUTH else "somebody else writes there",
         )
-        if not c.deleting.refused:
-            c.deleting.refused = True
+        if not c.deletion_queue.refused:
+            c.deletion_queue.refused = True
             c.spawn(_try_again(c))
 
 
 async def _try_again(c: Controller) -> None:
     await asyncio.sleep(AGAIN_S)
-    c.deleting.refused = False
+    c.deletion_queue.refused = False
     c.queue.signal("deletion_progress")
 
 
 async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
     await c.channels.ended(rows)
-    c.deleting.awaited = False
+    c.deletion_queue.awaited = False
     c.queue.signal("deletion_progress")
 
 
@@ -196,23 +198,23 @@ def recall(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
 
     One whose session expired comes back with the metadata that it had: it shows that a topic is gone only after this.
     """
-    cluster, deleting = c.cluster, c.deleting
-    deleting.absent.update(gone)
+    cluster, deletion_queue = c.cluster, c.deletion_queue
+    deletion_queue.absent.update(gone)
     if back:
         rows = [i for index in sorted(cluster.deletions) for i in cluster.topics[index].rows]
-        rows += [i for i in deleting.forgotten if cluster.name(i).topic not in cluster.topic_index]
-        c.channels.metadata_changed([i for i in rows if is_forgotten(cluster.rows[i])])
-        deleting.absent.difference_update(back)
-        if not deleting.absent:
-            deleting.forgotten.clear()
+        rows += [i for i in deletion_queue.forgotten if cluster.name(i).topic not in cluster.topic_index]
+        c.channels.metadata_changed([i for i in rows if is_removed(cluster.rows[i])])
+        deletion_queue.absent.difference_update(back)
+        if not deletion_queue.absent:
+            deletion_queue.forgotten.clear()
 
 
 def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
     """Waits no longer for the answers of brokers that are gone; deletions that waited for those that are back go on."""
     cluster = c.cluster
     if cluster.deletions:
-        c.deleting.touch(waiting_for(cluster, gone))
-        c.deleting.resume(waiting_for(cluster, back))
+        c.deletion_queue.touch(waiting_for(cluster, gone))
+        c.deletion_queue.resume(waiting_for(cluster, back))
         c.queue.signal("deletion_progress")
 
 
@@ -221,14 +223,14 @@ async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
     changes = [change for topic in topics if (change := restored(c.cluster, topic)) is not None]
     if changes:
         outcome = await c.store.commit_topics(changes, c.fence)
-        c.term.check()
+        c.gate.check()
         for name in outcome.unsettled:
             c.queue.signal("partition_modifications", name)
         if outcome.applied:
-            log.info("%s: %s", shortly([change.topic for change in outcome.applied]), outcome.applied[0].why)
+            log.info("%s: %s", abbreviate([change.topic for change in outcome.applied]), outcome.applied[0].why)
         if outcome.refused:
             c.counters.failures[NOT_RESTORED] += len(outcome.refused)
-            log.error("%s: %s: check the ACLs", shortly([name for name, _ in outcome.refused]), NOT_RESTORED)
-    c.deleting.resume(c.cluster.topic_index[t.name] for t in topics if t.name in c.cluster.topic_index)
+            log.error("%s: %s: check the ACLs", abbreviate([name for name, _ in outcome.refused]), NOT_RESTORED)
+    c.deletion_queue.resume(c.cluster.topic_index[t.name] for t in topics if t.name in c.cluster.topic_index)
     if topics:
         c.queue.signal("deletion_progress")

@@ -145,7 +145,7 @@ async def preferred_election(c: Controller) -> None:
     path = paths.PREFERRED_ELECTION
     since = c.zk.last_zxid
     found = await c.store.load_preferred_election()
-    c.term.check()
+    c.gate.check()
     if found is None:
         await c.zk.watch(exists=[path], since_zxid=since)
     elif isinstance(found, Malformed):

@@ -27,7 +27,7 @@ async def endpoint_change(c: Controller) -> None:
     node = await c.zk.get(path)
     await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
     seals = await c.seals()
-    c.term.check()
+    c.gate.check()
     if node is None and _may_return(c):
         return
     found = decode_endpoint(node.data) if node is not None else None

@@ -40,7 +40,7 @@ TURN_ROWS: Final = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
 
-async def take_office(c: Controller) -> None:
+async def fail_over(c: Controller) -> None:
     """Loads the model, elects, tells every broker everything."""
     started_s = time.monotonic()
     c.counters.malformed.clear()
@@ -53,7 +53,7 @@ async def take_office(c: Controller) -> None:
     await recall(c)
     await load_topics(c, since)
     await load_deletions(c)
-    c.deleting.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
+    c.deletion_queue.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
     loaded_s = time.monotonic()
     await endpoint_change(c)
     for broker in c.cluster.brokers.values():
@@ -70,7 +70,7 @@ async def take_office(c: Controller) -> None:
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
         "%d partitions without a leader; every live broker is being told",
-        c.term.epoch,
+        c.gate.epoch,
         len(c.cluster.brokers),
         len(c.cluster.topic_index),
         len(c.cluster.rows),

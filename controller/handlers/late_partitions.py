@@ -7,7 +7,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.handlers.reassignment import go_on
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from state_machines.decisions.failover import take_up
 
 TURN_ROWS: Final = 10_000
@@ -23,7 +23,7 @@ async def late_partitions(c: Controller) -> None:
     c.late.clear()
     for at in range(0, len(rows), TURN_ROWS):
         some = rows[at : at + TURN_ROWS]
-        names = shortly(sorted({c.cluster.name(i).topic for i in some}))
+        names = abbreviate(sorted({c.cluster.name(i).topic for i in some}))
         decide = partial(take_up, rows=some, unclean=c.unclean)
         await c.carry_out(decide, f"{len(some)} partitions of {names} are taken up")
     moving = [i for i in rows if i in c.cluster.reassigning]

@@ -45,7 +45,7 @@ async def log_dir_event(c: Controller) -> None:
             c.malformed(found)
         else:
             brokers.add(found)
-    c.term.check()
+    c.gate.check()
     _ask(c, sorted(brokers & c.cluster.brokers.keys()))
     await discard(c, [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names])
 

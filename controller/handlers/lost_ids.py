@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import Asked, ask_each
+from brokers.queries import BrokerQueries, query_each
 from brokers.wire.errors import Error, error_name
 from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import settle
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, ZkError
@@ -39,7 +39,7 @@ from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
 
-ASKED_AT_ONCE_MAX: Final = 5
+QUERIES_AT_ONCE_MAX: Final = 5
 """Brokers that are asked together, those first that run longest."""
 ANSWER_S_MAX: Final = 5.0
 """How long the answers of some brokers are waited for."""
@@ -106,7 +106,7 @@ async def _inquire(c: Controller) -> None:
         while lost.tries_left and lost.topics:
             lost.tries_left -= 1
             evidence = lost.evidence
-            await _ask(c, evidence)
+            await _dial(c, evidence)
             if evidence is not lost.evidence:
                 continue
             if evidence.sampled and evidence.ids:
@@ -121,7 +121,7 @@ async def _inquire(c: Controller) -> None:
         lost.asking = False
 
 
-async def _ask(c: Controller, evidence: Evidence) -> None:
+async def _dial(c: Controller, evidence: Evidence) -> None:
     """One try: some brokers are asked after the others, until one knows an id of each topic, or time is up."""
     lost, now_s = c.lost_ids, asyncio.get_running_loop().time
     names = sample_of_lost(lost.topics) if evidence.sampled else sorted(lost.topics)
@@ -129,15 +129,15 @@ async def _ask(c: Controller, evidence: Evidence) -> None:
     waiting.sort(key=lambda broker: (broker.id in lost.silent, broker.epoch))
     deadline_s = now_s() + ASK_S_MAX
 
-    async def question(asked: Asked, _: Broker) -> TopicIds:
-        return await _ids(asked, names)
+    async def query(queries: BrokerQueries, _: Broker) -> TopicIds:
+        return await _ids(queries, names)
 
-    while c.ask is not None and waiting and any(name not in evidence.ids for name in names):
+    while c.dial is not None and waiting and any(name not in evidence.ids for name in names):
         if (left_s := deadline_s - now_s()) <= 0 or (evidence.sampled and evidence.ids):
             break
-        some = {broker.id: broker for broker in waiting[:ASKED_AT_ONCE_MAX]}
-        del waiting[:ASKED_AT_ONCE_MAX]
-        for broker_id, told in (await ask_each(c.ask, some, question, min(left_s, ANSWER_S_MAX))).items():
+        some = {broker.id: broker for broker in waiting[:QUERIES_AT_ONCE_MAX]}
+        del waiting[:QUERIES_AT_ONCE_MAX]
+        for broker_id, told in (await query_each(c.dial, some, query, min(left_s, ANSWER_S_MAX))).items():
             broker = some[broker_id]
             if isinstance(told, BrokerCallFailed):
                 lost.silent[broker_id] = str(told)
@@ -147,7 +147,7 @@ async def _ask(c: Controller, evidence: Evidence) -> None:
                 evidence.add(broker, told, names, sent=sent, late=late)
 
 
-async def _ids(broker: Asked, names: Sequence[str]) -> TopicIds:
+async def _ids(broker: BrokerQueries, names: Sequence[str]) -> TopicIds:
     """What a broker was told; raises BrokerCallFailed where it may not say that of every topic."""
     found: dict[str, bytes | None] = {}
     for name, topic in (await broker.metadata(names)).topics.items():
@@ -266,7 +266,7 @@ async def _note(c: Controller) -> None:
         raise
     except ZkError as error:
         failed = error
-    c.term.check()
+    c.gate.check()
     there = failed is not None and failed.code is Code.NODE_EXISTS  # an earlier try, whose reply was lost, wrote it
     lost.noted = ASKED if there else wanted
     if failed is not None and failed.code not in (Code.NODE_EXISTS, Code.NO_NODE):
@@ -279,7 +279,7 @@ def _say_found(found: Iterable[str]) -> None:
         log.warning(
             "%s: the znode has no topic id (a tool rewrote it?); the one that brokers know is written back; find the "
             "tool and let it write %s no more",
-            shortly(names),
+            abbreviate(names),
             paths.TOPICS,
         )
 
@@ -288,7 +288,7 @@ def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str
     """Reports topics that stay without an id, where they are others than the last time."""
     lost, names = c.lost_ids, sorted(unknown)
     silent = [
-        f"broker {b} ({lost.silent.get(b, 'not asked yet')})"
+        f"broker {b} ({lost.silent.get(b, 'not queries yet')})"
         for b, known in sorted(c.cluster.brokers.items())
         if lost.evidence.lacks(known)
     ]
@@ -300,15 +300,15 @@ def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str
         log.error(
             "%s: the znode has no topic id, and brokers that may know it do not answer: %s; led without an id until "
             "they answer or are gone; see why they do not answer, or restart them: a broker that registers is asked",
-            shortly(names),
-            shortly(silent, "brokers") if silent else "no broker is live",
+            abbreviate(names),
+            abbreviate(silent, "brokers") if silent else "no broker is live",
         )
         return
     log.error(
         "%s: the znode has no topic id and no live broker knows it: no id is made up, because brokers would refuse "
         "another one than their logs have; led without an id; put topic_id from partition.metadata, in a log "
         "directory of a replica, into %s%s",
-        shortly(names),
+        abbreviate(names),
         paths.topic(names[0]),
         NEVER_HAD_ANY if lost.none_had_one else "",
     )

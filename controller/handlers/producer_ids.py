@@ -27,7 +27,7 @@ async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
         return
     try:
         block = await c.store.allocate_producer_ids(call.broker_id, c.fence)
-        c.term.check()
+        c.gate.check()
         if isinstance(block, Malformed):
             c.malformed(block)
             pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))

@@ -31,7 +31,7 @@ async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
                 await c.zk.watch(data=[found.path for found in malformed], since_zxid=since)
         except (NotConnected, OutcomeUnknown):
             continue
-        c.term.check()
+        c.gate.check()
         for found in malformed:
             c.malformed(found)
         return rates

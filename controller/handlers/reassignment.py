@@ -33,9 +33,10 @@ from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     UNKNOWN,
-    Asked,
     NotReassigned,
     ReassignError,
+    ReassignmentRequest,
+    current_assignment,
     drop_again,
     dropped_on,
     due,
@@ -47,7 +48,6 @@ from state_machines.decisions.reassignment import (
     leaves,
     reassign,
     rewrites,
-    standing,
     waiting_for,
 )
 from state_machines.model.types import Assignment, TopicPartition
@@ -85,7 +85,7 @@ def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, w
     if target is None:
         return why.error is ReassignError.NO_REASSIGNMENT_IN_PROGRESS
     row = c.cluster.find(*name)
-    written = None if row is None else standing(c.cluster, row)
+    written = None if row is None else current_assignment(c.cluster, row)
     return written is not None and written.target == target
 
 
@@ -125,15 +125,15 @@ async def _requested(c: Controller) -> list[int]:
     """Reads the znode, and writes its targets to the topic znodes; returns the rows that have them."""
     request = await read_request(c)
     if request is None:
-        c.reassignments.request = None
+        c.reassignment_queue.request = None
         return []
-    if request == c.reassignments.request:
+    if request == c.reassignment_queue.request:
         return []
     wanted, refused = await _judge(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
         refused |= await _write(c, wanted)
         _say(f"{counted(len(request.targets), 'partition')} in {paths.REASSIGN_PARTITIONS}", refused)
-    c.reassignments.request = request
+    c.reassignment_queue.request = request
     return [i for i in wanted if c.cluster.name(i) not in refused]
 
 
@@ -153,7 +153,7 @@ def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[i
     refused: Refused = {}
     for name, target in targets.items():
         row = c.cluster.find(*name)
-        found = judge(c.cluster, Asked(row, target), c.daemons, live_only=live_only)
+        found = judge(c.cluster, ReassignmentRequest(row, target), c.daemons, live_only=live_only)
         if isinstance(found, NotReassigned):
             refused[name] = found
         elif row is not None and not (is_complete(c.cluster, row) and found.kept == c.cluster.rows[row].assignment):
@@ -205,12 +205,12 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
         stops = sum(len(leaves(c.cluster, i)) for i in settled)
         settled_now, stopping = counted(len(settled), "partition"), counted(stops, "replica")
         log.info("reassignment: %s with the final replicas; %s to stop", settled_now, stopping)
-    c.reassignments.complete |= settled
-    c.reassignments.stopped -= settled
+    c.reassignment_queue.complete |= settled
+    c.reassignment_queue.stopped -= settled
     _finish_later(c)
     _resume_deletions(c, rows)
     if failed:
-        c.reassignments.again.update(rows)
+        c.reassignment_queue.again.update(rows)
         _later(c, "advance_reassignments", _look_again)
 
 
@@ -218,13 +218,13 @@ def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
     """Topics whose deletion waited for reassignments that ended without a further write of the topic znode."""
     ended = {c.cluster.rows[i].topic for i in rows if i not in c.cluster.reassigning} & c.cluster.deletions
     if ended:
-        c.deleting.resume(ended)
+        c.deletion_queue.resume(ended)
         c.queue.signal("deletion_progress")
 
 
 def _look_again(c: Controller) -> None:
-    c.reassignments.due |= c.reassignments.again
-    c.reassignments.again.clear()
+    c.reassignment_queue.due |= c.reassignment_queue.again
+    c.reassignment_queue.again.clear()
 
 
 def _later(c: Controller, event: str, prepare: Callable[[Controller], None] = lambda _: None) -> None:
@@ -232,26 +232,26 @@ def _later(c: Controller, event: str, prepare: Callable[[Controller], None] = la
 
     async def signal() -> None:
         await asyncio.sleep(AGAIN_S)
-        c.reassignments.timers.discard(event)
+        c.reassignment_queue.timers.discard(event)
         prepare(c)
         c.queue.signal(event)
 
-    if event not in c.reassignments.timers:
-        c.reassignments.timers.add(event)
+    if event not in c.reassignment_queue.timers:
+        c.reassignment_queue.timers.add(event)
         c.spawn(signal())
 
 
 def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
     """ISRs are known to have changed: what is due by that is decided on in an event of its own (S4-54)."""
     if found := due(c.cluster, rows):
-        c.reassignments.due.update(found)
+        c.reassignment_queue.due.update(found)
         c.queue.signal("advance_reassignments")
 
 
 async def advance_reassignments(c: Controller) -> None:
     """Decides on what became due since the last time."""
-    rows = due(c.cluster, sorted(c.reassignments.due))
-    c.reassignments.due.clear()
+    rows = due(c.cluster, sorted(c.reassignment_queue.due))
+    c.reassignment_queue.due.clear()
     await go_on(c, rows, f"{len(rows)} reassignments are due")
 
 
@@ -260,7 +260,7 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
     rows = waiting_for(c.cluster, brokers)
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
     await _drop_again(c, brokers)
-    if c.reassignments.name_daemons:
+    if c.reassignment_queue.name_daemons:
         c.queue.signal("replace_daemons")
 
 
@@ -272,15 +272,15 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
     rows = dropped_on(c.cluster, brokers)
     if not rows:
         return
-    c.reassignments.stopped.difference_update(rows)
-    c.reassignments.complete.update(rows)
+    c.reassignment_queue.stopped.difference_update(rows)
+    c.reassignment_queue.complete.update(rows)
     try:
         await c.store.confirm(c.fence)
     except (NotConnected, OutcomeUnknown):
-        c.reassignments.returned.update(brokers)
+        c.reassignment_queue.returned.update(brokers)
         c.queue.signal("dropped_replicas")
         return
-    c.term.check()
+    c.gate.check()
     why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
     await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), why)
     _finish_later(c)
@@ -289,8 +289,8 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
 async def dropped_replicas(c: Controller) -> None:
     """The connection was lost when a broker with replicas that are to go returned."""
     await c.connected()
-    brokers = c.reassignments.returned & c.cluster.brokers.keys()
-    c.reassignments.returned.clear()
+    brokers = c.reassignment_queue.returned & c.cluster.brokers.keys()
+    c.reassignment_queue.returned.clear()
     await _drop_again(c, brokers)
 
 
@@ -304,7 +304,7 @@ async def resume_reassignments(c: Controller) -> None:
 
 def _finish_later(c: Controller) -> None:
     """One wait at a time: what completes meanwhile is written together afterwards."""
-    r = c.reassignments
+    r = c.reassignment_queue
     if r.complete and not r.waiting:
         r.waiting = True
         rows, r.complete = r.complete, set()
@@ -313,14 +313,14 @@ def _finish_later(c: Controller) -> None:
 
 async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
     await c.channels.stopped(rows, STOPPED_S_MAX)
-    c.reassignments.stopped |= rows - c.reassignments.complete
-    c.reassignments.waiting = False
+    c.reassignment_queue.stopped |= rows - c.reassignment_queue.complete
+    c.reassignment_queue.waiting = False
     c.queue.signal("finish_reassignments")
 
 
 async def finish_reassignments(c: Controller) -> None:
     """Step 4: the topic znodes name the target alone (S4-60), and then the znode of requests less (S4-61)."""
-    r = c.reassignments
+    r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     rows = sorted(r.stopped)
     if await settle(c, lambda: final_rewrites(c.cluster, rows)):
@@ -336,8 +336,8 @@ async def finish_reassignments(c: Controller) -> None:
 
 async def reassigned_state(c: Controller) -> None:
     """Watched state znodes changed: read again, what is due is decided on."""
-    touched = sorted(c.reassignments.touched)
-    c.reassignments.touched.clear()
+    touched = sorted(c.reassignment_queue.touched)
+    c.reassignment_queue.touched.clear()
     await _read_states(c, [i for path in touched if (i := _row_of_state(c, path)) is not None])
 
 
@@ -368,5 +368,5 @@ async def _watch_states(c: Controller, rows: Iterable[int]) -> None:
         watched = paths.states(c.cluster.name(i) for i in moving)
         await c.zk.watch(data=watched, since_zxid=c.zk.last_zxid)
     except NotConnected:
-        c.term.check()
+        c.gate.check()
     await c.reread(moving)

@@ -30,7 +30,7 @@ async def read_request(c: Controller) -> Request | None:
         await c.zk.watch(exists=[path], since_zxid=since)
     else:
         await c.zk.watch(data=[path], since_zxid=since)
-    c.term.check()
+    c.gate.check()
     if isinstance(found, Malformed):
         c.malformed(found)
         return None
@@ -43,7 +43,7 @@ async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
     Before anything of that is written: a controller that dies in between would begin the znode's targets again. Where
     somebody else writes the znode at the same time, that is the later request, and its own event will judge it.
     """
-    request = c.reassignments.request
+    request = c.reassignment_queue.request
     for _ in range(ROUNDS_MAX):
         if request is None or not any(name in names for name in request.targets):
             return
@@ -56,7 +56,7 @@ async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
 
 async def shrink_request(c: Controller) -> None:
     """What is done, refused or superseded leaves the znode; with the last of it the znode goes."""
-    request = c.reassignments.request
+    request = c.reassignment_queue.request
     if request is None:
         return
     left = unfinished(c.cluster, request.targets)
@@ -74,10 +74,10 @@ async def shrink_request(c: Controller) -> None:
 async def _write(c: Controller, request: Request, left: dict[TopicPartition, tuple[int, ...]]) -> bool:
     """Writes what is left; a znode that somebody else wrote meanwhile has yet to be judged."""
     written = await c.store.write_reassignments(request._replace(targets=left), c.fence)
-    c.term.check()
-    judged = written and request is c.reassignments.request
+    c.gate.check()
+    judged = written and request is c.reassignment_queue.request
     after = request._replace(targets=left, version=request.version + 1)
-    c.reassignments.request = after if judged and left else None
+    c.reassignment_queue.request = after if judged and left else None
     return written
 
 

@@ -6,17 +6,17 @@ from controller.engine.controller import Controller
 from state_machines.journal.events import Kind
 
 
-def forget(c: Controller, name: str) -> int:
+def remove_topic(c: Controller, name: str) -> int:
     """Returns how many partitions it had."""
     c.waiting_topics.discard(name)
     c.lost_ids.drop(name)
-    c.reassignments.name_daemons.discard(name)
+    c.reassignment_queue.name_daemons.discard(name)
     topic = c.cluster.topic(name)
     if topic is None:
         return 0
-    c.deleting.gone(topic.index)
+    c.deletion_queue.gone(topic.index)
     c.channels.hand_out([topic.index])
-    if c.reassignments.names(name):
+    if c.reassignment_queue.names(name):
         c.queue.signal("reassign_partitions")
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
     return len(c.cluster.observe_topic_gone(name))

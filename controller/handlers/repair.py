@@ -22,7 +22,7 @@ from state_machines.model.types import Assignment, Leadership, TopicAssignment
 
 log = logging.getLogger("regent.controller")
 
-MEND_ROUNDS_MAX = 3
+REPAIR_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
 RESTORED = "what another took out is written back"
@@ -71,7 +71,7 @@ class Load:
             self.counted().update(b for a in partitions.values() for b in a.replicas)
 
 
-async def mend(c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load) -> list[TopicAssignment]:
+async def repair(c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load) -> list[TopicAssignment]:
     """The topics as they may be started, after the writes that made them so; without those that must not start.
 
     Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
@@ -79,13 +79,13 @@ async def mend(c: Controller, topics: Sequence[TopicAssignment], states: States,
     """
     served: list[TopicAssignment] = []
     waiting = list(topics)
-    for _ in range(MEND_ROUNDS_MAX):
+    for _ in range(REPAIR_ROUNDS_MAX):
         planned = {change.topic: (topic, change) async for topic, change in _plans(c, waiting, states, load, served)}
         if not planned:
             return served
         outcome = await c.store.commit_topics([change for _, change in planned.values()], c.fence)
-        c.term.check()
-        served += [mended_as(c, *planned.pop(change.topic)) for change in outcome.applied]
+        c.gate.check()
+        served += [repaired_as(c, *planned.pop(change.topic)) for change in outcome.applied]
         waiting = await _again(c, [topic for topic, _ in planned.values()], states)
     for topic in waiting:
         c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
@@ -106,7 +106,7 @@ async def _plans(
         if not phantoms and not lost and topic.topic_id == topic_id:
             c.waiting_topics.discard(topic.name)
             served.append(topic)
-        elif (change := plan_mend(c, topic, phantoms, load, lost, topic_id)) is not None:
+        elif (change := plan_repair(c, topic, phantoms, load, lost, topic_id)) is not None:
             load.add(change.partitions)
             yield topic, change
         elif (rest := await short_of_brokers(c, topic, phantoms, states)) is not None:
@@ -122,7 +122,7 @@ async def _again(c: Controller, topics: Sequence[TopicAssignment], states: State
     return same
 
 
-def mended_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
+def repaired_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
     """The topic after the write of ``change``."""
     c.waiting_topics.discard(topic.name)
     if change.why == REPAIRED:
@@ -144,7 +144,7 @@ def note_running(c: Controller, topics: Sequence[TopicAssignment], states: State
         if names_any(topic, c.daemons):
             fresh = fresh_of(topic, states)
             if any(p not in fresh and not c.daemons.isdisjoint(a.replicas) for p, a in topic.partitions.items()):
-                c.reassignments.name_daemons.add(topic.name)
+                c.reassignment_queue.name_daemons.add(topic.name)
                 c.queue.signal("replace_daemons")
 
 
@@ -179,7 +179,7 @@ def _has_started(c: Controller, topic: TopicAssignment, states: States) -> bool:
     return running or any(state is not None for state in states[topic.name].values())
 
 
-def plan_mend(
+def plan_repair(
     c: Controller,
     topic: TopicAssignment,
     phantoms: dict[int, Assignment],

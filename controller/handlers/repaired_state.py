@@ -11,7 +11,7 @@ from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import PartitionState, TopicPartition
 
 
-async def mended_state(c: Controller, path: str) -> None:
+async def repaired_state(c: Controller, path: str) -> None:
     """Reads it; what is still malformed stays watched."""
     name = paths.partition_of_state(path)
     row = c.cluster.find(*name) if name is not None else None

@@ -12,7 +12,7 @@ from brokers.wire.messages.security import (
     AlterUserScramCredentialsResponse,
 )
 from controller.engine.controller import Controller
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from metadata_store.codecs.config import Config
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
@@ -38,7 +38,7 @@ async def alter_scram_credentials(c: Controller, pending: PendingCall) -> None:
         refused |= await _alter(c, waiting, again=pending.call.attempt > 0)
         done = [user for user in users if user not in refused]
         if done:
-            log.info("SCRAM credentials of %d users are changed: %s", len(done), shortly(done))
+            log.info("SCRAM credentials of %d users are changed: %s", len(done), abbreviate(done))
         pending.answer(AlterUserScramCredentialsResponse(tuple(_outcome(user, refused.get(user)) for user in users)))
     finally:
         pending.refuse()
@@ -63,7 +63,7 @@ async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, S
         if not changes:
             return refused
         outcome = await c.store.commit_configs(USERS, changes, c.fence)
-        c.term.check()
+        c.gate.check()
         refused.update((user, _not_written(code)) for user, code in outcome.refused)
         waiting = {user: waiting[user] for user in outcome.unsettled | {*outcome.gone}}
         if not waiting:
@@ -80,7 +80,7 @@ async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Mal
             found = await c.store.read_configs(USERS, users)
         except (NotConnected, OutcomeUnknown):
             continue
-        c.term.check()
+        c.gate.check()
         return found
     return {}
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_queue import Event, QueueFull
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.errors import ZkError, ZooKeeperError
 from metadata_store.fencing.fenced import WRITES_MAX
@@ -81,10 +81,10 @@ async def expired_tokens(c: Controller, ended: Sequence[Token]) -> None:
     for ops_max in (WRITES_MAX, OPS):
         await c.connected()
         outcome = await c.store.delete_tokens(left, c.fence, ops_max=ops_max)
-        c.term.check()
+        c.gate.check()
         done += len(outcome.applied)
         if outcome.refused:
-            refused = shortly(sorted(name for name, _ in outcome.refused))
+            refused = abbreviate(sorted(name for name, _ in outcome.refused))
             log.error("expired delegation tokens stay, ZooKeeper refused to delete them: check their ACLs: %s", refused)
         left = [token for token in left if token.id in outcome.unsettled]
         if not left:

@@ -13,9 +13,9 @@ from controller.engine.controller import Controller
 from controller.engine.gate import TermEnded
 from controller.handlers.deletion import take_back
 from controller.handlers.lost_ids import inquire_of_new
-from controller.handlers.removal import forget
-from controller.handlers.repair import Load, State, States, mend, note_running, read_new
-from controller.process.wording import shortly
+from controller.handlers.removal import remove_topic
+from controller.handlers.repair import Load, State, States, note_running, read_new, repair
+from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import Malformed
@@ -41,13 +41,13 @@ async def topic_change(c: Controller) -> None:
     since = c.zk.last_zxid
     listed = await c.zk.children(paths.TOPICS)
     await c.zk.watch(children=[paths.TOPICS], since_zxid=since)
-    c.term.check()
+    c.gate.check()
     found = set(listed[0]) if listed is not None else set()
     known = set(c.cluster.topic_index)
     gone = sorted(known - found)
     if gone:
-        partitions = sum(forget(c, name) for name in gone)
-        log.info("%s: gone from ZooKeeper, %d partitions are forgotten", shortly(gone), partitions)
+        partitions = sum(remove_topic(c, name) for name in gone)
+        log.info("%s: gone from ZooKeeper, %d partitions are forgotten", abbreviate(gone), partitions)
     await start_topics(c, sorted(found - known))
     if c.cluster.ended > max(ENDED_ROWS_MAX, c.cluster.present):
         raise TermEnded(RENEWED)
@@ -86,7 +86,7 @@ async def modified(c: Controller, names: list[str]) -> None:
     """Added partitions are started, or taken back from a topic to be deleted; a recreated one is a new incarnation."""
     since = c.zk.last_zxid
     found = await c.store.load_topics(names)
-    c.term.check()
+    c.gate.check()
     changed: list[TopicAssignment] = []
     queued: list[TopicAssignment] = []
     recreated: list[str] = []
@@ -97,10 +97,10 @@ async def modified(c: Controller, names: list[str]) -> None:
             c.malformed(topic)
             watched.append(paths.topic(name))
         elif topic is None or known is None:
-            forget(c, name)
+            remove_topic(c, name)
             c.queue.signal("topic_change")
         elif topic.czxid != known.czxid:
-            forget(c, name)
+            remove_topic(c, name)
             recreated.append(name)
         else:
             (queued if known.index in c.cluster.deletions else changed).append(topic)
@@ -150,7 +150,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
     inquire_of_new(c)
-    if not c.deleting.markers.isdisjoint(topic.name for topic in topics):
+    if not c.deletion_queue.markers.isdisjoint(topic.name for topic in topics):
         c.queue.signal("topic_deletion")
     for topic in created:
         c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
@@ -159,7 +159,9 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE and i not in c.late]
     if waiting:
         names = sorted({c.cluster.name(i).topic for i in waiting})
-        await c.carry_out(partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {shortly(names)}")
+        await c.carry_out(
+            partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {abbreviate(names)}"
+        )
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:
@@ -170,11 +172,11 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     states: States = {}
     await read_new(c, topics, states)
     load = Load(c, topics)
-    mended = await mend(c, topics, states, load)
-    note_running(c, mended, states)
+    repaired = await repair(c, topics, states, load)
+    note_running(c, repaired, states)
     rows: list[int] = []
     found: list[State] = []
-    for topic in mended:
+    for topic in repaired:
         c.learn_id(topic.name, topic.topic_id)
         added, read = c.cluster.observe_topic(topic), states[topic.name]
         rows += added

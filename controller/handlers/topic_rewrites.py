@@ -42,7 +42,7 @@ async def settle(
             writes_max = WRITES_MAX if rounds < TOGETHER_MAX else 1
             outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max)
         except (NotConnected, OutcomeUnknown):
-            c.term.check()
+            c.gate.check()
             continue
         rounds += 1
         await _observe(c, changes, outcome)
@@ -52,7 +52,7 @@ async def settle(
 
 
 async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome) -> None:
-    c.term.check()
+    c.gate.check()
     c.counters.commits += 1
     c.counters.writes += len(outcome.applied)
     for change in outcome.applied:
@@ -76,8 +76,8 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
             found = await c.store.load_topics(names)
             break
         except (NotConnected, OutcomeUnknown):
-            c.term.check()
-    c.term.check()
+            c.gate.check()
+    c.gate.check()
     for change, topic in zip(changes, found, strict=True):
         if isinstance(topic, TopicAssignment) and topic.czxid == change.czxid:
             lost = taken_out(c.cluster, topic)

@@ -13,7 +13,7 @@ from brokers.wire.messages.security import (
     UpdateFeaturesResponse,
 )
 from controller.engine.controller import Controller
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
@@ -40,7 +40,7 @@ async def update_features(c: Controller, pending: PendingCall) -> None:
 
 async def _update(c: Controller, body: UpdateFeaturesRequest, *, again: bool) -> UpdateFeaturesResponse:
     found = await c.store.read_features()
-    c.term.check()
+    c.gate.check()
     if found is None:
         return UpdateFeaturesResponse((), Error.FEATURE_UPDATE_FAILED, f"{paths.FEATURE} does not exist")
     if isinstance(found.value, Malformed):
@@ -51,8 +51,8 @@ async def _update(c: Controller, body: UpdateFeaturesRequest, *, again: bool) ->
     gone = [name for name, why in refused.items() if why is None and name in finalised]
     if gone and not body.validate_only:
         await c.store.delete_features(gone, c.fence)
-        c.term.check()
-        log.info("finalised features are deleted, as an admin client asked: %s", shortly(gone))
+        c.gate.check()
+        log.info("finalised features are deleted, as an admin client asked: %s", abbreviate(gone))
     return UpdateFeaturesResponse(tuple(_outcome(name, why) for name, why in refused.items()))
 
 

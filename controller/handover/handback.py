@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from brokers.queries import Ask
+from brokers.queries import Dial
 from configs.settings import Settings
 from controller.handover.rollback import shell_acls
 from controller.process.wording import named
 from controller.role import own_znodes as own
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.epoch_acls import are_lock, saved_acls
-from controller.role.holder import Standing, until
+from controller.role.holder import RoleHolder, until
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, MultiFailed, OutcomeUnknown
@@ -43,19 +43,19 @@ class HandbackFailed(HandbackRefused):
     """It was begun and did not come about; the text says how things stand."""
 
 
-async def handed_back(office: Office) -> int | None:
+async def handed_back(role: Role) -> int | None:
     """The broker that holds the role where nothing of a hand-back is left to do, else None."""
-    flag, _ = await office.role()
-    record, _ = await office.controller()
+    flag, _ = await role.flag()
+    record, _ = await role.controller()
     if flag.holder != "brokers" or record is None or record.regent is not None:
         return None
-    if record.brokerid in await office.daemons() or await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+    if record.brokerid in await role.daemons() or await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return None
-    acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
-    return None if are_lock(acls, office.lock_acls()) else record.brokerid
+    acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
+    return None if are_lock(acls, role.lock_acls()) else record.brokerid
 
 
-def brokers_hold(seen: Standing) -> bool:
+def brokers_hold(seen: RoleHolder) -> bool:
     """Returns whether a broker holds the role and every live broker knows it."""
     return seen.held_by_broker and not seen.unaware
 
@@ -63,45 +63,45 @@ def brokers_hold(seen: Standing) -> bool:
 # -- what is left of one that was cut short
 
 
-async def finish(office: Office, note: Note | None = None) -> str | None:
+async def finish(role: Role, note: Note | None = None) -> str | None:
     """Ends a hand-back that the flag says was begun; returns what was done, None where nothing was left to do.
 
     Call it only while no daemon before us in the queue lives. Fenced by the version of the flag and by our own place:
     a take-over meanwhile wins.
     """
     for _ in range(FINISH_ROUNDS_MAX):
-        flag, flag_stat = await office.role()
+        flag, flag_stat = await role.flag()
         if flag.holder != "brokers" or flag_stat is None:
             return None
-        restored = await restore_acls(office, note)
-        record, stat = await office.controller()
-        ours = record is not None and (record.regent is not None or record.brokerid in await office.daemons())
+        restored = await restore_acls(role, note)
+        record, stat = await role.controller()
+        ours = record is not None and (record.regent is not None or record.brokerid in await role.daemons())
         if stat is None or not ours:
             return "the ACL of /controller_epoch was restored" if restored else None
         ops: list[Op] = [Check(own.ROLE, flag_stat.version), Delete(paths.CONTROLLER, stat.version)]
-        if office.lock_path is not None:
-            ops.append(Check(office.lock_path, ANY_VERSION))
+        if role.lock_path is not None:
+            ops.append(Check(role.lock_path, ANY_VERSION))
         try:
-            await office.zk.multi(ops)
+            await role.zk.multi(ops)
         except MultiFailed as failed:
             if failed.code not in (Code.BAD_VERSION, Code.NO_NODE):
                 raise
         except OutcomeUnknown:
-            await office.zk.sync()
+            await role.zk.sync()
         else:
             return f"{paths.CONTROLLER} of a former daemon was deleted: brokers elect a controller"
     return None
 
 
-async def restore_acls(office: Office, note: Note | None = None) -> bool:
+async def restore_acls(role: Role, note: Note | None = None) -> bool:
     """Gives ``/controller_epoch`` the ACLs from before the take-over, where it has the daemons' lock."""
-    if await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+    if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return False
-    acls, stat = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
-    if not are_lock(acls, office.lock_acls()):
+    acls, stat = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
+    if not are_lock(acls, role.lock_acls()):
         return False
-    restored = await saved_acls(office.zk)
-    await office.zk.set_acls(paths.CONTROLLER_EPOCH, restored, stat.acl_version)
+    restored = await saved_acls(role.zk)
+    await role.zk.set_acls(paths.CONTROLLER_EPOCH, restored, stat.acl_version)
     if note is not None:
         note(f"{paths.CONTROLLER_EPOCH} is open to brokers again ({shell_acls(restored)})")
     return True
@@ -111,10 +111,10 @@ async def restore_acls(office: Office, note: Note | None = None) -> bool:
 
 
 async def hand_back_offline(
-    settings: Settings, office: Office, ask: Ask, reason: str, note: Note, *, dry_run: bool = False
-) -> Standing | None:
+    settings: Settings, role: Role, dial: Dial, reason: str, note: Note, *, dry_run: bool = False
+) -> RoleHolder | None:
     """Does it on ZooKeeper alone; refused while a daemon's place in the queue lives. None for a dry run."""
-    alive = [p for _, p in await office.queue() if p is not None]
+    alive = [p for _, p in await role.queue() if p is not None]
     if alive:
         daemons = named(f"daemon {p.id} on {p.host} (pid {p.pid})" for p in alive)
         raise HandbackRefused(
@@ -122,21 +122,21 @@ async def hand_back_offline(
             "run 'regent handback' there; if that process is dead, its place in the queue ends "
             "with its session: wait for the session timeout and ask again",
         )
-    await _refuse_if_locked_by_others(office)
+    await _refuse_if_locked_by_others(role)
     if not dry_run:
-        return await _carry_out_offline(settings, office, ask, reason, note)
+        return await _carry_out_offline(settings, role, dial, reason, note)
     note(f"set {own.ROLE} to brokers")
     note(f"restore the ACL of {paths.CONTROLLER_EPOCH}, where daemons locked it")
     note(f"delete {paths.CONTROLLER}, where it is a daemon's")
     return None
 
 
-async def _carry_out_offline(settings: Settings, office: Office, ask: Ask, reason: str, note: Note) -> Standing:
-    await office.set_role("brokers", reason)
+async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, reason: str, note: Note) -> RoleHolder:
+    await role.set_flag("brokers", reason)
     note(f"{own.ROLE} says brokers")
-    note(await finish(office, note) or f"{paths.CONTROLLER} is no daemon's")
+    note(await finish(role, note) or f"{paths.CONTROLLER} is no daemon's")
     within_s = settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: office, ask, brokers_hold, within_s)
+    came_about, seen = await until(lambda: role, dial, brokers_hold, within_s)
     if came_about and seen is not None:
         return seen
     raise HandbackFailed(
@@ -145,13 +145,13 @@ async def _carry_out_offline(settings: Settings, office: Office, ask: Ask, reaso
     )
 
 
-async def _refuse_if_locked_by_others(office: Office) -> None:
+async def _refuse_if_locked_by_others(role: Role) -> None:
     """The lock can be lifted by those who set it only."""
-    if await office.zk.exists(paths.CONTROLLER_EPOCH) is None:
+    if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return
-    acls, _ = await office.zk.get_acls(paths.CONTROLLER_EPOCH)
+    acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
     users = [acl.id.partition(":")[0] for acl in acls if acl.scheme == "digest"]
-    if users and not are_lock(acls, office.lock_acls()):
+    if users and not are_lock(acls, role.lock_acls()):
         raise HandbackRefused(
             f"{paths.CONTROLLER_EPOCH} is locked by the digest user {named(users)}",
             "set zookeeper.digest_file to its user:password",

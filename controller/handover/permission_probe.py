@@ -9,7 +9,7 @@ from metadata_store.acl import WRITE
 from metadata_store.port import SetData, ZooKeeper
 
 
-class Permission:
+class PermissionProbe:
     """What one session may do to ``/controller_epoch``; where not everybody may, ZooKeeper gets a probe."""
 
     def __init__(self, zk: ZooKeeper) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from controller.role import own_znodes as own
-from controller.role.claim import ControllerRecord, Office
+from controller.role.claim import ControllerRecord, Role
 from controller.role.epoch_acls import are_lock, saved_acls, unsaved_acls
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
@@ -38,28 +38,28 @@ class Rollback(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-async def present(office: Office, reason: str) -> Rollback:
+async def present(role: Role, reason: str) -> Rollback:
     """What is now. ACLs that are our own lock (an interrupted hand-back) give way to those saved before."""
-    record, _ = await office.controller()
-    node = await office.zk.get(paths.CONTROLLER_EPOCH)
-    flag, _ = await office.role()
-    acls = unsaved_acls(office.zk) if node is None else (await office.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
-    if are_lock(acls, office.lock_acls()):
-        acls = await saved_acls(office.zk)
+    record, _ = await role.controller()
+    node = await role.zk.get(paths.CONTROLLER_EPOCH)
+    flag, _ = await role.flag()
+    acls = unsaved_acls(role.zk) if node is None else (await role.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
+    if are_lock(acls, role.lock_acls()):
+        acls = await saved_acls(role.zk)
     epoch = None if node is None else int(node.data or b"0")
     return Rollback(int(time.time() * 1000), record, epoch, acls, flag, reason)
 
 
-async def keep_in_zookeeper(office: Office, found: Rollback) -> None:
+async def keep_in_zookeeper(role: Role, found: Rollback) -> None:
     """Replaces what the take-over before left."""
     data = msgspec.json.encode(found)
-    node = await office.zk.get(own.ROLLBACK)
+    node = await role.zk.get(own.ROLLBACK)
     if node is not None:
-        await office.zk.set(own.ROLLBACK, data, node.stat.version)
+        await role.zk.set(own.ROLLBACK, data, node.stat.version)
         return
     for path, content in ((own.ROOT, b""), (own.ROLLBACK, data)):
         try:
-            await office.zk.create(path, content)
+            await role.zk.create(path, content)
         except ZkError as error:
             if error.code is not Code.NODE_EXISTS:
                 raise

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio.to_thread
 from msgspec import Struct
 
-from brokers.queries import Ask
+from brokers.queries import Dial
 from brokers.security.shared_secret import existing_secret
 from configs.settings import Settings
 from controller.engine.adoption import Answer, to_keep
@@ -23,8 +23,8 @@ from controller.handover.preflight.run import preflight
 from controller.handover.rollback import keep_in_zookeeper, present, save
 from controller.process.zookeeper_tls import ReleaseOf
 from controller.role import own_znodes as own
-from controller.role.claim import Office
-from controller.role.holder import Standing, until
+from controller.role.claim import Role
+from controller.role.holder import RoleHolder, until
 from controller.role.own_acls import digest_pair
 from controller.role.own_znodes import this_process
 from metadata_store.port import ZooKeeper
@@ -50,9 +50,9 @@ class Takeover(Struct, frozen=True):
     file: Path | None = None
 
 
-def office_of(settings: Settings, zk: ZooKeeper) -> Office:
+def role_of(settings: Settings, zk: ZooKeeper) -> Role:
     """An office for an operator's command: it takes no place in the queue."""
-    return Office(
+    return Role(
         zk,
         this_process(settings.controller.id),
         hold=settings.controller.on_absence == "hold",
@@ -63,38 +63,38 @@ def office_of(settings: Settings, zk: ZooKeeper) -> Office:
 
 async def take_over(
     settings: Settings,
-    office: Office,
+    role: Role,
     *,
-    ask: Ask,
+    dial: Dial,
     release_of: ReleaseOf,
     reason: str,
     own_listener: bool = False,
     dry_run: bool = False,
 ) -> Takeover:
     """Makes the role regent's; raises :class:`TakeoverRefused`. Nothing is checked where it is so already."""
-    flag, stat = await office.role()
+    flag, stat = await role.flag()
     if flag.holder == "regent" and stat is not None:
         return Takeover([f"{own.ROLE} says regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
-    ctx = await gather(settings, office, ask, release_of, own_listener=own_listener)
+    ctx = await gather(settings, role, dial, release_of, own_listener=own_listener)
     report = await preflight(ctx)
     if report.refusals:
         raise TakeoverRefused(
             f"the preflight refuses: {report.sentence()}", "mend what it names, then ask again", report
         )
-    found = await present(office, reason)
-    steps = _steps(settings, office, found.controller.brokerid if found.controller is not None else None)
+    found = await present(role, reason)
+    steps = _steps(settings, role, found.controller.brokerid if found.controller is not None else None)
     if dry_run:
         return Takeover(steps, report)
-    file = await _saved(settings, office, reason)
+    file = await _saved(settings, role, reason)
     await _keep_settings(ctx)
-    await office.set_role("regent", reason)
+    await role.set_flag("regent", reason)
     log.info("the role is regent's from now on (%s); what was before is in %s", reason or "no reason given", file)
     return Takeover(steps, report, file)
 
 
-async def _saved(settings: Settings, office: Office, reason: str) -> Path:
+async def _saved(settings: Settings, role: Role, reason: str) -> Path:
     """Saves first on this machine, then in ZooKeeper: the flag is set after both."""
-    found = await present(office, reason)
+    found = await present(role, reason)
     try:
         file = await anyio.to_thread.run_sync(save, settings.state.directory, found)
     except OSError as error:
@@ -104,7 +104,7 @@ async def _saved(settings: Settings, office: Office, reason: str) -> Path:
             if error.errno == errno.ENOSPC
             else "let this user write there, or set state.directory",
         ) from error
-    await keep_in_zookeeper(office, found)
+    await keep_in_zookeeper(role, found)
     return file
 
 
@@ -119,13 +119,13 @@ async def _keep_settings(ctx: Context) -> None:
         await ctx.zk.set(own.BROKER_SETTINGS, data, stat.version)
 
 
-def _steps(settings: Settings, office: Office, holder: int | None) -> list[str]:
+def _steps(settings: Settings, role: Role, holder: int | None) -> list[str]:
     steps = [
         f"save a roll-back file in {settings.state.directory}, and the same in ZooKeeper",
         f"set {own.ROLE} to regent",
         f"the first daemon of the queue claims the next controller epoch; {_displaced(holder)}",
     ]
-    if office.hold:
+    if role.hold:
         steps.append("it locks brokers out of the controller election by the ACL of /controller_epoch")
     return [*steps, "it tells every broker everything, itself as the controller"]
 
@@ -134,6 +134,6 @@ def _displaced(holder: int | None) -> str:
     return f"controller {holder} resigns" if holder is not None else "nobody holds the role now"
 
 
-async def until_held(office: Callable[[], Office | None], ask: Ask, within_s: float) -> tuple[bool, Standing | None]:
+async def until_held(role: Callable[[], Role | None], dial: Dial, within_s: float) -> tuple[bool, RoleHolder | None]:
     """Waits until a daemon holds the role and every live broker's metadata names it."""
-    return await until(office, ask, lambda seen: seen.by_daemon and not seen.unaware, within_s)
+    return await until(role, dial, lambda seen: seen.by_daemon and not seen.unaware, within_s)

@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from brokers.listener.connection_slots import Place
+from brokers.listener.connection_slots import ConnectionSlot
 
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"
@@ -105,21 +105,21 @@ class RemoteProtocol(TimedProtocol):
 
     answer_s_max = 90.0
 
-    def __init__(self, config: Config, server_state: ServerState, place: Place) -> None:
+    def __init__(self, config: Config, server_state: ServerState, slot: ConnectionSlot) -> None:
         super().__init__(config, server_state, {})
-        self._place = place
+        self._slot = slot
         self.logger = _SILENT
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The handshake is over, which has checked the certificate."""
         tls = transport.get_extra_info("ssl_object")
-        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert()), PLACE: self._place}
+        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert()), PLACE: self._slot}
         super().connection_made(transport)
-        self._place.give_way = transport.abort
-        if not self._place.open:
+        self._slot.give_way = transport.abort
+        if not self._slot.open:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
-        self._place.leave()
+        self._slot.leave()

@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from brokers.listener.connection_slots import Place, Places
+from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.tls import Tls
@@ -96,11 +96,11 @@ class _Surface(threading.Thread):
         config = _config(self._remote)
         server = uvicorn.Server(config)
 
-        def protocol(place: Place) -> asyncio.Protocol:
-            return RemoteProtocol(config, server.server_state, place)
+        def protocol(slot: ConnectionSlot) -> asyncio.Protocol:
+            return RemoteProtocol(config, server.server_state, slot)
 
-        places = Places(CONNECTIONS_MAX, PER_ADDRESS_MAX, CONNECTIONS_MAX * HEADER_BYTES_MAX)
-        entrance = Entrance(places, protocol, self._full, tls=self._tls, timeout_ms=HANDSHAKE_MS_MAX)
+        slots = ConnectionSlots(CONNECTIONS_MAX, PER_ADDRESS_MAX, CONNECTIONS_MAX * HEADER_BYTES_MAX)
+        entrance = Entrance(slots, protocol, self._full, tls=self._tls, timeout_ms=HANDSHAKE_MS_MAX)
         entrance.admit(self._listener)
         serving = asyncio.create_task(server.serve(sockets=[]))
         try:

@@ -19,7 +19,7 @@ from configs.settings import Settings
 from configs.version import product_version
 from controller.metrics import kafka_metrics
 from controller.metrics.counters import Counters
-from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, Mode
+from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, ShownMode
 from controller.metrics.metric_families import by_broker, by_label, counter, gauge, histogram
 
 log = logging.getLogger("regent.metrics")
@@ -89,7 +89,7 @@ def exposition(found: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 def _role(g: Gauges) -> Iterator[Metric]:
     modes = GaugeMetricFamily("regent_role", "1 for the mode the daemon is in, 0 for the others", labels=["mode"])
-    for mode in Mode:
+    for mode in ShownMode:
         modes.add_metric([mode.value], float(mode is g.mode))
     yield modes
     holders = GaugeMetricFamily("regent_role_held", "1 for the kind of process in /controller", labels=["by"])

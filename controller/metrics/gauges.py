@@ -11,7 +11,7 @@ HolderKind = Literal["daemon", "broker", "nobody"]
 HOLDERS: Final[tuple[HolderKind, ...]] = ("daemon", "broker", "nobody")
 
 
-class Mode(StrEnum):
+class ShownMode(StrEnum):
     """What the daemon is doing about the role; exactly one holds."""
 
     STARTING = "starting"
@@ -39,7 +39,7 @@ class Gauges:
     From ``controller_state`` on, the numbers are those of the model; Kafka's names show them only while active.
     """
 
-    mode: Mode = Mode.STARTING
+    mode: ShownMode = ShownMode.STARTING
     controller_epoch: int = 0
     lease_remaining_s: float = 0.0
     lease_remaining_part: float = 0.0

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from controller.metrics.counters import Counters, Timer
-from controller.metrics.gauges import Gauges, Mode
+from controller.metrics.gauges import Gauges, ShownMode
 from controller.metrics.metric_families import by_broker, counter, gauge
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
@@ -83,9 +83,9 @@ def collect(c: Counters, g: Gauges) -> Iterator[Metric]:
 
 
 def _controller(g: Gauges) -> Iterator[Metric]:
-    active = g.mode in (Mode.ACTIVE, Mode.SUSPENDED)
+    active = g.mode in (ShownMode.ACTIVE, ShownMode.SUSPENDED)
     values = {
-        "ActiveControllerCount": float(g.mode is Mode.ACTIVE),
+        "ActiveControllerCount": float(g.mode is ShownMode.ACTIVE),
         "OfflinePartitionsCount": g.offline_partitions,
         "PreferredReplicaImbalanceCount": g.preferred_replica_imbalance,
         "ControllerState": g.controller_state,

@@ -18,7 +18,7 @@ WHOLE_TOPIC = -1
 """Partition number of what concerns a whole topic, or the whole cluster (then the topic is empty)."""
 
 
-class Difference(Struct, frozen=True, gc=False):
+class CopyDifference(Struct, frozen=True, gc=False):
     """A field that two places hold differently. ``broker`` is None for ZooKeeper itself."""
 
     topic: str
@@ -36,23 +36,27 @@ class Liveness(Struct, frozen=True):
     live: frozenset[int]
 
 
-def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator[Difference]:
+def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator[CopyDifference]:
     """What a controller should have decided by now, and what no writer should ever have written."""
     for partition, assignment in topic.partitions.items():
         state = states.get(partition)
         if isinstance(state, Malformed):
-            yield Difference(topic.name, partition, "state znode", "readable", state.why)
+            yield CopyDifference(topic.name, partition, "state znode", "readable", state.why)
         elif state is None:
             ready = [b for b in assignment.replicas if b in who.live]
             if ready:
-                yield Difference(topic.name, partition, "leader", f"one of {ready}, which are live", "never elected")
+                yield CopyDifference(
+                    topic.name, partition, "leader", f"one of {ready}, which are live", "never elected"
+                )
         elif state.leader not in who.registered:
             ready = [b for b in assignment.replicas if b in state.isr and b in who.live]
             if ready:
                 found = "none" if state.leader == NO_LEADER else f"{state.leader}, which is gone"
-                yield Difference(topic.name, partition, "leader", f"one of {ready}, which are live and in sync", found)
+                yield CopyDifference(
+                    topic.name, partition, "leader", f"one of {ready}, which are live and in sync", found
+                )
         elif state.leader not in state.isr or not set(state.isr) <= set(assignment.replicas):
-            yield Difference(
+            yield CopyDifference(
                 topic.name,
                 partition,
                 "isr",
@@ -61,41 +65,41 @@ def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator
             )
 
 
-def with_memory(name: str, topic: TopicAssignment | None, states: States, memory: Cluster) -> Iterator[Difference]:
+def with_memory(name: str, topic: TopicAssignment | None, states: States, memory: Cluster) -> Iterator[CopyDifference]:
     """The daemon's rows are what is expected, ZooKeeper is what is found."""
     known = memory.topic(name)
     if known is None or topic is None:
         if known is not None:
-            yield Difference(name, WHOLE_TOPIC, "topic", "known", "not in ZooKeeper")
+            yield CopyDifference(name, WHOLE_TOPIC, "topic", "known", "not in ZooKeeper")
         elif topic is not None:
-            yield Difference(name, WHOLE_TOPIC, "topic", "unknown", "in ZooKeeper")
+            yield CopyDifference(name, WHOLE_TOPIC, "topic", "unknown", "in ZooKeeper")
         return
     if known.topic_id != topic.topic_id:
-        yield Difference(name, WHOLE_TOPIC, "topic id", _id(known.topic_id), _id(topic.topic_id))
+        yield CopyDifference(name, WHOLE_TOPIC, "topic id", _id(known.topic_id), _id(topic.topic_id))
     rows = {memory.rows[i].partition: memory.rows[i] for i in known.rows}
     for partition in sorted(rows.keys() | topic.partitions.keys()):
         row, assignment = rows.get(partition), topic.partitions.get(partition)
         if row is None or assignment is None:
             places = ("known", "not in ZooKeeper") if row is not None else ("unknown", "in ZooKeeper")
-            yield Difference(name, partition, "partition", *places)
+            yield CopyDifference(name, partition, "partition", *places)
             continue
         if row.assignment != assignment:
-            yield Difference(name, partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
+            yield CopyDifference(name, partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
         yield from _leadership(name, row, states.get(partition))
 
 
-def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | None) -> Iterator[Difference]:
+def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | None) -> Iterator[CopyDifference]:
     held = leadership_of(row)
     if held == state or isinstance(state, Malformed):
         return
     if held is None or state is None:
         places = ("none", "there") if held is None else ("there", "none")
-        yield Difference(name, row.partition, "state znode", *places)
+        yield CopyDifference(name, row.partition, "state znode", *places)
         return
     for field in Leadership.__struct_fields__:
         ours, theirs = getattr(held, field), getattr(state, field)
         if ours != theirs:
-            yield Difference(name, row.partition, field.replace("_", " "), str(ours), str(theirs))
+            yield CopyDifference(name, row.partition, field.replace("_", " "), str(ours), str(theirs))
 
 
 def with_metadata(
@@ -107,23 +111,23 @@ def with_metadata(
     who: Liveness,
     *,
     ids_sent: bool,
-) -> Iterator[Difference]:
+) -> Iterator[CopyDifference]:
     """What ZooKeeper holds is expected, the broker's metadata is what is found. ``ids_sent``: brokers are told ids."""
     seen = found.partitions if found is not None else {}
     started = {p: s for p, s in states.items() if isinstance(s, Leadership)} if topic is not None else {}
     if topic is None or not started:
         if seen:
-            yield Difference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker)
+            yield CopyDifference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker)
         return
     if not seen:
-        yield Difference(name, WHOLE_TOPIC, "topic", "known", "unknown", broker)
+        yield CopyDifference(name, WHOLE_TOPIC, "topic", "known", "unknown", broker)
         return
     if ids_sent and found is not None and found.topic_id != topic.topic_id:
-        yield Difference(name, WHOLE_TOPIC, "topic id", _id(topic.topic_id), _id(found.topic_id), broker)
+        yield CopyDifference(name, WHOLE_TOPIC, "topic id", _id(topic.topic_id), _id(found.topic_id), broker)
     for partition, state in started.items():
         shown = seen.get(partition)
         if shown is None:
-            yield Difference(name, partition, "partition", "known", "unknown", broker)
+            yield CopyDifference(name, partition, "partition", "known", "unknown", broker)
         else:
             yield from _shown(broker, name, partition, topic, state, shown, who)
 
@@ -136,20 +140,20 @@ def _shown(
     state: Leadership,
     shown: PartitionMetadata,
     who: Liveness,
-) -> Iterator[Difference]:
+) -> Iterator[CopyDifference]:
     leader = state.leader if state.leader in who.registered else NO_LEADER
     replicas = topic.partitions[partition].replicas if partition in topic.partitions else ()
     if shown.leader != leader:
-        yield Difference(name, partition, "leader", str(leader), str(shown.leader), broker)
+        yield CopyDifference(name, partition, "leader", str(leader), str(shown.leader), broker)
     if shown.leader_epoch != state.leader_epoch:
-        yield Difference(name, partition, "leader epoch", str(state.leader_epoch), str(shown.leader_epoch), broker)
+        yield CopyDifference(name, partition, "leader epoch", str(state.leader_epoch), str(shown.leader_epoch), broker)
     if shown.replicas != replicas:
-        yield Difference(name, partition, "replicas", _ids(replicas), _ids(shown.replicas), broker)
+        yield CopyDifference(name, partition, "replicas", _ids(replicas), _ids(shown.replicas), broker)
     if shown.isr != state.isr and set(shown.isr) != set(state.isr):
-        yield Difference(name, partition, "isr", _ids(state.isr), _ids(shown.isr), broker)
+        yield CopyDifference(name, partition, "isr", _ids(state.isr), _ids(shown.isr), broker)
     offline = [r for r in replicas if r not in who.live]
     if (offline or shown.offline) and set(offline) != set(shown.offline):
-        yield Difference(name, partition, "offline replicas", _ids(offline), _ids(shown.offline), broker)
+        yield CopyDifference(name, partition, "offline replicas", _ids(offline), _ids(shown.offline), broker)
 
 
 def _ids(brokers: Collection[int]) -> str:

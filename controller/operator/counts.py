@@ -22,7 +22,7 @@ REST_TIMES: Final = 9
 Least = Callable[[int], int | None]
 
 
-class Census:
+class Counts:
     """What was counted so far; rows of vanished topics are not."""
 
     __slots__ = ("hosts", "leads", "not_preferred", "under_min_isr", "under_replicated")
@@ -54,7 +54,7 @@ class Census:
             for broker in replicas:
                 self.hosts[broker] += count
 
-    def add(self, other: Census) -> None:
+    def add(self, other: Counts) -> None:
         """Adds what was counted apart."""
         self.under_replicated += other.under_replicated
         self.under_min_isr += other.under_min_isr
@@ -140,18 +140,18 @@ class Counted:
         self.min_isr = min_isr
         self._min_isr = min_isr
         self._of: Cluster | None = None
-        self._last: Census | None = None
+        self._last: Counts | None = None
         self._deletions = Deletions()
-        self._turns: list[tuple[list[PartitionRow], Census]] = []
+        self._turns: list[tuple[list[PartitionRow], Counts]] = []
         self._due_s = 0.0
 
-    def of(self, cluster: Cluster) -> Census | None:
+    def of(self, cluster: Cluster) -> Counts | None:
         """Counts of ``cluster``, or None while a large one was not counted yet."""
         if len(cluster.rows) <= TURN_ROWS:
             return counted(cluster.rows, least_of(cluster, self.min_isr))
         return self._last if cluster is self._of else None
 
-    def seen(self, cluster: Cluster) -> tuple[Census, Deletions]:
+    def seen(self, cluster: Cluster) -> tuple[Counts, Deletions]:
         """Returns the last counts of ``cluster``; a small one that was never counted is counted now.
 
         A large one shows zeros until its first count ends, as before a term.
@@ -159,7 +159,7 @@ class Counted:
         if cluster is self._of and self._last is not None:
             return self._last, self._deletions
         if len(cluster.rows) > TURN_ROWS or queued_rows(cluster) > TURN_DELETED_ROWS:
-            return Census(), Deletions()
+            return Counts(), Deletions()
         return counted(cluster.rows, least_of(cluster, self.min_isr)), Deletions.of(cluster)
 
     async def refresh(self, cluster: Cluster) -> None:
@@ -171,24 +171,24 @@ class Counted:
         min_isr = self.min_isr
         known = self._turns if cluster is self._of and min_isr is self._min_isr else []
         least = least_of(cluster, min_isr)
-        census, turns = Census(), []
+        counts, turns = Counts(), []
         for at, start in enumerate(range(0, len(cluster.rows), TURN_ROWS)):
             rows = cluster.rows[start : start + TURN_ROWS]
             turn = known[at] if at < len(known) and known[at][0] == rows else (rows, counted(rows, least))
             turns.append(turn)
-            census.add(turn[1])
+            counts.add(turn[1])
             await asyncio.sleep(0)
         deletions = await Deletions.in_turns(cluster)
-        self._of, self._last, self._turns, self._min_isr = cluster, census, turns, min_isr
+        self._of, self._last, self._turns, self._min_isr = cluster, counts, turns, min_isr
         self._deletions = deletions
         self._due_s = now_s() + REST_TIMES * (now_s() - began_s)
 
 
-def counted(rows: Sequence[PartitionRow], least: Least = lambda _: None) -> Census:
+def counted(rows: Sequence[PartitionRow], least: Least = lambda _: None) -> Counts:
     """The census of rows."""
-    census = Census()
-    census.count(rows, least)
-    return census
+    counts = Counts()
+    counts.count(rows, least)
+    return counts
 
 
 def least_of(cluster: Cluster, min_isr: MinIsr) -> Least:
@@ -206,6 +206,6 @@ def partitions_of(cluster: Cluster) -> int:
     return sum(len(cluster.topics[index].rows) for index in cluster.topic_index.values())
 
 
-def imbalance(census: Census, deletions: Deletions) -> int:
+def imbalance(counts: Counts, deletions: Deletions) -> int:
     """Kafka's PreferredReplicaImbalanceCount: a topic that is queued for deletion counts no more."""
-    return max(0, census.not_preferred - deletions.not_preferred)
+    return max(0, counts.not_preferred - deletions.not_preferred)

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.role.claim import Office
+from controller.role.claim import Role
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
 
 FOREIGN: Final = (
@@ -26,14 +26,14 @@ class Announced(Struct, frozen=True):
     ours: bool = False
 
 
-async def announced(office: Office) -> Announced:
+async def announced(role: Role) -> Announced:
     """Reads it."""
-    node = await office.zk.get(endpoint_path(office.me.id))
+    node = await role.zk.get(endpoint_path(role.me.id))
     found = decode_endpoint(node.data) if node is not None else None
     if node is None or found is None:
         return Announced()
-    seals = await office.seals()
-    return Announced(found, seals is not None and seals.announces(office.me.id, node.stat.ephemeral_owner, found))
+    seals = await role.seals()
+    return Announced(found, seals is not None and seals.announces(role.me.id, node.stat.ephemeral_owner, found))
 
 
 def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 
-from brokers.outbound.channel import Propagation
+from brokers.outbound.channel import PropagationLag
 from brokers.wire.versions import Ibp
 from controller.engine.ibp_check import IBP
 from controller.engine.min_isr import at, under
@@ -13,8 +13,8 @@ from controller.handover.preflight.listeners import PROTOCOL_NAMES
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
 from controller.journal import query
-from controller.operator.comparison import Difference
-from controller.operator.counts import Census
+from controller.operator.comparison import CopyDifference
+from controller.operator.counts import Counts
 from controller.operator.verify import Verdict
 from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
 from state_machines.journal.events import Row
@@ -80,7 +80,7 @@ def topic_item(cluster: Cluster, topic: TopicRows, min_isr: int | None) -> Topic
     )
 
 
-def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation | None) -> models.Broker:
+def broker_item(broker: Broker, leaving: bool, counts: Counts, told: PropagationLag | None) -> models.Broker:
     """A live broker and what it still has to hear."""
     return models.Broker(
         id=broker.id,
@@ -93,8 +93,8 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
             )
             for e in broker.endpoints
         ],
-        leads=census.leads[broker.id],
-        hosts=census.hosts[broker.id],
+        leads=counts.leads[broker.id],
+        hosts=counts.hosts[broker.id],
         queued=told.partitions if told is not None else 0,
         unacknowledged_partitions=told.partitions if told is not None else 0,
         propagation_age_s=told.oldest_s if told is not None else 0.0,
@@ -102,9 +102,9 @@ def broker_item(broker: Broker, leaving: bool, census: Census, told: Propagation
     )
 
 
-def dead_broker_item(broker: int, census: Census) -> models.Broker:
+def dead_broker_item(broker: int, counts: Counts) -> models.Broker:
     """Describes a broker that hosts replicas and is not registered."""
-    return models.Broker(id=broker, state="dead", leads=census.leads[broker], hosts=census.hosts[broker])
+    return models.Broker(id=broker, state="dead", leads=counts.leads[broker], hosts=counts.hosts[broker])
 
 
 def happenings(rows: Iterable[Row]) -> list[models.Happening]:
@@ -133,7 +133,7 @@ def verification(verdict: Verdict) -> Verification:
     )
 
 
-def _difference(found: Difference) -> models.Difference:
+def _difference(found: CopyDifference) -> models.Difference:
     return models.Difference(
         topic=found.topic or "(cluster)",
         partition=found.partition,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from brokers.queries import Ask
+from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.role_handback import hand_back
 from controller.handover.handback import HandbackFailed, HandbackRefused, handed_back
@@ -17,7 +17,7 @@ from controller.handover.takeover import TakeoverRefused, take_over, until_held
 from controller.http.models import Operation, OperationRequest
 from controller.http.ports import Refused
 from controller.process.zookeeper_tls import ReleaseOf
-from controller.role.claim import Office
+from controller.role.claim import Role
 from metadata_store.errors import ZooKeeperError
 
 log = logging.getLogger("regent.role")
@@ -31,25 +31,25 @@ Kind = Literal["takeover", "handback"]
 class Operations:
     """One at a time; the last one stays to be asked for."""
 
-    def __init__(self, daemon: Daemon, ask: Ask, release_of: ReleaseOf) -> None:
+    def __init__(self, daemon: Daemon, dial: Dial, release_of: ReleaseOf) -> None:
         self.last: Operation | None = None
         self._daemon = daemon
-        self._ask = ask
+        self._dial = dial
         self._release_of = release_of
         self._task: asyncio.Task[None] | None = None
 
     async def takeover(self, request: OperationRequest) -> Operation:
         """Begins to take the role."""
-        office = self._begin()
+        role = self._begin()
         if request.dry_run:
-            return await self._planned(lambda: self._take_over(office, request))
-        return self._start("takeover", request, lambda: self._take_over(office, request))
+            return await self._planned(lambda: self._take_over(role, request))
+        return self._start("takeover", request, lambda: self._take_over(role, request))
 
     async def handback(self, request: OperationRequest) -> Operation:
         """Begins to give the role to the brokers, unless they have it already."""
-        office = self._begin()
+        role = self._begin()
         with suppress(ZooKeeperError):  # where it does not answer now, the hand-back itself tells
-            broker = await handed_back(office)
+            broker = await handed_back(role)
             if broker is not None:
                 message = f"broker {broker} holds the role already: nothing to do"
                 return Operation(kind="handback", state="done", message=message)
@@ -65,15 +65,15 @@ class Operations:
             return Operation(kind="handback", state="planned", message="this would be done", steps=steps)
         return self._start("handback", request, lambda: self._hand_back(request))
 
-    def _begin(self) -> Office:
+    def _begin(self) -> Role:
         if self._task is not None and not self._task.done():
             assert self.last is not None
             raise Refused(f"a {self.last.kind} is running", "wait for its end: see 'regent status'")
         if self._daemon.shadow is not None:
             raise Refused("this daemon is a shadow: it never holds the role", "ask a daemon that runs without --shadow")
-        if self._daemon.office is None:
+        if self._daemon.role is None:
             raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
-        return self._daemon.office
+        return self._daemon.role
 
     def _start(self, kind: Kind, request: OperationRequest, work: Callable[[], Awaitable[str]]) -> Operation:
         self.last = Operation(
@@ -110,11 +110,11 @@ class Operations:
             return Operation(kind="takeover", state="refused", message=refused.why, remedy=refused.remedy)
         return Operation(kind="takeover", state="planned", message="this would be done", steps=steps)
 
-    async def _take_over(self, office: Office, request: OperationRequest) -> str:
+    async def _take_over(self, role: Role, request: OperationRequest) -> str:
         done = await take_over(
             self._daemon.settings,
-            office,
-            ask=self._ask,
+            role,
+            dial=self._dial,
             release_of=self._release_of,
             reason=request.reason,
             own_listener=True,
@@ -125,12 +125,12 @@ class Operations:
         if done.file is not None:
             self._note(f"what was before is saved in {done.file}")
         self._note("the role is regent's: the first daemon of the queue claims it")
-        held, seen = await until_held(lambda: self._daemon.office, self._ask, TAKEOVER_S_MAX)
+        held, seen = await until_held(lambda: self._daemon.role, self._dial, TAKEOVER_S_MAX)
         said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
         return said if held else f"the role is regent's, and after {TAKEOVER_S_MAX:g} s {said}"
 
     async def _hand_back(self, request: OperationRequest) -> str:
-        return (await hand_back(self._daemon, self._ask, request.reason, self._note)).sentence()
+        return (await hand_back(self._daemon, self._dial, request.reason, self._note)).sentence()
 
     def _note(self, step: str) -> None:
         assert self.last is not None

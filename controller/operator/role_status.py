@@ -11,12 +11,12 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from brokers.queries import Ask
+from brokers.queries import Dial
 from controller.engine.min_isr import MinIsr, read_min_isr
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.endpoint_status import Announced, announced
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.own_znodes import Process
 from metadata_store import paths
 from metadata_store.codecs.controller import decode_epoch
@@ -30,7 +30,7 @@ LOOK_S: Final = 0.5
 CONFIGS_S: Final = 30.0
 
 
-class Outlook(Struct, frozen=True):
+class RoleStatus(Struct, frozen=True):
     """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is.
 
     ``epoch`` is the cluster's, None where there is none that can be read; ``endpoint`` is the one beside this daemon.
@@ -45,39 +45,39 @@ class Outlook(Struct, frozen=True):
     endpoint: Announced = Announced()
 
 
-async def look(office: Office) -> Outlook:
+async def look(role: Role) -> RoleStatus:
     """Reads it."""
-    flag, _ = await office.role()
-    record, _ = await office.controller()
+    flag, _ = await role.flag()
+    record, _ = await role.controller()
     kind: HolderKind = "nobody"
     if record is not None:
-        by_daemon = record.regent is not None or record.brokerid in await office.daemons()
+        by_daemon = record.regent is not None or record.brokerid in await role.daemons()
         kind = "daemon" if by_daemon else "broker"
-    cluster_id = await KafkaStore(office.zk).read_cluster_id()
-    return Outlook(
+    cluster_id = await KafkaStore(role.zk).read_cluster_id()
+    return RoleStatus(
         "regent" if flag.holder == "regent" else "brokers",
         record.brokerid if record is not None else None,
         kind,
         cluster_id if isinstance(cluster_id, str) else None,
-        tuple(process for _, process in await office.queue() if process is not None),
-        await _epoch(office),
-        await announced(office),
+        tuple(process for _, process in await role.queue() if process is not None),
+        await _epoch(role),
+        await announced(role),
     )
 
 
-async def _epoch(office: Office) -> int | None:
-    node = await office.zk.get(paths.CONTROLLER_EPOCH)
+async def _epoch(role: Role) -> int | None:
+    node = await role.zk.get(paths.CONTROLLER_EPOCH)
     found = decode_epoch(paths.CONTROLLER_EPOCH, node.data) if node is not None else None
     return found if isinstance(found, int) else None
 
 
-class Watchtower:
+class StatusReader:
     """Keeps the outlook, the census of a large model and the topics' settings fresh."""
 
-    def __init__(self, ask: Ask) -> None:
-        self.outlook = Outlook()
+    def __init__(self, dial: Dial) -> None:
+        self.role_status = RoleStatus()
         self.counted = Counted()
-        self._ask = ask
+        self._dial = dial
         self._failed = ""
         self._configs_due_s = 0.0
         self._configs_of: Cluster | None = None
@@ -87,16 +87,16 @@ class Watchtower:
         """The settings by which partitions are counted as under min ISR."""
         return self.counted.min_isr
 
-    async def refresh(self, office: Office | None, cluster: Cluster | None) -> None:
+    async def refresh(self, role: Role | None, cluster: Cluster | None) -> None:
         """One look; whatever fails leaves what was seen before: an operator's view must not end the daemon."""
         try:
-            if office is not None:
-                self.outlook = await look(office)
+            if role is not None:
+                self.role_status = await look(role)
             if cluster is None:
                 self._let_go()
             else:
                 await self.counted.refresh(cluster)
-                await self._refresh_configs(office, cluster)
+                await self._refresh_configs(role, cluster)
             self._failed = ""
         except ZooKeeperError as error:
             log.debug("the outlook is old: %s", error)
@@ -109,11 +109,11 @@ class Watchtower:
         """A model that is over must not stay in memory beside the next one."""
         self.counted, self._configs_of = Counted(self.min_isr), None
 
-    async def _refresh_configs(self, office: Office | None, cluster: Cluster) -> None:
+    async def _refresh_configs(self, role: Role | None, cluster: Cluster) -> None:
         now_s = asyncio.get_running_loop().time()
-        if office is None or (cluster is self._configs_of and now_s < self._configs_due_s):
+        if role is None or (cluster is self._configs_of and now_s < self._configs_due_s):
             return
         self._configs_of, self._configs_due_s = cluster, now_s + CONFIGS_S
-        found = await read_min_isr(KafkaStore(office.zk), self._ask, cluster)
+        found = await read_min_isr(KafkaStore(role.zk), self._dial, cluster)
         if found != self.min_isr:
             self.counted.min_isr = found

@@ -9,23 +9,23 @@ from controller.daemon.daemon import Daemon
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import controller_state
-from controller.operator.counts import Census, Deletions, imbalance, partitions_of
-from controller.operator.role_status import Watchtower
+from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
+from controller.operator.role_status import StatusReader
 from controller.process.clock import boottime_s
 from controller.role.mode import Mode
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store.port import ConnectionState
 
 MODES: Final = {
-    Mode.CONNECTING: gauge.Mode.STARTING,
-    Mode.STANDBY: gauge.Mode.STANDBY,
-    Mode.BLOCKED: gauge.Mode.BLOCKED,
-    Mode.CLAIMING: gauge.Mode.STANDBY,
-    Mode.TAKING_OFFICE: gauge.Mode.STANDBY,
-    Mode.ACTIVE: gauge.Mode.ACTIVE,
-    Mode.HANDING_BACK: gauge.Mode.ACTIVE,
-    Mode.SHADOW: gauge.Mode.SHADOW,
-    Mode.STOPPING: gauge.Mode.STOPPING,
+    Mode.CONNECTING: gauge.ShownMode.STARTING,
+    Mode.STANDBY: gauge.ShownMode.STANDBY,
+    Mode.BLOCKED: gauge.ShownMode.BLOCKED,
+    Mode.CLAIMING: gauge.ShownMode.STANDBY,
+    Mode.TAKING_OFFICE: gauge.ShownMode.STANDBY,
+    Mode.ACTIVE: gauge.ShownMode.ACTIVE,
+    Mode.HANDING_BACK: gauge.ShownMode.ACTIVE,
+    Mode.SHADOW: gauge.ShownMode.SHADOW,
+    Mode.STOPPING: gauge.ShownMode.STOPPING,
 }
 
 
@@ -33,24 +33,24 @@ SILENT_FRACTION: Final = 1 / 3
 """Of the session timeout: after two heartbeats without an answer the daemon counts as suspended."""
 
 
-def gauges_of(daemon: Daemon, reign: Reign | None, tower: Watchtower, lines_dropped: int) -> Gauges:
-    """The state now; ``reign`` is the term, once it is in office."""
+def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, lines_dropped: int) -> Gauges:
+    """The state now; ``term`` is the term, once it is in office."""
     zk = daemon.zk
     base = Gauges(
-        mode=gauge.Mode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
+        mode=gauge.ShownMode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
         lease_remaining_s=lease_s(daemon),
         lease_remaining_part=lease_part(daemon),
         heartbeat_age_s=max(0.0, boottime_s() - daemon.heartbeat_s),
-        holder=tower.outlook.holder_kind if reign is None else "daemon",
-        role_flag=tower.outlook.role_flag,
+        holder=status_reader.role_status.holder_kind if term is None else "daemon",
+        role_flag=status_reader.role_status.role_flag,
         zookeeper_connected=connected(daemon),
         session_timeout_s=zk.session_timeout_ms / 1000 if zk is not None else 0.0,
         ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
-        outranking_brokers=len(reign.outranked.brokers) if reign is not None else 0,
+        outranking_brokers=len(term.outranked.brokers) if term is not None else 0,
         malformed_znodes=len(daemon.counters.malformed),
         log_lines_dropped=lines_dropped,
     )
-    return base if reign is None else _in_office(base, reign, *tower.counted.seen(reign.cluster))
+    return base if term is None else _is_serving(base, term, *status_reader.counted.seen(term.cluster))
 
 
 def connected(daemon: Daemon) -> bool:
@@ -60,7 +60,7 @@ def connected(daemon: Daemon) -> bool:
 
 def suspension(daemon: Daemon) -> str | None:
     """Says why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
-    zk, lease, reign = daemon.zk, daemon.lease, daemon.reign
+    zk, lease, term = daemon.zk, daemon.lease, daemon.term
     if zk is None or lease is None or daemon.mode is Mode.STOPPING:
         return None
     if zk.state is not ConnectionState.CONNECTED:
@@ -69,7 +69,7 @@ def suspension(daemon: Daemon) -> str | None:
     if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
         silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
         return f"{silent}, although the connection is up"
-    if reign is not None and not reign.controller.ready.is_set():
+    if term is not None and not term.controller.ready.is_set():
         return "the connection to ZooKeeper is back, and the claim is being compared with it"
     return None
 
@@ -87,23 +87,23 @@ def lease_part(daemon: Daemon) -> float:
     return min(1.0, lease_s(daemon) / whole_s)
 
 
-def _in_office(base: Gauges, reign: Reign, census: Census, deletions: Deletions) -> Gauges:
+def _is_serving(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
     """The numbers of the model, beside those that hold in every mode."""
-    cluster = reign.cluster
+    cluster = term.cluster
     return replace(
         base,
-        controller_epoch=reign.claim.epoch,
-        event_queue_size=len(reign.queue),
+        controller_epoch=term.claim.epoch,
+        event_queue_size=len(term.queue),
         brokers={
             b: BrokerGauges(queued=told.partitions, age_s=told.oldest_s, unacknowledged_partitions=told.partitions)
-            for b, told in reign.channels.propagation().items()
+            for b, told in term.channels.lag().items()
         },
-        endpoint_shown=reign.controller.endpoint is not None,
-        controller_state=controller_state(reign.handling),
+        endpoint_shown=term.controller.endpoint is not None,
+        controller_state=controller_state(term.handling),
         offline_partitions=len(cluster.leaderless),
-        under_replicated_partitions=census.under_replicated,
-        under_min_isr_partitions=census.under_min_isr,
-        preferred_replica_imbalance=imbalance(census, deletions),
+        under_replicated_partitions=counts.under_replicated,
+        under_min_isr_partitions=counts.under_min_isr,
+        preferred_replica_imbalance=imbalance(counts, deletions),
         reassigning_partitions=len(cluster.reassigning),
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),

@@ -15,18 +15,18 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
-from brokers.queries import Ask, Asked
+from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.operator.comparison import (
     WHOLE_TOPIC,
-    Difference,
+    CopyDifference,
     Liveness,
     States,
     unsettled,
     with_memory,
     with_metadata,
 )
-from controller.role.claim import Office
+from controller.role.claim import Role
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore, Malformed
 from state_machines.model.cluster import Cluster
@@ -49,7 +49,7 @@ class Verdict(Struct, frozen=True):
     partitions: int
     brokers: list[int]
     unreachable: Mapping[int, str]
-    differences: list[Difference]
+    differences: list[CopyDifference]
     total: int
 
     @property
@@ -62,12 +62,12 @@ class Findings:
     """Differences of one pass: the first ones, the number of all, and the topics they are of."""
 
     def __init__(self) -> None:
-        self.listed: list[Difference] = []
+        self.listed: list[CopyDifference] = []
         self.total = 0
         self.topics: dict[str, None] = {}
         self.whole = False
 
-    def add(self, differences: Iterable[Difference]) -> None:
+    def add(self, differences: Iterable[CopyDifference]) -> None:
         """What a comparison gave."""
         for difference in differences:
             self.total += 1
@@ -80,22 +80,22 @@ class Findings:
 
 
 async def verify(
-    office: Office, ask: Ask, ibp: Ibp, *, memory: Cluster | None = None, settle_s: float = SETTLE_S
+    role: Role, dial: Dial, ibp: Ibp, *, memory: Cluster | None = None, settle_s: float = SETTLE_S
 ) -> Verdict:
     """Compares everything; raises ZooKeeperError. ``memory`` is the active daemon's model."""
     async with AsyncExitStack() as stack:
-        return await _Verifier(office, ask, ibp, memory, stack).run(settle_s)
+        return await _Verifier(role, dial, ibp, memory, stack).run(settle_s)
 
 
 class _Verifier:
-    def __init__(self, office: Office, ask: Ask, ibp: Ibp, memory: Cluster | None, stack: AsyncExitStack) -> None:
-        self._office = office
-        self._store = KafkaStore(office.zk)
-        self._ask = ask
+    def __init__(self, role: Role, dial: Dial, ibp: Ibp, memory: Cluster | None, stack: AsyncExitStack) -> None:
+        self._role = role
+        self._store = KafkaStore(role.zk)
+        self._dial = dial
         self._ids_sent = ibp >= TOPIC_IDS_SENT
         self._memory = memory
         self._stack = stack
-        self._asked: dict[int, tuple[int, Asked]] = {}
+        self._asked: dict[int, tuple[int, BrokerQueries]] = {}
         self._unreachable: dict[int, str] = {}
         self._brokers: Mapping[int, Broker] = {}
         self._partitions = 0
@@ -115,13 +115,13 @@ class _Verifier:
         return Verdict(partitions, sorted(self._brokers), dict(self._unreachable), findings.listed, findings.total)
 
     async def _all_topics(self) -> list[str]:
-        listed = await self._office.zk.children(paths.TOPICS)
+        listed = await self._role.zk.children(paths.TOPICS)
         names = set(listed[0]) if listed is not None else set()
         return sorted(names | set(self._memory.topic_index)) if self._memory is not None else sorted(names)
 
     async def _pass(self, names: Sequence[str]) -> Findings:
         findings = Findings()
-        await self._office.zk.sync()
+        await self._role.zk.sync()
         self._brokers = (await self._store.load_brokers()).brokers
         await self._connect()
         names = await self._kept(names)
@@ -135,7 +135,7 @@ class _Verifier:
 
     async def _kept(self, names: Sequence[str]) -> Sequence[str]:
         """Without topics that are being deleted: brokers forget those first, znodes go last."""
-        marked = await self._office.zk.children(paths.DELETE_TOPICS)
+        marked = await self._role.zk.children(paths.DELETE_TOPICS)
         deleting = frozenset(marked[0]) if marked is not None else frozenset[str]()
         return [name for name in names if name not in deleting] if deleting else names
 
@@ -146,7 +146,7 @@ class _Verifier:
     ) -> None:
         topics = {name: found for name, found in chunk if not isinstance(found, Malformed)}
         findings.add(
-            Difference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
+            CopyDifference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
             for name, found in chunk
             if isinstance(found, Malformed)
         )
@@ -188,7 +188,10 @@ class _Verifier:
             known = self._asked.get(broker.id)
             if known is None or known[0] != broker.epoch:
                 try:
-                    self._asked[broker.id] = broker.epoch, await self._stack.enter_async_context(self._ask(broker))
+                    self._asked[broker.id] = (
+                        broker.epoch,
+                        await self._stack.enter_async_context(self._dial(broker)),
+                    )
                 except BrokerCallFailed as failed:
                     self._asked.pop(broker.id, None)
                     self._unreachable[broker.id] = str(failed)
@@ -196,41 +199,41 @@ class _Verifier:
     async def _metadata(self, topics: Sequence[str] | None) -> dict[int, ClusterMetadata]:
         """Metadata of every broker that answers; who does not is unreachable from here on."""
 
-        async def one(broker: int, asked: Asked) -> ClusterMetadata | None:
+        async def one(broker: int, queries: BrokerQueries) -> ClusterMetadata | None:
             try:
-                return await asked.metadata(topics)
+                return await queries.metadata(topics)
             except BrokerCallFailed as failed:
                 self._unreachable[broker] = str(failed)
                 self._asked.pop(broker, None)
                 return None
 
-        present = {b: asked for b, (_, asked) in self._asked.items() if b in self._brokers}
-        answers = await asyncio.gather(*(one(broker, asked) for broker, asked in present.items()))
+        present = {b: queries for b, (_, queries) in self._asked.items() if b in self._brokers}
+        answers = await asyncio.gather(*(one(broker, queries) for broker, queries in present.items()))
         return {b: answer for b, answer in zip(present, answers, strict=True) if answer is not None}
 
     async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
         """What every broker knows of the cluster, and, where ``topics`` are given, that it knows no others."""
-        holder, _ = await self._office.controller()
+        holder, _ = await self._role.controller()
         holds = holder.brokerid if holder is not None else -1
-        by_daemon = holder is not None and (holder.regent is not None or holds in await self._office.daemons())
+        by_daemon = holder is not None and (holder.regent is not None or holds in await self._role.daemons())
         live = frozenset(self._brokers) | (frozenset({holds}) if by_daemon else frozenset())
         cluster_id = await self._store.read_cluster_id()
         for broker, seen in (await self._metadata(None if topics is not None else ())).items():
             findings.add(_whole(broker, seen, holds, live, cluster_id))
             strays = sorted(seen.topics.keys() - topics) if topics is not None else ()
-            findings.add(Difference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker) for name in strays)
+            findings.add(CopyDifference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker) for name in strays)
 
 
 def _whole(
     broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | Malformed | None
-) -> Iterator[Difference]:
+) -> Iterator[CopyDifference]:
     nodes = frozenset(int(node.id) for node in seen.nodes)
     if seen.controller_id != holder:
-        yield Difference("", WHOLE_TOPIC, "controller", str(holder), str(seen.controller_id), broker)
+        yield CopyDifference("", WHOLE_TOPIC, "controller", str(holder), str(seen.controller_id), broker)
     if nodes != live:
-        yield Difference("", WHOLE_TOPIC, "live brokers", str(sorted(live)), str(sorted(nodes)), broker)
+        yield CopyDifference("", WHOLE_TOPIC, "live brokers", str(sorted(live)), str(sorted(nodes)), broker)
     if seen.cluster_id != cluster_id:
-        yield Difference("", WHOLE_TOPIC, "cluster id", str(cluster_id), str(seen.cluster_id), broker)
+        yield CopyDifference("", WHOLE_TOPIC, "cluster id", str(cluster_id), str(seen.cluster_id), broker)
 
 
 def _chunks(

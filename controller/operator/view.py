@@ -12,8 +12,8 @@ from typing import Final
 
 import anyio
 
-from brokers.outbound.channel import Propagation
-from brokers.queries import Ask, asker
+from brokers.outbound.channel import PropagationLag
+from brokers.queries import Dial, dial_for
 from configs.version import product_version
 from controller.daemon.daemon import Daemon
 from controller.engine.adopted_ibp import given
@@ -24,7 +24,7 @@ from controller.journal.journal import folder_in
 from controller.journal.query import history
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import Gauges
-from controller.operator.counts import Census, partitions_of
+from controller.operator.counts import Counts, partitions_of
 from controller.operator.endpoint_status import trouble_of
 from controller.operator.explain import explain
 from controller.operator.items import (
@@ -39,13 +39,13 @@ from controller.operator.items import (
 )
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
-from controller.operator.role_status import LOOK_S, Watchtower
+from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.sampling import connected, gauges_of, lease_s, suspension
 from controller.operator.verify import verify
-from controller.process.wording import shortly
+from controller.process.wording import abbreviate
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.model.cluster import Cluster
@@ -61,14 +61,14 @@ class View:
     def __init__(
         self,
         daemon: Daemon,
-        ask: Ask | None = None,
+        dial: Dial | None = None,
         release_of: ReleaseOf = server_version,
         lines_dropped: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.tower = Watchtower(ask or asker(daemon.settings))
+        self.status_reader = StatusReader(dial or dial_for(daemon.settings))
         self._daemon = daemon
-        self._ask = ask or asker(daemon.settings)
-        self._operations = Operations(daemon, self._ask, through_tls(release_of, daemon.settings.zookeeper))
+        self._dial = dial or dial_for(daemon.settings)
+        self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
 
     async def keep_fresh(self) -> None:
@@ -79,9 +79,9 @@ class View:
 
     async def refresh(self) -> None:
         """One look."""
-        await self.tower.refresh(self._daemon.office, self._model())
-        if (reign := self._reign()) is not None:
-            reign.controller.min_isr = self.tower.min_isr
+        await self.status_reader.refresh(self._daemon.role, self._model())
+        if (term := self._term()) is not None:
+            term.controller.min_isr = self.status_reader.min_isr
 
     # -- probes
 
@@ -102,18 +102,18 @@ class View:
         return Health(ok=mode in READY, mode=mode.value, why=why)
 
     def _mode(self) -> str:
-        return gauge.Mode.SUSPENDED.value if suspension(self._daemon) else self._daemon.mode.value
+        return gauge.ShownMode.SUSPENDED.value if suspension(self._daemon) else self._daemon.mode.value
 
     # -- the whole
 
     def list_settings(self) -> list[models.Setting]:
         """What the term goes by."""
-        reign = self._reign()
-        if reign is None:
+        term = self._term()
+        if term is None:
             raise NotActive("this daemon does not hold the role", "ask the daemon that does: regent status")
         return [
             ibp_item(self._daemon.ibp, given=given(self._daemon.settings.controller)),
-            *(setting_item(one) for one in reign.controller.adoption.found.values()),
+            *(setting_item(one) for one in term.controller.adoption.found.values()),
         ]
 
     def stale(self) -> str | None:
@@ -122,15 +122,15 @@ class View:
 
     def status(self) -> Status:
         """The daemon and the cluster in one look."""
-        daemon, seen, reign = self._daemon, self.tower.outlook, self._reign()
+        daemon, seen, term = self._daemon, self.status_reader.role_status, self._term()
         suspended = suspension(daemon)
-        holds = reign is not None
+        holds = term is not None
         base = Status(
             mode=self._mode(),
             why=suspended or daemon.why,
             version=product_version(),
             controller_id=daemon.settings.controller.id,
-            controller_epoch=reign.claim.epoch if reign is not None else seen.epoch,
+            controller_epoch=term.claim.epoch if term is not None else seen.epoch,
             lease_remaining_s=lease_s(daemon),
             role_flag=seen.role_flag,
             on_absence=daemon.settings.controller.on_absence,
@@ -140,18 +140,18 @@ class View:
             ibp=str(daemon.ibp),
             zookeeper_connected=connected(daemon),
             session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
-            **self._endpoint(reign),
+            **self._endpoint(term),
         )
         cluster = self._model()
         base = base.model_copy(update=self._of_shadow())
-        return base if cluster is None else base.model_copy(update=self._numbers(cluster, reign))
+        return base if cluster is None else base.model_copy(update=self._numbers(cluster, term))
 
-    def _endpoint(self, reign: Reign | None) -> dict[str, str | None]:
+    def _endpoint(self, term: Term | None) -> dict[str, str | None]:
         """In office as brokers are told; before, as it has announced itself."""
-        daemon, seen = self._daemon, self.tower.outlook.endpoint
+        daemon, seen = self._daemon, self.status_reader.role_status.endpoint
         if daemon.shadow is not None:
             return {}
-        shown = reign.controller.endpoint if reign is not None else seen.endpoint if seen.ours else None
+        shown = term.controller.endpoint if term is not None else seen.endpoint if seen.ours else None
         return {
             "admin_endpoint": str(shown) if shown is not None else None,
             "admin_endpoint_trouble": trouble_of(seen, daemon.secret_watch.trouble),
@@ -161,46 +161,46 @@ class View:
         shadow = self._daemon.shadow
         if shadow is None:
             return {}
-        tally = shadow.tally
+        statistics = shadow.statistics
         return {
-            "shadow_compared": tally.compared.total() + tally.differing,
-            "shadow_differences": tally.differing,
+            "shadow_compared": statistics.compared.total() + statistics.differing,
+            "shadow_differences": statistics.differing,
             "shadow_report": str(shadow.file) if shadow.file is not None else None,
         }
 
-    def _numbers(self, cluster: Cluster, reign: Reign | None) -> dict[str, object]:
-        census = self.tower.counted.of(cluster)
+    def _numbers(self, cluster: Cluster, term: Term | None) -> dict[str, object]:
+        counts = self.status_reader.counted.of(cluster)
         told = self._propagation().values()
         return {
             "brokers": len(cluster.brokers),
             "topics": len(cluster.topic_index),
             "partitions": partitions_of(cluster),
             "offline_partitions": len(cluster.leaderless),
-            "under_replicated_partitions": census.under_replicated if census is not None else None,
-            "under_min_isr_partitions": self._under_min_isr(census),
+            "under_replicated_partitions": counts.under_replicated if counts is not None else None,
+            "under_min_isr_partitions": self._under_min_isr(counts),
             "reassignments": len(cluster.reassigning),
             "unacknowledged_partitions": sum(broker.partitions for broker in told),
             "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
-            "event_queue_size": len(reign.queue) if reign is not None else 0,
-            "warnings": self._warnings(census, reign),
+            "event_queue_size": len(term.queue) if term is not None else 0,
+            "warnings": self._warnings(counts, term),
         }
 
-    def _under_min_isr(self, census: Census | None) -> int | None:
+    def _under_min_isr(self, counts: Counts | None) -> int | None:
         """Returns None while partitions are being counted, or while no broker has said its default."""
-        return census.under_min_isr if census is not None and self.tower.min_isr.default is not None else None
+        return counts.under_min_isr if counts is not None and self.status_reader.min_isr.default is not None else None
 
-    def _warnings(self, census: Census | None, reign: Reign | None) -> list[str]:
+    def _warnings(self, counts: Counts | None, term: Term | None) -> list[str]:
         counters = self._daemon.counters
         found = [f"{path} cannot be used: {why}" for path, why in list(counters.malformed.items())[:5]]
         if len(counters.malformed) > len(found):
             found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
-        if reign is not None and (above := reign.outranked.brokers):
+        if term is not None and (above := term.outranked.brokers):
             found.append(
                 f"brokers {above} have seen a higher controller epoch, and do nothing that this daemon sends: "
                 "restart them"
             )
-        if (reign := self._reign()) is not None:
-            found += sorted(reign.controller.adoption.advised)
+        if (term := self._term()) is not None:
+            found += sorted(term.controller.adoption.advised)
         found += self._unreachable()
         if counters.lowered_ibp_brokers:
             found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller")
@@ -211,7 +211,7 @@ class View:
                 f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
                 "see the log"
             )
-        if census is None:
+        if counts is None:
             found.append("partitions are still being counted: under-replicated ones are not known yet")
         return found
 
@@ -220,13 +220,13 @@ class View:
         away = [told for told in self._propagation().values() if told.unreachable]
         if not away:
             return []
-        named = shortly([str(told.broker_id) for told in away], "brokers")
+        named = abbreviate([str(told.broker_id) for told in away], "brokers")
         first = f"broker {away[0].broker_id}: {away[0].last_error}"
         return [f"registered, but unreachable: {named} ({first}); a dead one leaves when its ZooKeeper session ends"]
 
     def describe_cluster(self) -> models.Cluster:
         """The cluster, and the daemons that queue for its role."""
-        daemon, seen, cluster = self._daemon, self.tower.outlook, self._cluster()
+        daemon, seen, cluster = self._daemon, self.status_reader.role_status, self._cluster()
         return models.Cluster(
             cluster_id=seen.cluster_id,
             controller_id=daemon.settings.controller.id,
@@ -250,11 +250,11 @@ class View:
     def list_brokers(self) -> list[models.Broker]:
         """Brokers by id: the live ones, and the dead ones that replicas are assigned to."""
         cluster = self._cluster()
-        census = self.tower.counted.of(cluster) or Census()
+        counts = self.status_reader.counted.of(cluster) or Counts()
         told = self._propagation()
         leaving = cluster.shutting_down
-        found = {b: broker_item(live, b in leaving, census, told.get(b)) for b, live in cluster.brokers.items()}
-        found |= {b: dead_broker_item(b, census) for b in census.hosts.keys() - cluster.brokers.keys()}
+        found = {b: broker_item(live, b in leaving, counts, told.get(b)) for b, live in cluster.brokers.items()}
+        found |= {b: dead_broker_item(b, counts) for b in counts.hosts.keys() - cluster.brokers.keys()}
         return [item for _, item in sorted(found.items())]
 
     def describe_broker(self, broker: int) -> models.Broker:
@@ -268,33 +268,33 @@ class View:
 
     def list_topics(self, limit: int, after: str | None) -> TopicPage:
         """Topics by name."""
-        return topic_page(self._cluster(), limit, after, self.tower.min_isr)
+        return topic_page(self._cluster(), limit, after, self.status_reader.min_isr)
 
     def describe_topic(self, topic: str) -> models.Topic:
         """One of them."""
         cluster = self._cluster()
-        return topic_item(cluster, find_topic(cluster, topic), self.tower.min_isr.of(topic))
+        return topic_item(cluster, find_topic(cluster, topic), self.status_reader.min_isr.of(topic))
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
         """Partitions that match."""
-        if query.only & {Only.AT_MIN_ISR, Only.UNDER_MIN_ISR} and self.tower.min_isr.default is None:
+        if query.only & {Only.AT_MIN_ISR, Only.UNDER_MIN_ISR} and self.status_reader.min_isr.default is None:
             raise Refused(
                 "min.insync.replicas is not known yet: no broker has sent its default", "try again in a few seconds"
             )
-        return partition_page(self._cluster(), query, self.tower.min_isr)
+        return partition_page(self._cluster(), query, self.status_reader.min_isr)
 
     def describe_partition(self, topic: str, partition: int) -> Partition:
         """One of them."""
         cluster = self._cluster()
-        return partition_item(cluster, find_partition(cluster, topic, partition), self.tower.min_isr.of(topic))
+        return partition_item(cluster, find_partition(cluster, topic, partition), self.status_reader.min_isr.of(topic))
 
     async def explain(self, topic: str, partition: int) -> Explanation:
         """Why it is as it is."""
-        cluster, reign = self._cluster(), self._reign()
+        cluster, term = self._cluster(), self._term()
         i = find_partition(cluster, topic, partition)
-        unclean = reign is not None and await self._allows_unclean(reign, cluster.rows[i].topic)
-        min_isr = self.tower.min_isr.of(topic)
-        last = reign.controller.recent.why(i) if reign is not None else None
+        unclean = term is not None and await self._allows_unclean(term, cluster.rows[i].topic)
+        min_isr = self.status_reader.min_isr.of(topic)
+        last = term.controller.recent.why(i) if term is not None else None
         found = explain(cluster, i, unclean=unclean, last=last, min_isr=min_isr)
         return Explanation(
             partition=partition_item(cluster, i, min_isr),
@@ -302,14 +302,14 @@ class View:
             leader_because=found.leader,
             isr_because=found.isr,
             would_change=found.would_change,
-            waiting_for=sorted(reign.channels.unacknowledged_by(i)) if reign is not None else [],
+            waiting_for=sorted(term.channels.unacknowledged_by(i)) if term is not None else [],
             history=await self._history(topic, partition),
         )
 
-    async def _allows_unclean(self, reign: Reign, topic: int) -> bool:
+    async def _allows_unclean(self, term: Term, topic: int) -> bool:
         """As ZooKeeper has it now; while it does not answer, the daemon's own setting."""
         try:
-            known, _ = await reign.controller.unclean.of([topic])
+            known, _ = await term.controller.unclean.of([topic])
         except ZooKeeperError:
             return self._daemon.settings.controller.unclean_leader_election_enable
         return known[topic]
@@ -330,12 +330,12 @@ class View:
 
     async def verify(self) -> Verification:
         """Compares ZooKeeper, memory and every broker."""
-        office = self._daemon.office
-        if office is None:
+        role = self._daemon.role
+        if role is None:
             raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
-        reign = self._reign()
-        memory = reign.cluster if reign is not None else None
-        found = verification(await verify(office, self._ask, self._daemon.ibp, memory=memory))
+        term = self._term()
+        memory = term.cluster if term is not None else None
+        found = verification(await verify(role, self._dial, self._daemon.ibp, memory=memory))
         return found.model_copy(update={"memory": memory is not None})
 
     async def takeover(self, request: OperationRequest) -> Operation:
@@ -352,25 +352,25 @@ class View:
 
     def gauges(self) -> Gauges:
         """The state now."""
-        return gauges_of(self._daemon, self._reign(), self.tower, self._lines_dropped())
+        return gauges_of(self._daemon, self._term(), self.status_reader, self._lines_dropped())
 
     # -- helpers
 
-    def _reign(self) -> Reign | None:
+    def _term(self) -> Term | None:
         """The term, once it is in office."""
-        reign = self._daemon.reign
-        return reign if reign is not None and reign.in_office.is_set() else None
+        term = self._daemon.term
+        return term if term is not None and term.serving.is_set() else None
 
     def _model(self) -> Cluster | None:
         """The term's model, or the shadow's."""
-        reign, shadow = self._reign(), self._daemon.shadow
-        if reign is not None:
-            return reign.cluster
+        term, shadow = self._term(), self._daemon.shadow
+        if term is not None:
+            return term.cluster
         return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
 
     def _who_is(self) -> str:
         """Whom to ask instead."""
-        seen = self.tower.outlook
+        seen = self.status_reader.role_status
         if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
             return f"ask the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
         return "see 'regent status'"
@@ -381,6 +381,6 @@ class View:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._who_is())
         return cluster
 
-    def _propagation(self) -> dict[int, Propagation]:
-        reign = self._reign()
-        return reign.channels.propagation() if reign is not None else {}
+    def _propagation(self) -> dict[int, PropagationLag]:
+        term = self._term()
+        return term.channels.lag() if term is not None else {}

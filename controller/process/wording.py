@@ -10,7 +10,7 @@ NAMED_MAX: Final = 5
 """Culprits that a sentence names; the others are counted."""
 
 
-def shortly(names: Sequence[str], what: str = "topics") -> str:
+def abbreviate(names: Sequence[str], what: str = "topics") -> str:
     """Topics for a log line: some of them, however many there are."""
     shown = ", ".join(names[:NAMES_SHOWN])
     return f"{shown} and {len(names) - NAMES_SHOWN} more {what}" if len(names) > NAMES_SHOWN else shown

@@ -23,7 +23,7 @@ from controller.role import own_znodes as own
 from controller.role.epoch_acls import are_lock, lock_acls, saved_acls
 from controller.role.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
 from controller.role.own_znodes import Process, RoleFlag
-from controller.role.queue import Place, clear_own_places, delete_if_there, read_places
+from controller.role.queue import QueuePosition, clear_own_positions, delete_if_there, read_positions
 from metadata_store import paths
 from metadata_store.acl import Acl
 from metadata_store.codecs.base import Malformed, guarded
@@ -46,7 +46,7 @@ class ClaimRefused(Exception):
     """The role must not be claimed; the text says why and what would make it possible."""
 
 
-class PlaceLost(LookupError):
+class PositionLost(LookupError):
     """Our node in the queue is gone: whatever removed it, this session has no place any more."""
 
 
@@ -79,7 +79,7 @@ class Claim(msgspec.Struct, frozen=True):
     zxid: int
 
 
-class Office:
+class Role:
     """The role as this process sees it on one session.
 
     ``announcer``: scheme and id of the admin endpoints at ZooKeeper, where it is not the daemon's own. ``secret``: what
@@ -127,7 +127,7 @@ class Office:
         await self.check_format()
         if self.zk.set_acl:
             await close_own(self.zk, self._announcer)
-        self.lock_path = await clear_own_places(self.zk, self.me)
+        self.lock_path = await clear_own_positions(self.zk, self.me)
         if self.lock_path is not None:
             return self.lock_path
         seals = await self.seals()
@@ -205,14 +205,14 @@ class Office:
 
     async def queue(self) -> list[tuple[str, Process | None]]:
         """Lock nodes in order with the process of each."""
-        return [(place.path, place.process) for place in await read_places(self.zk)]
+        return [(place.path, place.process) for place in await read_positions(self.zk)]
 
-    async def predecessor(self) -> Place | None:
-        """The place right before ours, or None where we are first. Raises :class:`PlaceLost`."""
-        order = await read_places(self.zk)
+    async def predecessor(self) -> QueuePosition | None:
+        """The place right before ours, or None where we are first. Raises :class:`PositionLost`."""
+        order = await read_positions(self.zk)
         at = next((at for at, place in enumerate(order) if place.path == self.lock_path), None)
         if at is None:
-            raise PlaceLost(f"our lock node {self.lock_path} is gone")
+            raise PositionLost(f"our lock node {self.lock_path} is gone")
         return order[at - 1] if at else None
 
     async def daemons(self) -> frozenset[int]:
@@ -223,7 +223,7 @@ class Office:
 
     # -- the role flag
 
-    async def role(self) -> tuple[RoleFlag, Stat | None]:
+    async def flag(self) -> tuple[RoleFlag, Stat | None]:
         """Who should hold the role, with the flag's stat (None: absent, which means ``brokers``).
 
         A flag that cannot be understood is nobody's: no daemon claims, and setting it mends it.
@@ -236,9 +236,9 @@ class Office:
         except msgspec.DecodeError as error:
             return RoleFlag(f"nothing that can be understood ({error})"), node.stat
 
-    async def set_role(self, holder: str, reason: str) -> None:
+    async def set_flag(self, holder: str, reason: str) -> None:
         """Sets the flag; idempotent."""
-        flag, stat = await self.role()
+        flag, stat = await self.flag()
         if flag.holder == holder and stat is not None:
             return
         data = own.encode(RoleFlag(holder, reason=reason, since_ms=int(time.time() * 1000)))
@@ -264,9 +264,9 @@ class Office:
         return record, node.stat
 
     async def claim(self) -> Claim:
-        """Claims until won; raises :class:`ClaimRefused`, :class:`PlaceLost`, OutcomeUnknown or NotConnected."""
+        """Claims until won; raises :class:`ClaimRefused`, :class:`PositionLost`, OutcomeUnknown or NotConnected."""
         for _ in range(CLAIMS_MAX):
-            flag, flag_stat = await self.role()
+            flag, flag_stat = await self.flag()
             if flag.holder != "regent" or flag_stat is None:
                 raise ClaimRefused(f"{own.ROLE} says {flag.holder}: run 'regent takeover' to give the role to regent")
             won = await self._claim_once(flag_stat)
@@ -277,7 +277,7 @@ class Office:
     async def _claim_once(self, flag: Stat) -> Claim | None:
         place = self.lock_path
         if place is None:
-            raise PlaceLost("our place in the queue was given up meanwhile")
+            raise PositionLost("our place in the queue was given up meanwhile")
         epoch_node = await self.zk.get(paths.CONTROLLER_EPOCH)
         if epoch_node is None:
             await self._ensure(paths.CONTROLLER_EPOCH, b"0")
@@ -302,7 +302,7 @@ class Office:
                     f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
                 ) from failed
             if failed.index == 0:
-                raise PlaceLost(f"our lock node {place} is gone") from failed
+                raise PositionLost(f"our lock node {place} is gone") from failed
             return None
         self._sealed_with = seals
         written = results[at]

@@ -9,9 +9,9 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import Ask, Asked, ask_each
+from brokers.queries import BrokerQueries, Dial, query_each
 from controller.process.wording import named
-from controller.role.claim import Office
+from controller.role.claim import Role
 from metadata_store.errors import NotConnected
 from metadata_store.kafka_store import KafkaStore
 from state_machines.model.types import Broker
@@ -21,7 +21,7 @@ ANSWER_S_MAX: Final = 3.0
 """How long one look waits for a broker: one that is frozen must not hide what the others say."""
 
 
-class Standing(Struct, frozen=True):
+class RoleHolder(Struct, frozen=True):
     """Who holds the role, and who knows it.
 
     ``holder``: the id in ``/controller``, None where there is none. ``told``: by live broker the controller that its
@@ -54,42 +54,42 @@ class Standing(Struct, frozen=True):
         return f"{who}; broker {named(self.unaware)} does not know it" if self.unaware else f"{who}, every broker knows"
 
 
-async def look(office: Office, ask: Ask, answer_s: float = ANSWER_S_MAX) -> Standing:
+async def look(role: Role, dial: Dial, answer_s: float = ANSWER_S_MAX) -> RoleHolder:
     """Reads ``/controller`` and asks every live broker, each for ``answer_s`` at the most."""
-    await office.zk.sync()
-    record, _ = await office.controller()
-    registered = await KafkaStore(office.zk).load_brokers()
+    await role.zk.sync()
+    record, _ = await role.controller()
+    registered = await KafkaStore(role.zk).load_brokers()
     if record is None:
-        return Standing(None, False, dict.fromkeys(registered.brokers, "not asked"))
-    by_daemon = record.regent is not None or record.brokerid in await office.daemons()
-    told = await ask_each(ask, registered.brokers, _controller_of, answer_s)
-    return Standing(
+        return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not asked"))
+    by_daemon = record.regent is not None or record.brokerid in await role.daemons()
+    told = await query_each(dial, registered.brokers, _controller_of, answer_s)
+    return RoleHolder(
         record.brokerid,
         by_daemon,
         {b: str(said) if isinstance(said, BrokerCallFailed) else said for b, said in told.items()},
     )
 
 
-async def _controller_of(asked: Asked, _broker: Broker) -> int:
-    return (await asked.metadata(())).controller_id
+async def _controller_of(queries: BrokerQueries, _broker: Broker) -> int:
+    return (await queries.metadata(())).controller_id
 
 
 async def until(
-    office: Callable[[], Office | None], ask: Ask, done: Callable[[Standing], bool], within_s: float
-) -> tuple[bool, Standing | None]:
+    role: Callable[[], Role | None], dial: Dial, done: Callable[[RoleHolder], bool], within_s: float
+) -> tuple[bool, RoleHolder | None]:
     """Looks again and again until ``done``; returns whether it came about, and what was seen last.
 
-    ``office`` gives the present one, None while there is no session; a lost connection is waited out.
+    ``role`` gives the present one, None while there is no session; a lost connection is waited out.
     """
     now_s = asyncio.get_running_loop().time
     deadline_s = now_s() + within_s
-    seen: Standing | None = None
+    seen: RoleHolder | None = None
     while True:
-        present = office()
+        present = role()
         left_s = max(POLL_S, deadline_s - now_s())
         try:
             async with asyncio.timeout(left_s):
-                seen = await look(present, ask, min(ANSWER_S_MAX, left_s / 2)) if present is not None else seen
+                seen = await look(present, dial, min(ANSWER_S_MAX, left_s / 2)) if present is not None else seen
         except (NotConnected, TimeoutError):
             pass
         if seen is not None and done(seen):

@@ -33,7 +33,7 @@ class Lease:
         self._deadline = 0.0
         self._sent_s = clock()
         self._renewed = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._wake = asyncio.Event()
 
     @classmethod
     def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
@@ -60,7 +60,7 @@ class Lease:
         )
         self.session_timeout_s = session_timeout_s
         self._deadline = min(self._deadline, self._sent_s + self._fraction * session_timeout_s)
-        self._hurry.set()
+        self._wake.set()
 
     def remaining_s(self) -> float:
         """Seconds left; 0 or less: expired."""
@@ -92,6 +92,6 @@ class Lease:
                 next_s = min(pause_s, REFUSED_PAUSE_S)
             except TimeoutError:
                 pass
-            self._hurry.clear()
+            self._wake.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), next_s)
+                await asyncio.wait_for(self._wake.wait(), next_s)

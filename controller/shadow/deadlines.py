@@ -57,13 +57,13 @@ class Deadlines:
             found, steps = waiting.judge(), waiting.possible_steps()
             theirs, steps = waiting.seen.pop(0).leadership, steps[: found.steps or None]
         if why is not None:
-            tracker.tally.uncomparable[why] += 1
+            tracker.statistics.uncomparable[why] += 1
         else:
-            event = tracker.what(steps[-1]) if steps else NO_EVENT
+            cause = tracker.what(steps[-1]) if steps else NO_EVENT
             ours = compare.after(waiting.base, steps)
-            tracker.tally.differs(difference(self._path(i), waiting.base, ours, theirs, event, reasons(steps)))
+            tracker.statistics.differs(difference(self._path(i), waiting.base, ours, theirs, cause, reasons(steps)))
         if why is None or theirs == waiting.base:
-            waiting.answered(steps[-1].happening if steps else tracker.number)
+            waiting.answered(steps[-1].event if steps else tracker.number)
         waiting.due_s = now + tracker.wait_s
         tracker.rebase(i, waiting, theirs)
         tracker.evaluate([i], now)

@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 
 @dataclass(eq=False)
-class Happening:
+class ClusterEvent:
     """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
 
     ``who``: the brokers that it is about; of a FAILOVER those that are gone since the last reading. ``rows``: the new
@@ -88,38 +88,38 @@ class Happening:
         return broker not in self.brokers or broker in self.shutting_down
 
 
-def decide(draft: Draft, happening: Happening, rows: Sequence[int]) -> None:
-    """Draws our decision; ``rows`` are those of ``happening.rows`` in the draft's numbering."""
-    if happening.kind is Kind.DEATH:
-        broker_death(draft, happening.who)
-    elif happening.kind is Kind.RETURN:
-        broker_return(draft, happening.who)
-    elif happening.kind is Kind.CREATION:
+def decide(draft: Draft, event: ClusterEvent, rows: Sequence[int]) -> None:
+    """Draws our decision; ``rows`` are those of ``event.rows`` in the draft's numbering."""
+    if event.kind is Kind.DEATH:
+        broker_death(draft, event.who)
+    elif event.kind is Kind.RETURN:
+        broker_return(draft, event.who)
+    elif event.kind is Kind.CREATION:
         new_partitions(draft, rows)
-    elif happening.kind is Kind.FAILOVER:
+    elif event.kind is Kind.FAILOVER:
         failover(draft)
     else:
-        for broker in happening.who:
+        for broker in event.who:
             controlled_shutdown(draft, broker)
 
 
-def prepare(cluster: Cluster, happening: Happening) -> None:
+def prepare(cluster: Cluster, event: ClusterEvent) -> None:
     """Enters the registrations that the happening is decided under."""
-    if happening.kind is Kind.FAILOVER:
+    if event.kind is Kind.FAILOVER:
         cluster.observe_brokers({})
-    cluster.observe_brokers(happening.brokers)
-    for broker in sorted(happening.shutting_down - cluster.shutting_down):
+    cluster.observe_brokers(event.brokers)
+    for broker in sorted(event.shutting_down - cluster.shutting_down):
         cluster.observe_shutting_down(broker)
-    if happening.kind is Kind.FAILOVER:
+    if event.kind is Kind.FAILOVER:
         present = [i for t in cluster.topic_index.values() for i in cluster.topics[t].rows]
         cluster.load_leadership(present, [leadership_of(cluster.rows[i]) for i in present])
 
 
-def carry_out(cluster: Cluster, happening: Happening, rows: Sequence[int]) -> list[Change]:
+def carry_out(cluster: Cluster, event: ClusterEvent, rows: Sequence[int]) -> list[Change]:
     """Decides and enters the decision into the model as if it had been committed; returns its writes."""
-    prepare(cluster, happening)
+    prepare(cluster, event)
     draft = Draft(cluster)
-    decide(draft, happening, rows)
+    decide(draft, event, rows)
     decision = draft.finish()
     cluster.apply(decision.moves)
     cluster.apply(decision.writes)
@@ -127,37 +127,37 @@ def carry_out(cluster: Cluster, happening: Happening, rows: Sequence[int]) -> li
     return decision.writes
 
 
-def step_of(change: Change, happening: Happening) -> Step:
+def step_of(change: Change, event: ClusterEvent) -> Step:
     """A write as a step."""
     before, after = leadership_of(change.before), change.after
     epochs = after.leader_epoch - epoch_of(before)
-    return Step(happening.number, happening.controller, happening.after, after.leader, after.isr, epochs, change.why)
+    return Step(event.number, event.controller, event.after, after.leader, after.isr, epochs, change.why)
 
 
-def replay(i: int, row: PartitionRow, base: Leadership | None, happenings: Sequence[Happening]) -> list[Step]:
+def replay(i: int, row: PartitionRow, base: Leadership | None, events: Sequence[ClusterEvent]) -> list[Step]:
     """Our decisions on one partition alone, beginning with ``base``: one step per happening that writes it."""
-    if not happenings:
+    if not events:
         return []
     alone = Cluster()
-    prepare(alone, happenings[0])
+    prepare(alone, events[0])
     alone.observe_topic(TopicAssignment("", None, {row.partition: row.assignment}, 0, 0))
-    if base is not None or not any(i in happening.rows for happening in happenings):
+    if base is not None or not any(i in event.rows for event in events):
         alone.load_leadership([0], [base])
     steps: list[Step] = []
-    for happening in happenings:
-        writes = carry_out(alone, happening, [0] if i in happening.rows else [])
-        steps += [step_of(change, happening) for change in writes]
+    for event in events:
+        writes = carry_out(alone, event, [0] if i in event.rows else [])
+        steps += [step_of(change, event) for change in writes]
     return steps
 
 
-def other_orders(happenings: Sequence[Happening]) -> Iterator[list[Happening]]:
+def other_orders(events: Sequence[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
     """Orders in which another controller may have handled the same: it reads registrations at other moments than we.
 
     Neighbours may have been one snapshot for it or the other way round, one snapshot of ours may have been several.
     The nearest orders come first, at most :data:`ORDERS_MAX`.
     """
-    known = {_key(happenings)}
-    waiting = deque([list(happenings)])
+    known = {_key(events)}
+    waiting = deque([list(events)])
     while waiting:
         for order in _neighbours(waiting.popleft()):
             if _key(order) in known:
@@ -169,39 +169,39 @@ def other_orders(happenings: Sequence[Happening]) -> Iterator[list[Happening]]:
             yield order
 
 
-def _key(happenings: Sequence[Happening]) -> tuple[object, ...]:
-    return tuple((h.number, h.kind, h.who, frozenset(h.brokers), h.shutting_down) for h in happenings)
+def _key(events: Sequence[ClusterEvent]) -> tuple[object, ...]:
+    return tuple((h.number, h.kind, h.who, frozenset(h.brokers), h.shutting_down) for h in events)
 
 
-def _neighbours(happenings: list[Happening]) -> Iterator[list[Happening]]:
-    for at, happening in enumerate(happenings):
-        for split in _split(happening):
-            yield [*happenings[:at], *split, *happenings[at + 1 :]]
-    for at in range(len(happenings) - 1):
-        for joined in _joined(happenings[at], happenings[at + 1]):
-            yield [*happenings[:at], *joined, *happenings[at + 2 :]]
+def _neighbours(events: list[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
+    for at, event in enumerate(events):
+        for split in _split(event):
+            yield [*events[:at], *split, *events[at + 1 :]]
+    for at in range(len(events) - 1):
+        for joined in _joined(events[at], events[at + 1]):
+            yield [*events[:at], *joined, *events[at + 2 :]]
 
 
-def _split(happening: Happening) -> Iterator[list[Happening]]:
+def _split(event: ClusterEvent) -> Iterator[list[ClusterEvent]]:
     """One snapshot as several, in every order. While one broker is handled, the later ones are as before."""
-    if happening.kind is Kind.FAILOVER and happening.who:
-        with_all = {**happening.brokers, **_absent(happening.who)}
-        yield [replace(happening, who=(), brokers=with_all), replace(happening, kind=Kind.DEATH, rows=frozenset())]
-    if happening.kind not in {Kind.DEATH, Kind.RETURN} or not 1 < len(happening.who) <= PERMUTED_BROKERS_MAX:
+    if event.kind is Kind.FAILOVER and event.who:
+        with_all = {**event.brokers, **_absent(event.who)}
+        yield [replace(event, who=(), brokers=with_all), replace(event, kind=Kind.DEATH, rows=frozenset())]
+    if event.kind not in {Kind.DEATH, Kind.RETURN} or not 1 < len(event.who) <= PERMUTED_BROKERS_MAX:
         return
-    for order in permutations(happening.who):
-        parts: list[Happening] = []
+    for order in permutations(event.who):
+        parts: list[ClusterEvent] = []
         for at, broker in enumerate(order):
             later = order[at + 1 :]
-            if happening.kind is Kind.DEATH:
-                brokers: Mapping[int, Broker] = {**happening.brokers, **_absent(later)}
+            if event.kind is Kind.DEATH:
+                brokers: Mapping[int, Broker] = {**event.brokers, **_absent(later)}
             else:
-                brokers = {b: known for b, known in happening.brokers.items() if b not in later}
-            parts.append(replace(happening, who=(broker,), brokers=brokers))
+                brokers = {b: known for b, known in event.brokers.items() if b not in later}
+            parts.append(replace(event, who=(broker,), brokers=brokers))
         yield parts
 
 
-def _joined(one: Happening, two: Happening) -> Iterator[list[Happening]]:
+def _joined(one: ClusterEvent, two: ClusterEvent) -> Iterator[list[ClusterEvent]]:
     """Two neighbours as one snapshot, or the other way round."""
     if Kind.FAILOVER in {one.kind, two.kind}:
         yield [replace(two, kind=Kind.FAILOVER, who=(), rows=one.rows | two.rows, shutting_down=frozenset())]
@@ -216,7 +216,7 @@ def _joined(one: Happening, two: Happening) -> Iterator[list[Happening]]:
         yield [h for h in rest if h.who]
 
 
-def _swapped(one: Happening, two: Happening) -> list[Happening]:
+def _swapped(one: ClusterEvent, two: ClusterEvent) -> list[ClusterEvent]:
     """``two`` on the registrations from before ``one``, then ``one`` on those from after both."""
     before = {**one.brokers, **_absent(one.who)} if one.kind is Kind.DEATH else dict(one.brokers)
     joining = two.who if two.kind is Kind.RETURN else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from controller.shadow import judgement as compare
-from controller.shadow.events import Happening, Kind
+from controller.shadow.events import ClusterEvent, Kind
 from controller.shadow.judgement import Seen
 from controller.shadow.tracker import Tracker
 from controller.shadow.waiting import Waiting
@@ -61,43 +61,43 @@ class Shutdowns:
             return True
         return any(broker in h.who for h in self._unconfirmed())
 
-    def _unconfirmed(self) -> list[Happening]:
+    def _unconfirmed(self) -> list[ClusterEvent]:
         return [h for h in self.tracker.recent if h.kind is Kind.SHUTDOWN and not h.confirmed]
 
     def left(self, brokers: Collection[int], now: float) -> None:
         """Brokers are gone: their clean shutdowns were."""
-        for happening in self._unconfirmed():
-            if not {*happening.who}.isdisjoint(brokers):
-                self._confirm(happening, now)
+        for event in self._unconfirmed():
+            if not {*event.who}.isdisjoint(brokers):
+                self._confirm(event, now)
 
     def settle(self, now: float) -> None:
         """Confirms what most of a broker's partitions speak for, and takes back what waited too long for that."""
-        for happening in self._unconfirmed():
-            matching = len(happening.matching)
-            if matching > 1 and 2 * matching >= happening.expected:
-                self._confirm(happening, now)
-            elif happening.at_s <= self.tracker.late_s(now):
-                self._withdrawn.update(dict.fromkeys(happening.who, now))
-                self._withdraw(happening, now)
+        for event in self._unconfirmed():
+            matching = len(event.matching)
+            if matching > 1 and 2 * matching >= event.expected:
+                self._confirm(event, now)
+            elif event.at_s <= self.tracker.late_s(now):
+                self._withdrawn.update(dict.fromkeys(event.who, now))
+                self._withdraw(event, now)
 
-    def _confirm(self, happening: Happening, now: float) -> None:
-        happening.confirmed = True
-        matching, happening.matching = happening.matching, set()
+    def _confirm(self, event: ClusterEvent, now: float) -> None:
+        event.confirmed = True
+        matching, event.matching = event.matching, set()
         self.tracker.evaluate([i for i, _ in self.tracker.puzzling() if i in matching], now)
 
-    def _withdraw(self, happening: Happening, now: float) -> None:
+    def _withdraw(self, event: ClusterEvent, now: float) -> None:
         """It did not happen: everything that was decided since is decided again without it."""
         tracker = self.tracker
-        tracker.tally.events[happening.kind] -= 1
-        tracker.recent.remove(happening)
+        tracker.statistics.events[event.kind] -= 1
+        tracker.recent.remove(event)
         brokers = tracker.model.brokers
-        tracker.model.observe_brokers({b: known for b, known in brokers.items() if b not in happening.who})
+        tracker.model.observe_brokers({b: known for b, known in brokers.items() if b not in event.who})
         tracker.model.observe_brokers(brokers)
         for later in tracker.recent:
-            if later.number > happening.number:
-                later.shutting_down = later.shutting_down.difference(happening.who)
-        since = [i for i, w in tracker.waiting.items() if any(h.number >= happening.number for h in w.since)]
+            if later.number > event.number:
+                later.shutting_down = later.shutting_down.difference(event.who)
+        since = [i for i, w in tracker.waiting.items() if any(h.number >= event.number for h in w.since)]
         for i in since:
-            tracker.waiting[i].drop(happening)
+            tracker.waiting[i].drop(event)
             tracker.plan(i, tracker.waiting[i])
         tracker.evaluate(since, now)

@@ -36,11 +36,11 @@ class Seen(Struct, frozen=True, gc=False):
 class Step(Struct, frozen=True, gc=False):
     """One decision of ours about one partition: the leadership it leads to, and how many leader epochs it raises.
 
-    ``happening`` is the number of what it answers; another controller can have done the same in epoch ``controller``
+    ``event`` is the number of what it answers; another controller can have done the same in epoch ``controller``
     or later, after zxid ``after``. ``why`` is the constant reason of the rule.
     """
 
-    happening: int
+    event: int
     controller: int
     after: int
     leader: int

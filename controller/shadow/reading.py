@@ -18,7 +18,7 @@ from state_machines.model.types import Broker, Leadership, TopicAssignment
 log = logging.getLogger("regent.shadow")
 
 
-class Office(Struct, frozen=True):
+class RoleReading(Struct, frozen=True):
     """Registrations and the role, as of one reading.
 
     ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None where nobody holds
@@ -44,7 +44,7 @@ class Reader:
         self._store = KafkaStore(zk)
         self._reported: dict[str, str] = {}
 
-    async def office(self, known_epoch: int | None) -> Office:
+    async def role_seen(self, known_epoch: int | None) -> RoleReading:
         """The registrations, then the role; the registrations again where the role has changed hands.
 
         So a broker that is missing here is missing for a controller that holds the epoch read after it.
@@ -54,7 +54,7 @@ class Reader:
         holder, epoch, epoch_zxid = await self._role()
         if epoch != known_epoch:
             brokers, zxid = await self._brokers()
-        return Office(self.readings, brokers, zxid, holder, epoch, epoch_zxid, self.zk.last_zxid)
+        return RoleReading(self.readings, brokers, zxid, holder, epoch, epoch_zxid, self.zk.last_zxid)
 
     async def _brokers(self) -> tuple[dict[int, Broker], int]:
         while True:

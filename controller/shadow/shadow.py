@@ -19,9 +19,9 @@ import anyio
 
 from controller.metrics.counters import Counters
 from controller.shadow.read_only import ReadOnly
-from controller.shadow.reading import Office, Reader
+from controller.shadow.reading import Reader, RoleReading
 from controller.shadow.report_file import load, save
-from controller.shadow.statistics import SHOWN_MAX, Report, Tally
+from controller.shadow.statistics import SHOWN_MAX, Report, Statistics
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
 from metadata_store import paths
@@ -67,9 +67,9 @@ class Shadow:
     def __init__(
         self, *, poll_s: float, wait_s: float = WAIT_S, counters: Counters | None = None, file: Path | None = None
     ) -> None:
-        self.tally = Tally(counters)
+        self.statistics = Statistics(counters)
         self.file = file
-        self.tracker = Tracker(self.tally, wait_s)
+        self.tracker = Tracker(self.statistics, wait_s)
         self.timeline = Timeline(self.tracker)
         self.following = asyncio.Event()
         """Set while it knows the cluster: from the first reading on, cleared where it starts over."""
@@ -83,7 +83,7 @@ class Shadow:
         self._due_save_s = self._due_line_s = 0.0
         self._zk: ZooKeeper
         self._reader: Reader
-        self._office: Office
+        self._role_reading: RoleReading
 
     async def run(self, zk: ZooKeeper) -> None:
         """Follows the cluster on a connected session until cancelled; raises ``SessionLost`` when that is over.
@@ -112,20 +112,20 @@ class Shadow:
 
     def report(self) -> Report:
         """Everything counted so far."""
-        tally = self.tally
+        statistics = self.statistics
         return Report(
-            compared={str(kind): count for kind, count in tally.compared.items()},
-            differing=tally.differing,
-            differences=list(tally.differences),
-            uncomparable=dict(tally.uncomparable),
-            not_ours=dict(tally.not_ours),
-            unseen=tally.unseen,
-            isr_changes=tally.isr_changes,
+            compared={str(kind): count for kind, count in statistics.compared.items()},
+            differing=statistics.differing,
+            differences=list(statistics.differences),
+            uncomparable=dict(statistics.uncomparable),
+            not_ours=dict(statistics.not_ours),
+            unseen=statistics.unseen,
+            isr_changes=statistics.isr_changes,
             waiting=len(self.tracker.waiting),
-            events=dict(tally.events),
+            events=dict(statistics.events),
             partitions=sum(1 for _ in self._named()),
             controller=self.timeline.holder,
-            since_ms=tally.since_ms,
+            since_ms=statistics.since_ms,
         )
 
     # -- the session
@@ -184,8 +184,8 @@ class Shadow:
         return woken
 
     def _progress(self) -> tuple[int, ...]:
-        tally = self.tally
-        return tally.compared.total(), tally.differing, tally.isr_changes, tally.events.total()
+        statistics = self.statistics
+        return statistics.compared.total(), statistics.differing, statistics.isr_changes, statistics.events.total()
 
     # -- reading
 
@@ -194,20 +194,20 @@ class Shadow:
         since = self._zk.last_zxid
         self._fired.clear()
         await self._zk.sync("/")
-        self._office = office = await self._reader.office(None)
+        self._role_reading = role_seen = await self._reader.role_seen(None)
         names = await self._reader.names(paths.TOPICS)
         topics = await self._reader.topics(names or ())
-        self.timeline.begin(office, topics, time.monotonic())
+        self.timeline.begin(role_seen, topics, time.monotonic())
         await self._arm([*_PARENTS, *_ROLE, *(paths.topic(topic.name) for topic in topics)], since)
         states = await self._reader.states(list(self._named()))
-        for _ in self.timeline.take(office, states, time.monotonic()):
+        for _ in self.timeline.take(role_seen, states, time.monotonic()):
             await asyncio.sleep(0)
         self._catching_up = self._outside()
         log.info(
             "shadow of controller %s at epoch %d: %d brokers, %d topics, %d partitions; nothing is written or sent",
-            office.holder,
-            office.epoch,
-            len(office.brokers),
+            role_seen.holder,
+            role_seen.epoch,
+            len(role_seen.brokers),
             len(topics),
             len(self.tracker.model.rows),
         )
@@ -218,7 +218,7 @@ class Shadow:
             since = self._zk.last_zxid
             fired, self._fired = self._fired, set()
             await self._zk.sync("/")
-            self._office = await self._reader.office(self.timeline.epoch)
+            self._role_reading = await self._reader.role_seen(self.timeline.epoch)
             late = bool(fired) and time.monotonic() - self._fired_s > LATE_S
             deleting = await self._read_topics(fired, since) if full else ()
             await self._arm(fired, since)
@@ -227,7 +227,7 @@ class Shadow:
         wanted = None if full else {*self.tracker.waiting, *self._catching_up}
         states = await self._reader.states(list(self._named(wanted)))
         now = time.monotonic()
-        for _ in self.timeline.take(self._office, states, now, full=full, deleting=deleting, late=late):
+        for _ in self.timeline.take(self._role_reading, states, now, full=full, deleting=deleting, late=late):
             await asyncio.sleep(0)
         self._catching_up = self._outside() if full else [i for i in self._catching_up if self._is_outside(i)]
         self._log_news()
@@ -282,11 +282,11 @@ class Shadow:
 
     def _log_news(self) -> None:
         """Logs a line for each difference, of one reading ``SHOWN_MAX`` at most."""
-        news = self.tally.news()
+        news = self.statistics.news()
         for difference in news[:SHOWN_MAX]:
             log.warning("difference from Kafka's controller at %s", difference)
         if len(news) > SHOWN_MAX:
-            log.warning("more differences at the same time, %d in all: see the report", self.tally.differing)
+            log.warning("more differences at the same time, %d in all: see the report", self.statistics.differing)
 
     # -- the report, as it goes
 
@@ -295,7 +295,7 @@ class Shadow:
             return
         found = await anyio.to_thread.run_sync(load, self.file)
         if found is not None:
-            self.tally.resume(found)
+            self.statistics.resume(found)
             log.info("the shadow goes on with its report in %s: %s", self.file, found.sentence())
 
     async def _report_in_time(self, now_s: float) -> None:

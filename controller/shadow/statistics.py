@@ -30,7 +30,7 @@ class Outline(Struct, frozen=True, gc=False):
         return f"leader {self.leader}, ISR {list(self.isr)}, leader epoch {self.leader_epoch}"
 
 
-class Difference(Struct, frozen=True, gc=False):
+class ShadowDifference(Struct, frozen=True, gc=False):
     """A state znode that is not what we decided.
 
     ``fields`` says what differs; ``before`` is what both started from; ``ours`` and ``theirs`` are equal to it where
@@ -75,7 +75,7 @@ class Report(Struct, frozen=True):
 
     compared: dict[str, int]
     differing: int
-    differences: list[Difference]
+    differences: list[ShadowDifference]
     uncomparable: dict[str, int]
     not_ours: dict[str, int]
     unseen: int
@@ -108,13 +108,13 @@ class Report(Struct, frozen=True):
         return [*lines, f"  and {hidden} more differences"] if hidden > 0 else lines
 
 
-class Tally:
+class Statistics:
     """Counts what the tracker finds. ``counters`` are the process's, for its metrics."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self.compared: Counter[Compared] = Counter()
         self.differing = 0
-        self.differences: list[Difference] = []
+        self.differences: list[ShadowDifference] = []
         self.uncomparable: Counter[str] = Counter()
         self.not_ours: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class Tally:
         self.isr_changes = 0
         self.since_ms = time.time_ns() // 1_000_000
         self._counters = counters or Counters()
-        self._news: list[Difference] = []
+        self._news: list[ShadowDifference] = []
 
     def resume(self, found: Report) -> None:
         """Goes on counting where an earlier process stopped."""
@@ -146,7 +146,7 @@ class Tally:
         self.compared[Compared(event, rule)] += 1
         self._counters.shadow_compared += 1
 
-    def differs(self, found: Difference) -> None:
+    def differs(self, found: ShadowDifference) -> None:
         """They are not."""
         self.differing += 1
         self._counters.shadow_compared += 1
@@ -156,7 +156,7 @@ class Tally:
         if len(self._news) <= SHOWN_MAX:
             self._news.append(found)
 
-    def news(self) -> list[Difference]:
+    def news(self) -> list[ShadowDifference]:
         """Differences since the last call, at most one more than :data:`SHOWN_MAX`."""
         news, self._news = self._news, []
         return news
@@ -171,9 +171,9 @@ def outline(leadership: Leadership | None) -> Outline | None:
 
 def difference(
     path: str, before: Leadership | None, ours: Leadership | None, theirs: Leadership | None, event: str, why: str
-) -> Difference:
+) -> ShadowDifference:
     """A difference with the fields that make it one."""
-    return Difference(path, _fields(ours, theirs), outline(before), outline(ours), outline(theirs), event, why)
+    return ShadowDifference(path, _fields(ours, theirs), outline(before), outline(ours), outline(theirs), event, why)
 
 
 def _fields(ours: Leadership | None, theirs: Leadership | None) -> str:

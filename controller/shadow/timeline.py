@@ -13,7 +13,7 @@ from controller.shadow.deadlines import BEING_REASSIGNED, Deadlines
 from controller.shadow.events import Kind
 from controller.shadow.inference import Shutdowns
 from controller.shadow.judgement import Seen
-from controller.shadow.reading import Office
+from controller.shadow.reading import RoleReading
 from controller.shadow.tracker import Tracker
 from state_machines.decisions.broker_change import BrokerDelta, compare
 from state_machines.model.types import Leadership, TopicAssignment
@@ -54,11 +54,11 @@ class Timeline:
         self._fresh: list[Fresh] = []
         self._adopted: set[int] = set()
 
-    def begin(self, office: Office, topics: Iterable[TopicAssignment], now: float) -> None:
+    def begin(self, role_seen: RoleReading, topics: Iterable[TopicAssignment], now: float) -> None:
         """Starts over with what is there: the next states are taken as they are."""
-        self.tracker.begin(office.epoch, office.brokers, now)
-        self.epoch, self.holder, self._last_holder = office.epoch, office.holder, office.holder
-        self._registered_zxid = office.zxid
+        self.tracker.begin(role_seen.epoch, role_seen.brokers, now)
+        self.epoch, self.holder, self._last_holder = role_seen.epoch, role_seen.holder, role_seen.holder
+        self._registered_zxid = role_seen.zxid
         self._fresh = []
         self._adopted = {i for topic in topics for i in self.tracker.model.observe_topic(topic)}
 
@@ -103,7 +103,7 @@ class Timeline:
 
     def take(
         self,
-        office: Office,
+        role_seen: RoleReading,
         states: Sequence[tuple[int, Seen]],
         now: float,
         *,
@@ -120,25 +120,25 @@ class Timeline:
         self._adopt(states)
         unread = dict(states)
         yield from self._observe(unread, now)
-        delta = compare(self.tracker.model.brokers, office.brokers)
+        delta = compare(self.tracker.model.brokers, role_seen.brokers)
         changed = {*delta.dead, *delta.bounced, *delta.new}
-        exact = office if len(changed) <= 1 else structs.replace(office, zxid=0)
+        exact = role_seen if len(changed) <= 1 else structs.replace(role_seen, zxid=0)
         yield from self._infer(delta, exact, now)
         if changed:
-            self._create_before(office, unread, now)
+            self._create_before(role_seen, unread, now)
             yield from self._observe(unread, now)
             yield from self._infer(delta, exact, now)
         self.shutdowns.left({*delta.dead, *delta.bounced}, now)
-        several = len(changed) > 1 and any(w.seen[0].zxid < office.zxid for _, w in self.tracker.puzzling())
+        several = len(changed) > 1 and any(w.seen[0].zxid < role_seen.zxid for _, w in self.tracker.puzzling())
         if delta.empty:
-            self._registered_zxid = office.zxid
+            self._registered_zxid = role_seen.zxid
         number = self.tracker.number
-        self._happen(office, delta, unread, now, READ_LATE if late else SEVERAL if several else "")
+        self._on_event(role_seen, delta, unread, now, READ_LATE if late else SEVERAL if several else "")
         if self.tracker.number != number:
             yield from self._explain(now)
         yield from self._observe(unread, now)
         if full:
-            self._full.append((office.reading, office.read_zxid))
+            self._full.append((role_seen.reading, role_seen.read_zxid))
         self.shutdowns.settle(now)
         self.deadlines.expire(now, deleting)
 
@@ -157,14 +157,14 @@ class Timeline:
             self.tracker.evaluate(rows[at : at + TURN_ROWS], now)
             yield
 
-    def _infer(self, delta: BrokerDelta, office: Office, now: float) -> Iterator[None]:
+    def _infer(self, delta: BrokerDelta, role_seen: RoleReading, now: float) -> Iterator[None]:
         """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
         gone = {*delta.dead, *delta.bounced}
-        found = self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, office), gone, now)
+        found = self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, role_seen), gone, now)
         for broker, first in found.items():
             self._create(first.zxid, now)
             after = next((zxid for reading, zxid in reversed(self._full) if reading < first.reading), 0)
-            self.tracker.happen(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=after)
+            self.tracker.on_event(Kind.SHUTDOWN, [broker], self.tracker.model.brokers, now, after=after)
         if found:
             yield from self._explain(now)
 
@@ -176,13 +176,13 @@ class Timeline:
             self.tracker.model.load_leadership(rows, [found.get(i) for i in rows])
             self._adopted = set()
 
-    def _create_before(self, office: Office, unread: dict[int, Seen], now: float) -> None:
+    def _create_before(self, role_seen: RoleReading, unread: dict[int, Seen], now: float) -> None:
         """Decides on topics that were created before the registrations changed.
 
         Where the controller went, what it started itself tells; the others are left to its successor.
         """
-        if office.epoch == self.epoch and office.holder is not None:
-            self._create(office.zxid, now)
+        if role_seen.epoch == self.epoch and role_seen.holder is not None:
+            self._create(role_seen.zxid, now)
             return
         done = {i for i, seen in unread.items() if not _is_first_of(seen.leadership, self.epoch)}
         for fresh in self._fresh:
@@ -190,33 +190,35 @@ class Timeline:
             fresh.rows = [i for i in fresh.rows if i not in done]
             if started:
                 brokers = self.tracker.model.brokers
-                self.tracker.happen(Kind.CREATION, (), brokers, now, after=fresh.zxid, rows=started)
+                self.tracker.on_event(Kind.CREATION, (), brokers, now, after=fresh.zxid, rows=started)
 
-    def _happen(self, office: Office, delta: BrokerDelta, unread: dict[int, Seen], now: float, doubt: str) -> None:
-        before, self.holder = self._last_holder, office.holder
-        self._last_holder = office.holder if office.holder is not None else before
-        if office.epoch != self.epoch:
-            self._create_before(office, unread, now)
-            if office.epoch != self.epoch + 1:
+    def _on_event(
+        self, role_seen: RoleReading, delta: BrokerDelta, unread: dict[int, Seen], now: float, doubt: str
+    ) -> None:
+        before, self.holder = self._last_holder, role_seen.holder
+        self._last_holder = role_seen.holder if role_seen.holder is not None else before
+        if role_seen.epoch != self.epoch:
+            self._create_before(role_seen, unread, now)
+            if role_seen.epoch != self.epoch + 1:
                 doubt = UNSEEN_TERM
             elif {*delta.dead, *delta.new, *delta.bounced} - {before}:
                 doubt = SEVERAL
-            self.epoch = self.tracker.model.epoch = office.epoch
-            self._failover(office, delta.dead, now, doubt)
-        elif office.holder is None:
+            self.epoch = self.tracker.model.epoch = role_seen.epoch
+            self._failover(role_seen, delta.dead, now, doubt)
+        elif role_seen.holder is None:
             self.deadlines.hold(now)
         else:
             if not delta.empty:
-                self._brokers(office, delta, now, doubt)
+                self._brokers(role_seen, delta, now, doubt)
             self._create(None, now)
 
-    def _failover(self, office: Office, gone: Sequence[int], now: float, doubt: str) -> None:
+    def _failover(self, role_seen: RoleReading, gone: Sequence[int], now: float, doubt: str) -> None:
         """A new controller: what was created while there was none is among what it finds."""
         waiting = [i for fresh in self._fresh for i in fresh.rows]
         self.tracker.model.load_leadership(waiting, [None] * len(waiting))
         self._fresh = []
-        self.tracker.happen(
-            Kind.FAILOVER, gone, office.brokers, now, after=office.epoch_zxid, rows=waiting, doubt=doubt
+        self.tracker.on_event(
+            Kind.FAILOVER, gone, role_seen.brokers, now, after=role_seen.epoch_zxid, rows=waiting, doubt=doubt
         )
 
     def _create(self, before: int | None, now: float) -> None:
@@ -226,19 +228,19 @@ class Timeline:
         rows = [i for fresh in due for i in fresh.rows]
         if rows:
             first = min(fresh.zxid for fresh in due)
-            self.tracker.happen(Kind.CREATION, (), self.tracker.model.brokers, now, after=first, rows=rows)
+            self.tracker.on_event(Kind.CREATION, (), self.tracker.model.brokers, now, after=first, rows=rows)
 
-    def _brokers(self, office: Office, delta: BrokerDelta, now: float, doubt: str) -> None:
+    def _brokers(self, role_seen: RoleReading, delta: BrokerDelta, now: float, doubt: str) -> None:
         """Deaths first, then returns: a bounced broker is both."""
-        found, gone, back = office.brokers, (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
+        found, gone, back = role_seen.brokers, (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
         alone = len({*gone, *back}) == 1
         if gone:
             without = {b: known for b, known in found.items() if b not in delta.bounced}
-            after = office.zxid if alone and not back else self._registered_zxid
-            self.tracker.happen(Kind.DEATH, sorted(gone), without, now, after=after, doubt=doubt)
+            after = role_seen.zxid if alone and not back else self._registered_zxid
+            self.tracker.on_event(Kind.DEATH, sorted(gone), without, now, after=after, doubt=doubt)
         if back:
-            after = office.zxid if alone else self._registered_zxid
-            self.tracker.happen(Kind.RETURN, sorted(back), found, now, after=after, doubt=doubt)
+            after = role_seen.zxid if alone else self._registered_zxid
+            self.tracker.on_event(Kind.RETURN, sorted(back), found, now, after=after, doubt=doubt)
         if delta.modified:
             self.tracker.model.observe_brokers(found)
 
@@ -248,10 +250,10 @@ def _is_first_of(state: Leadership, earlier: int) -> bool:
     return state.version == 0 and state.controller_epoch > earlier
 
 
-def _registered(broker: int, seen: Seen, gone: Collection[int], office: Office) -> bool:
+def _registered(broker: int, seen: Seen, gone: Collection[int], role_seen: RoleReading) -> bool:
     """Whether ``broker`` was certainly registered when a znode was written.
 
     One that is gone: written before the last change of the registrations, which was its own. One that is there: the
     znode was read in an earlier reading than the registrations.
     """
-    return seen.zxid < office.zxid if broker in gone else seen.reading < office.reading
+    return seen.zxid < role_seen.zxid if broker in gone else seen.reading < role_seen.reading

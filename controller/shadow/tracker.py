@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.shadow import judgement as compare
-from controller.shadow.events import Happening, Kind, carry_out, replay, step_of
+from controller.shadow.events import ClusterEvent, Kind, carry_out, replay, step_of
 from controller.shadow.judgement import Outcome, Seen, Step, judge
-from controller.shadow.recent_events import Recent
-from controller.shadow.statistics import Tally
+from controller.shadow.recent_events import RecentEvents
+from controller.shadow.statistics import Statistics
 from controller.shadow.waiting import Tries, Waiting
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import Broker, Leadership
@@ -41,14 +41,14 @@ BARE_EPOCH: Final = "epoch of an offline partition raised, nothing else changed:
 class Tracker:
     """Our model and what waits. ``wait_s``: how long a decision, or a read, may stay without its counterpart."""
 
-    def __init__(self, tally: Tally, wait_s: float) -> None:
+    def __init__(self, statistics: Statistics, wait_s: float) -> None:
         self.model = Cluster()
-        self.tally = tally
+        self.statistics = statistics
         self.wait_s = wait_s
         self.waiting: dict[int, Waiting] = {}
-        self.recent = Recent(wait_s)
+        self.recent = RecentEvents(wait_s)
         self._puzzling: set[int] = set()
-        self._by_number: dict[int, Happening] = {}
+        self._by_number: dict[int, ClusterEvent] = {}
         self.tries = Tries(TRIES_MAX)
         self.number = 0
         """Of the latest happening."""
@@ -68,11 +68,11 @@ class Tracker:
         for i in rows:
             self._puzzling.discard(i)
             if self.waiting.pop(i, None) is not None:
-                self.tally.uncomparable[why] += 1
+                self.statistics.uncomparable[why] += 1
 
     # -- our decisions
 
-    def happen(
+    def on_event(
         self,
         kind: Kind,
         who: Iterable[int],
@@ -87,21 +87,21 @@ class Tracker:
 
         Reads that nothing explained so far are not looked at again: call :meth:`evaluate`.
         """
-        happening = self._enter(kind, tuple(who), brokers, now, after, frozenset(rows), doubt)
-        before = self.recent.lately(now) if happening.rows else [] if kind is Kind.FAILOVER else self.recent.loading()
-        self.recent.append(happening)
-        self._by_number[happening.number] = happening
+        event = self._enter(kind, tuple(who), brokers, now, after, frozenset(rows), doubt)
+        before = self.recent.lately(now) if event.rows else [] if kind is Kind.FAILOVER else self.recent.loading()
+        self.recent.append(event)
+        self._by_number[event.number] = event
         for waiting in self.waiting.values():
-            waiting.add(happening)
-        for change in carry_out(self.model, happening, sorted(happening.rows)):
+            waiting.add(event)
+        for change in carry_out(self.model, event, sorted(event.rows)):
             found = self.waiting.get(change.entity)
             if found is None:
-                found = Waiting(leadership_of(change.before), [*before, happening], now + self.wait_s)
+                found = Waiting(leadership_of(change.before), [*before, event], now + self.wait_s)
                 self.waiting[change.entity] = found
             elif not found.seen:
                 found.due_s = now + self.wait_s
-            found.steps.append(step_of(change, happening))
-            happening.expected += 1
+            found.steps.append(step_of(change, event))
+            event.expected += 1
 
     def _enter(
         self,
@@ -112,10 +112,10 @@ class Tracker:
         after: int,
         rows: frozenset[int],
         doubt: str,
-    ) -> Happening:
+    ) -> ClusterEvent:
         self.number += 1
-        self.tally.events[kind] += 1
-        return Happening(
+        self.statistics.events[kind] += 1
+        return ClusterEvent(
             self.number,
             self.model.epoch,
             kind,
@@ -148,7 +148,7 @@ class Tracker:
             if found.outcome is Outcome.UNCHANGED:
                 return
             if found.outcome is Outcome.ISR_CHANGES:
-                self.tally.isr_changes += found.isr_changes
+                self.statistics.isr_changes += found.isr_changes
                 self.model.load_leadership([i], [seen.leadership])
                 return
             waiting = self.waiting[i] = Waiting(base, self.recent.still_answered(now), now + self.wait_s)
@@ -159,8 +159,8 @@ class Tracker:
             waiting.due_s = now + self.wait_s
         waiting.remember(seen)
         for step in waiting.steps[:1]:
-            happening = self._by_number[step.happening]
-            happening.answered_s = min(happening.answered_s, now)
+            event = self._by_number[step.event]
+            event.answered_s = min(event.answered_s, now)
         if waiting.under_way():
             self._matched_s = now
         self._puzzling.add(i)
@@ -197,13 +197,13 @@ class Tracker:
         if found.outcome is Outcome.UNDER_WAY and len(waiting.seen) > 1:
             return True
         if found.outcome is Outcome.ISR_CHANGES:
-            self.tally.isr_changes += found.isr_changes
+            self.statistics.isr_changes += found.isr_changes
             waiting.blurred |= found.isr_changes > 1
         elif bare := waiting.bare_epochs():
             count = len(waiting.possible_steps())
             if count and not self._agrees(i, waiting, seen, count, now):
                 return False
-            self.tally.not_ours[BARE_EPOCH] += bare
+            self.statistics.not_ours[BARE_EPOCH] += bare
         elif not (excuse and self._excused(i, waiting, seen.leadership)):
             return excuse and waiting.superseded(i, self.model.rows[i], self.tries)
         waiting.let_in(self.recent.begun(seen.zxid) if found.isr_changes == 1 else 0)
@@ -213,20 +213,20 @@ class Tracker:
     def _agrees(self, i: int, waiting: Waiting, seen: Seen, count: int, now: float) -> bool:
         """Counts a counterpart; one of an inferred happening waits until that is confirmed."""
         last = waiting.steps[count - 1]
-        happening = self._by_number[last.happening]
-        if not happening.confirmed:
-            happening.matching.add(i)
+        event = self._by_number[last.event]
+        if not event.confirmed:
+            event.matching.add(i)
             return False
         self._matched_s = now
-        self.tally.unseen += count - 1
-        self.tally.agrees(happening.kind, last.why)
-        happening.met += 1
-        happening.answered_s = min(happening.answered_s, now)
-        happening.met_s = min(happening.met_s, now)
-        happening.met_zxid = min(happening.met_zxid, seen.zxid)
+        self.statistics.unseen += count - 1
+        self.statistics.agrees(event.kind, last.why)
+        event.met += 1
+        event.answered_s = min(event.answered_s, now)
+        event.met_s = min(event.met_s, now)
+        event.met_zxid = min(event.met_zxid, seen.zxid)
         waiting.base = seen.leadership
         waiting.steps = waiting.steps[count:]
-        waiting.answered(last.happening)
+        waiting.answered(last.event)
         waiting.due_s = now + self.wait_s
         return True
 
@@ -235,14 +235,14 @@ class Tracker:
         row = self.model.rows[i]
         self.tries.take()
         if not waiting.possible_steps() and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
-            self.tally.not_ours[PREFERRED] += 1
+            self.statistics.not_ours[PREFERRED] += 1
             return True
         if waiting.hidden_isr(i, row):
-            self.tally.uncomparable[ISR_UNSEEN] += 1
+            self.statistics.uncomparable[ISR_UNSEEN] += 1
         elif waiting.preferred_unseen(i, row):
-            self.tally.uncomparable[PREFERRED_UNSEEN] += 1
+            self.statistics.uncomparable[PREFERRED_UNSEEN] += 1
         elif waiting.another_order(i, row, self.tries):
-            self.tally.uncomparable[ORDER_UNKNOWN] += 1
+            self.statistics.uncomparable[ORDER_UNKNOWN] += 1
         else:
             return False
         waiting.blurred = True
@@ -258,7 +258,7 @@ class Tracker:
         steps = replay(i, self.model.rows[i], waiting.base, waiting.happened)
         for change, planned in ((-1, waiting.steps), (1, steps)):
             for step in planned:
-                self._by_number[step.happening].expected += change
+                self._by_number[step.event].expected += change
         waiting.steps = steps
         self.model.load_leadership([i], [compare.after(waiting.base, steps)])
 
@@ -277,4 +277,4 @@ class Tracker:
 
     def what(self, step: Step) -> str:
         """What a decision answers, for people."""
-        return self._by_number[step.happening].what
+        return self._by_number[step.event].what

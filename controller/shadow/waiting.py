@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Final
 
 from controller.shadow import judgement as compare
-from controller.shadow.events import Happening, Kind, other_orders, replay
+from controller.shadow.events import ClusterEvent, Kind, other_orders, replay
 from controller.shadow.judgement import Judgement, Outcome, Seen, Step, judge
 from state_machines.model.types import NO_LEADER, Leadership, PartitionRow
 
@@ -49,10 +49,10 @@ class Waiting:
     """
 
     base: Leadership | None
-    happened: list[Happening]
+    happened: list[ClusterEvent]
     due_s: float
     origin: Leadership | None = field(init=False)
-    since: list[Happening] = field(init=False)
+    since: list[ClusterEvent] = field(init=False)
     steps: list[Step] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     puzzled_s: float = 0.0
@@ -69,15 +69,15 @@ class Waiting:
         self.base = self.origin = base
         self.since = list(self.happened)
 
-    def add(self, happening: Happening) -> None:
+    def add(self, event: ClusterEvent) -> None:
         """Something more to answer."""
-        self.happened.append(happening)
-        self.since.append(happening)
+        self.happened.append(event)
+        self.since.append(event)
 
-    def drop(self, happening: Happening) -> None:
+    def drop(self, event: ClusterEvent) -> None:
         """It did not happen after all."""
-        self.happened = [h for h in self.happened if h is not happening]
-        self.since = [h for h in self.since if h is not happening]
+        self.happened = [h for h in self.happened if h is not event]
+        self.since = [h for h in self.since if h is not event]
 
     def answered(self, number: int) -> None:
         """Everything up to a happening is answered."""
@@ -170,12 +170,12 @@ class Waiting:
             return False
         return self.hidden_isr(i, row, within=True) or self.another_order(i, row, tries, Outcome.UNDER_WAY)
 
-    def _orders(self, happenings: list[Happening]) -> Iterator[list[Happening]]:
+    def _orders(self, events: list[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
         """Orders in which another controller may have handled them since the origin, or some of them before it."""
-        rest = [h for h in happenings if h.number not in self.unsure]
-        if len(rest) < len(happenings):
+        rest = [h for h in events if h.number not in self.unsure]
+        if len(rest) < len(events):
             yield rest
-        yield from other_orders(happenings)
+        yield from other_orders(events)
 
     def another_order(self, i: int, row: PartitionRow, tries: Tries, outcome: Outcome = Outcome.AGREES) -> bool:
         """Whether another order of the events since the origin leads to the oldest read."""
@@ -210,31 +210,31 @@ class Waiting:
         return False
 
 
-def _before(happenings: list[Happening], seen: Seen) -> list[Happening]:
+def _before(events: list[ClusterEvent], seen: Seen) -> list[ClusterEvent]:
     """What had happened when a state znode was written."""
-    return [h for h in happenings if h.after < seen.zxid]
+    return [h for h in events if h.after < seen.zxid]
 
 
-def _bare_epochs(base: Leadership | None, happenings: list[Happening], steps: list[Step], seen: Leadership) -> int:
-    wrote = {step.happening for step in steps}
-    able = [h for h in happenings if h.kind in _SHRINKING and h.number not in wrote]
+def _bare_epochs(base: Leadership | None, events: list[ClusterEvent], steps: list[Step], seen: Leadership) -> int:
+    wrote = {step.event for step in steps}
+    able = [h for h in events if h.kind in _SHRINKING and h.number not in wrote]
     bare = compare.bare_epochs(base, steps, seen)
     return bare if bare <= len(able) else 0
 
 
-def _replay(i: int, row: PartitionRow, happenings: list[Happening], base: Leadership | None) -> list[Step]:
-    return replay(i, row, base, happenings)
+def _replay(i: int, row: PartitionRow, events: list[ClusterEvent], base: Leadership | None) -> list[Step]:
+    return replay(i, row, base, events)
 
 
 def _with_preferred(
-    i: int, row: PartitionRow, happenings: list[Happening], at: int, base: Leadership | None
+    i: int, row: PartitionRow, events: list[ClusterEvent], at: int, base: Leadership | None
 ) -> list[Step]:
     """Our decisions with a preferred election after the first ``at`` of them; nothing where it is not possible."""
-    steps = replay(i, row, base, happenings)[:at]
+    steps = replay(i, row, base, events)[:at]
     first, end = row.assignment.replicas[0], compare.after(base, steps)
     if end is None or first not in end.isr or end.leader in {NO_LEADER, first}:
         return []
-    number = steps[-1].happening if steps else 0
+    number = steps[-1].event if steps else 0
     steps.append(Step(number, 0, 0, first, end.isr, 1, "preferred election"))
-    rest = [h for h in happenings if h.number > number]
+    rest = [h for h in events if h.number > number]
     return steps + replay(i, row, compare.after(base, steps), rest)

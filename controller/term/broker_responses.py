@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from brokers.outbound.delivery import Answer, ChannelFailed
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed
 from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
 from controller.engine.event_queue import EventQueue
 from controller.engine.outranked import Outranked
 from controller.handlers.log_directories import Failed
 from controller.metrics.counters import Counters
-from controller.term.claim_monitor import ClaimWatch
+from controller.term.claim_monitor import ClaimMonitor
 from state_machines.model.cluster import Cluster
 
 log = logging.getLogger("regent.role")
@@ -27,20 +27,20 @@ REMEDIES: Final[Mapping[int, str]] = {
 """What helps where a broker refuses partitions."""
 
 
-class Answers:
+class BrokerResponses:
     """``end`` ends the term; ``stopped`` gets the answers to StopReplica; ``queue`` hears of failed log directories."""
 
     def __init__(
         self,
         cluster: Cluster,
-        claim_watch: ClaimWatch,
+        claim_watch: ClaimMonitor,
         counters: Counters,
         end: Callable[[str], None],
-        stopped: Callable[[Answer], None],
+        stopped: Callable[[BrokerResponse], None],
         queue: EventQueue,
     ) -> None:
         self._cluster = cluster
-        self._claim_watch = claim_watch
+        self._claim_monitor = claim_watch
         self._counters = counters
         self._end = end
         self._stopped = stopped
@@ -48,7 +48,7 @@ class Answers:
         self._refused: set[tuple[int, str]] = set()
         self.outranked = Outranked(cluster)
 
-    def answered(self, answer: Answer | ChannelFailed) -> None:
+    def on_response(self, answer: BrokerResponse | ChannelFailed) -> None:
         """An answer of a broker, or the end of a channel by an error."""
         if isinstance(answer, ChannelFailed):
             self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
@@ -64,18 +64,18 @@ class Answers:
         if answer.error == STALE_CONTROLLER_EPOCH:
             first = self.outranked.says_so(answer.broker_id, answer.broker_epoch)
             if self.outranked.most:
-                self._claim_watch.outranked()
+                self._claim_monitor.outranked()
             elif first:
-                self._claim_watch.doubt()
+                self._claim_monitor.doubt()
         elif not answer.error:
             self.outranked.accepts(answer.broker_id)
 
-    def _storage_failed(self, answer: Answer) -> None:
+    def _storage_failed(self, answer: BrokerResponse) -> None:
         rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
         if rows:
             self._queue.signal("replicas_failed", Failed(answer.broker_id, answer.broker_epoch, rows))
 
-    def _partitions_refused(self, answer: Answer, error: int, count: int) -> None:
+    def _partitions_refused(self, answer: BrokerResponse, error: int, count: int) -> None:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
         what = f"{answer.api.name} partition: {error_name(error)}"
         self._counters.answers[what] += count

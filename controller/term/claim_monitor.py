@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from controller.engine.gate import Term
-from controller.role.claim import Claim, Office
+from controller.engine.gate import Gate
+from controller.role.claim import Claim, Role
 from controller.role.outage import Outage
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -30,17 +30,17 @@ OUTRANKED = (
 """Why a term ends that must not be followed by another one before an operator has looked."""
 
 
-class ClaimWatch:
+class ClaimMonitor:
     """``end`` ends the term; ``back`` is called when the connection is back and the claim still ours."""
 
     def __init__(
-        self, office: Office, claim: Claim, term: Term, end: Callable[[str], None], back: Callable[[], None]
+        self, role: Role, claim: Claim, gate: Gate, end: Callable[[str], None], back: Callable[[], None]
     ) -> None:
         self.ready = asyncio.Event()
         self.ready.set()
-        self._office = office
+        self._role = role
         self._claim = claim
-        self._term = term
+        self._gate = gate
         self._end = end
         self._back = back
         self._doubts = 0
@@ -51,22 +51,22 @@ class ClaimWatch:
 
     def connected(self) -> bool:
         """Up, and the claim was compared since it came up."""
-        return self._office.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
+        return self._role.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
 
     async def arm(self) -> bool:
         """Watches the claim from the zxid on at which it was won; returns whether it still holds."""
-        await self._office.zk.watch(data=WATCHED, since_zxid=self._claim.zxid)
-        return await self._office.is_ours(self._claim)
+        await self._role.zk.watch(data=WATCHED, since_zxid=self._claim.zxid)
+        return await self._role.is_ours(self._claim)
 
     def suspended(self) -> None:
         """The connection is lost: writes and requests wait, for the rest of the lease at most."""
         log.warning(
             "the connection to ZooKeeper server %s is lost: writes and requests wait until it is back, for the %.1f s "
             "that are left of the lease; then the term ends",
-            self._office.zk.peer,
-            max(0.0, self._term.lease.remaining_s()),
+            self._role.zk.peer,
+            max(0.0, self._gate.lease.remaining_s()),
         )
-        self._outage.begin(self._term.lease)
+        self._outage.begin(self._gate.lease)
         self.ready.clear()
         self._doubts += 1
         self._watch_lease()
@@ -101,8 +101,8 @@ class ClaimWatch:
             self._lease_timer.cancel()
         if self.ready.is_set():
             return
-        if self._term.lease.valid():
-            left_s = self._term.lease.remaining_s()
+        if self._gate.lease.valid():
+            left_s = self._gate.lease.remaining_s()
             self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._watch_lease)
         else:
             self._end("the lease ran out while the connection to ZooKeeper was suspended")
@@ -110,8 +110,8 @@ class ClaimWatch:
     async def _compare_until_sure(self) -> None:
         """Compares until no new doubt came up meanwhile; what waited for that goes on then."""
         compared = 0
-        while compared != self._doubts and not self._term.ended:
-            if self._office.zk.state is not ConnectionState.CONNECTED:
+        while compared != self._doubts and not self._gate.ended:
+            if self._role.zk.state is not ConnectionState.CONNECTED:
                 return
             compared = self._doubts
             try:
@@ -124,7 +124,7 @@ class ClaimWatch:
         if not self.ready.is_set():
             log.info(
                 "ZooKeeper server %s is connected after %s, within the lease: epoch %d goes on",
-                self._office.zk.peer,
+                self._role.zk.peer,
                 self._outage.end(),
                 self._claim.epoch,
             )
@@ -133,11 +133,11 @@ class ClaimWatch:
 
     async def _compare(self) -> None:
         """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""
-        since = self._office.zk.last_zxid
-        if not await self._office.is_ours(self._claim):
+        since = self._role.zk.last_zxid
+        if not await self._role.is_ours(self._claim):
             self._end("another controller was elected: /controller or /controller_epoch is no longer ours")
         elif self._outranked:
             log.critical("%s", OUTRANKED)
             self._end(OUTRANKED)
         else:
-            await self._office.zk.watch(data=WATCHED, since_zxid=since)
+            await self._role.zk.watch(data=WATCHED, since_zxid=since)

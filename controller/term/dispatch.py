@@ -26,7 +26,7 @@ from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.lost_ids import lost_ids
 from controller.handlers.producer_ids import allocate_producer_ids
-from controller.handlers.repaired_state import mended_state
+from controller.handlers.repaired_state import repaired_state
 from controller.handlers.token_expiry import expired_tokens
 from controller.handlers.topic_change import partition_modifications, topic_change
 from controller.requests.calls import PendingCall, event_kind
@@ -65,7 +65,7 @@ HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = 
     "isr_notification": lambda c, _: isr_notification(c),
     "late_partitions": lambda c, _: late_partitions(c),
     "lost_ids": lambda c, _: lost_ids(c),
-    "mended_state": lambda c, e: mended_state(c, str(e.detail)),
+    "mended_state": lambda c, e: repaired_state(c, str(e.detail)),
     "alter_partition": lambda c, e: alter_partition(c, pending(e)),
     "controlled_shutdown": lambda c, e: controlled_shutdown_call(c, pending(e)),
     "allocate_producer_ids": lambda c, e: allocate_producer_ids(c, pending(e)),

@@ -10,17 +10,17 @@ import anyio
 from brokers.listener.controller_listener import ControllerListener
 from controller.engine.event_queue import Event
 from controller.process.wording import named
-from controller.term.term import Reign
+from controller.term.term import Term
 
 
-async def drain(listener: ControllerListener, reign: Reign, within_s: float, note: Callable[[str], None]) -> None:
+async def drain(listener: ControllerListener, term: Term, within_s: float, note: Callable[[str], None]) -> None:
     """Refuses brokers' calls, handles the events that are queued, and waits for brokers; each step for ``within_s``."""
     listener.resign()
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    reign.queue.post(Event("settled", settled, key=("settled", id(settled)), preempt=lambda: _cancel(settled)))
+    term.queue.post(Event("settled", settled, key=("settled", id(settled)), preempt=lambda: _cancel(settled)))
     with anyio.move_on_after(within_s):
         await asyncio.wait({settled})
-    behind = await reign.channels.quiesced(within_s)
+    behind = await term.channels.quiesced(within_s)
     if behind:
         note(f"drained; broker {named(sorted(behind))} has not acknowledged everything, its next controller repeats it")
     else:

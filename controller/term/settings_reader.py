@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import ANSWER_S_MAX, Ask, Asked, ask_each
+from brokers.queries import ANSWER_S_MAX, BrokerQueries, Dial, query_each
 from controller.engine.adoption import ASKED
 from state_machines.admin_rules.broker_settings import Told
 from state_machines.model.cluster import Cluster
@@ -20,23 +20,23 @@ TRIES_MAX: Final = 30
 PAUSE_S: Final = 1.0
 
 
-async def ask_settings(
-    ask: Ask, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Told], None]
+async def query_settings(
+    dial: Dial, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Told], None]
 ) -> None:
     """Asks ``brokers`` again and again while they do not answer: they register before they listen.
 
     ``heard`` takes each answer as soon as it is there, unless another registration has taken the broker's place.
     """
 
-    async def question(asked: Asked, broker: Broker) -> None:
-        told = await asked.static_configs(broker.id, ASKED)
+    async def query(queries: BrokerQueries, broker: Broker) -> None:
+        told = await queries.static_configs(broker.id, ASKED)
         if _same(cluster, broker):
             heard(broker, told)
 
     waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
     failed: dict[int, BrokerCallFailed] = {}
     for _ in range(TRIES_MAX):
-        answers = await ask_each(ask, waiting, question, ANSWER_S_MAX)
+        answers = await query_each(dial, waiting, query, ANSWER_S_MAX)
         failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
         waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
         if not waiting:

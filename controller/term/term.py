@@ -1,7 +1,7 @@
 """One term of office, from the won claim to its end: the queue's consumer and what feeds it.
 
 Watches and calls only enqueue. What ends a term (lost session, foreign write, stale epoch at a broker, an error in a
-handler) ends it at once through :meth:`Term.end`, not through the queue.
+handler) ends it at once through :meth:`Gate.end`, not through the queue.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Collection
 import anyio
 
 from brokers.outbound.channels import Channels
-from brokers.queries import Ask
+from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.access.authorizer import Authorizer, authorizer_of
 from controller.engine.adoption import WAIT_S_MAX, Adoption
 from controller.engine.controller import Controller
-from controller.engine.default_configs import InheritedConfigs
-from controller.engine.deletion_queue import Deleting
+from controller.engine.default_configs import DefaultConfigs
+from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_queue import Event, EventQueue
-from controller.engine.gate import Term, TermEnded, weakly
+from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
-from controller.engine.leader_balance import Balance
-from controller.handlers.failover import arm_parents, take_office
+from controller.engine.leader_balance import LeaderBalance
+from controller.handlers.failover import arm_parents, fail_over
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
-from controller.role.claim import Claim, Office
+from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
-from controller.term.broker_responses import Answers
+from controller.term.broker_responses import BrokerResponses
 from controller.term.channel_setup import channel_settings
-from controller.term.claim_monitor import WATCHED, ClaimWatch
+from controller.term.claim_monitor import WATCHED, ClaimMonitor
 from controller.term.dispatch import HANDLERS
-from controller.term.settings_reader import ask_settings
+from controller.term.settings_reader import query_settings
 from controller.term.watches import PARENTS, REREAD, signals_of
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
@@ -53,8 +53,8 @@ TOLD_S_MAX = 30.0
 """How long questions to brokers wait for what they are being told."""
 
 
-class Reign:
-    """A term as the daemon sees it: start it with :meth:`run`, end it through ``term.end``.
+class Term:
+    """A term as the daemon sees it: start it with :meth:`run`, end it through ``gate.end``.
 
     Nothing that belongs to it refers back to it, so that its model leaves memory with it: the collector would not
     find it, because it is frozen after telling.
@@ -65,36 +65,36 @@ class Reign:
         *,
         settings: Settings,
         zk: ZooKeeper,
-        office: Office,
+        role: Role,
         claim: Claim,
         lease: Lease,
         counters: Counters,
         ibp: Ibp,
         daemons: frozenset[int],
         advertised: tuple[str, int],
-        ask: Ask | None = None,
+        dial: Dial | None = None,
         transport: Transport | None = None,
         journal: TermJournal | None = None,
     ) -> None:
-        self.office = office
+        self.role = role
         self.claim = claim
         self.zk = zk
         queue = self.queue = EventQueue()
-        self.term = Term(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
+        self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         end = weakly(self._end, None)
-        self._claim_watch = ClaimWatch(office, claim, self.term, end, lambda: queue.signal("reconnected"))
+        self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal("reconnected"))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
-        deleting = Deleting(self.cluster, queue, enabled=None)
-        answers = Answers(self.cluster, self._claim_watch, counters, end, deleting.answered, queue)
+        deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
+        answers = BrokerResponses(self.cluster, self._claim_monitor, counters, end, deletion_queue.answered, queue)
         self.outranked = answers.outranked
         self.channels = Channels(
             self.cluster,
             channel_settings(settings, claim.epoch, ibp, advertised),
-            self.term.open,
-            answers.answered,
+            self.gate.open,
+            answers.on_response,
             transport=transport,
             on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
-            on_told=counters.propagation.record,
+            on_acknowledged=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
         self.controller = Controller(
@@ -102,26 +102,26 @@ class Reign:
             store=KafkaStore(zk),
             cluster=self.cluster,
             channels=self.channels,
-            term=self.term,
+            gate=self.gate,
             queue=self.queue,
             counters=counters,
             conflict_rounds_max=settings.controller.conflict_rounds_max,
             daemons=daemons,
             ibp=ibp,
-            ready=self._claim_watch.ready,
-            adoption=Adoption(settings.controller, asks=ask is not None),
-            deleting=deleting,
-            balance=Balance.of(settings.controller),
+            ready=self._claim_monitor.ready,
+            adoption=Adoption(settings.controller, asks=dial is not None),
+            deletion_queue=deletion_queue,
+            balance=LeaderBalance.of(settings.controller),
             journal=journal,
             brokers_joined=weakly(self._joined, None),
             me=settings.controller.id,
-            seals=office.seals,
+            seals=role.seals,
             authorizer=self.authorizer,
-            ask=ask,
-            inherited=InheritedConfigs(self.cluster, ask, ibp),
+            dial=dial,
+            inherited=DefaultConfigs(self.cluster, dial, ibp),
         )
-        self._ask = ask
-        self.in_office, self.finished = asyncio.Event(), asyncio.Event()
+        self._dial = dial
+        self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
         self.handling: str | None = None
         self._unread_since: int | None = None
@@ -139,20 +139,20 @@ class Reign:
         return not self.cluster.brokers or (known is not None and known.epoch == epoch)
 
     def _connected(self) -> bool:
-        return self._claim_watch.connected()
+        return self._claim_monitor.connected()
 
     async def run(self) -> str:
         """Takes office and serves until the term ends; returns why it ended."""
         try:
-            with self.term.scope:
+            with self.gate.scope:
                 await self._until_ended()
         finally:
             self._end("the daemon stops")
             with anyio.CancelScope(shield=True):
                 await self._close()
-        assert self.term.why_ended is not None
-        self.controller.journal.event(Kind.CTL_RESIGNED, why=self.term.why_ended)
-        return self.term.why_ended
+        assert self.gate.why_ended is not None
+        self.controller.journal.event(Kind.CTL_RESIGNED, why=self.gate.why_ended)
+        return self.gate.why_ended
 
     async def _until_ended(self) -> None:
         try:
@@ -171,20 +171,20 @@ class Reign:
 
     def _end(self, why: str) -> None:
         """Ends the term and wakes whoever waits for the connection."""
-        self.term.end(why)
-        self._claim_watch.ready.set()
+        self.gate.end(why)
+        self._claim_monitor.ready.set()
 
     async def _close(self) -> None:
         """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
         self.queue.close()
         self.authorizer.close()
-        self._claim_watch.close()
+        self._claim_monitor.close()
         await self.controller.close()
         await self.channels.close()
 
     async def _serve(self) -> None:
-        await self._take_office()
-        self.in_office.set()
+        await self._fail_over()
+        self.serving.set()
         self._joined(self.cluster.brokers.keys())
         self.controller.spawn(self._serve_clients(self.controller.adoption.settled, self.authorizer))
         while True:
@@ -195,16 +195,16 @@ class Reign:
             self._counters.queue_time.record(time.monotonic() - event.enqueued_s)
             await self._handle(event)
 
-    async def _take_office(self) -> None:
+    async def _fail_over(self) -> None:
         started_s = time.monotonic()
         try:
-            await self.office.verify_lock()
-            if not await self._claim_watch.arm():
+            await self.role.verify_lock()
+            if not await self._claim_monitor.arm():
                 raise TermEnded("another controller was elected right after the claim")
             await self._elected()
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
-            await take_office(self.controller)
+            await fail_over(self.controller)
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
@@ -244,13 +244,13 @@ class Reign:
     def watched(self, event: WatchEvent) -> None:
         """A watch fired: only enqueues."""
         path, kind = event
-        mended = self._counters.malformed.pop(path, None) is not None
+        repaired = self._counters.malformed.pop(path, None) is not None
         if kind is WatchKind.DELETED and path in PARENTS:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
-            self._claim_watch.doubt()
-        self.controller.reassignments.touch(path)
-        for name, detail in signals_of(event, self.controller.me, mended=mended):
+            self._claim_monitor.doubt()
+        self.controller.reassignment_queue.touch(path)
+        for name, detail in signals_of(event, self.controller.me, repaired=repaired):
             self.queue.signal(name, detail)
 
     def state_changed(self, state: ConnectionState) -> None:
@@ -259,9 +259,9 @@ class Reign:
             self._suspensions += 1
             if self._unread_since is None:
                 self._unread_since = self.zk.last_zxid
-            self._claim_watch.suspended()
+            self._claim_monitor.suspended()
         elif state is ConnectionState.CONNECTED:
-            self._claim_watch.reconnected()
+            self._claim_monitor.reconnected()
         elif state is ConnectionState.LOST:
             self._end("the ZooKeeper session is lost")
 
@@ -297,10 +297,10 @@ class Reign:
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
             del self._counters.broker_requests[gone]
-        if self._ask is not None and brokers:
-            self.controller.spawn(self._ask_settings(self._ask, tuple(brokers)))
+        if self._dial is not None and brokers:
+            self.controller.spawn(self._query_settings(self._dial, tuple(brokers)))
 
-    async def _ask_settings(self, ask: Ask, brokers: Collection[int]) -> None:
+    async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
         """What brokers must be told goes first, unless clients wait for the answers."""
         adoption, queue = self.controller.adoption, self.queue
         if adoption.settled.is_set():
@@ -311,4 +311,4 @@ class Reign:
             adoption.hear(broker, told)
             queue.signal("broker_settings")
 
-        await ask_settings(ask, self.cluster, brokers, heard)
+        await query_settings(dial, self.cluster, brokers, heard)

@@ -43,8 +43,8 @@ _SIGNALS: Final[Mapping[str, str]] = {
 }
 
 
-def signals_of(event: WatchEvent, me: int, *, mended: bool) -> Iterator[tuple[str, str | None]]:
-    """Kinds of events with their details; ``mended``: the znode could not be understood before.
+def signals_of(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[str, str | None]]:
+    """Kinds of events with their details; ``repaired``: the znode could not be understood before.
 
     ``me``: the daemon's id.
     """
@@ -60,7 +60,7 @@ def signals_of(event: WatchEvent, me: int, *, mended: bool) -> Iterator[tuple[st
     elif path.startswith(paths.BROKER_IDS):
         yield "broker_change", None
     elif paths.partition_of_state(path) is not None:
-        yield ("mended_state", path) if mended else ("reassigned_state", None)
+        yield ("mended_state", path) if repaired else ("reassigned_state", None)
     elif path.startswith(f"{paths.TOPICS}/"):
         if kind is WatchKind.DELETED:
             yield "topic_change", None

@@ -27,7 +27,7 @@ NO_KRAFT_EPOCH: Final = -1
 _DIGITS: Final = re.compile(rb"\d{1,10}")
 
 
-class Controller(Struct, frozen=True):
+class ControllerZnode(Struct, frozen=True):
     """Content of ``/controller``. ``timestamp_ms`` is when the role was taken; ``unknown`` holds further fields."""
 
     broker: int
@@ -47,15 +47,15 @@ _decode = strict(_Controller)
 _FIELDS: Final = _Controller.__struct_encode_fields__
 
 
-def decode_controller(path: str, data: bytes | None) -> Controller | Malformed:
+def decode_controller(path: str, data: bytes | None) -> ControllerZnode | Malformed:
     """Who is the controller: only ``brokerid`` is mandatory, whatever the version, as for brokers."""
     return guarded(path, lambda: _controller(data))
 
 
-def _controller(data: bytes | None) -> Controller:
+def _controller(data: bytes | None) -> ControllerZnode:
     found = _decode(data)
     timestamp = str(found.timestamp)
-    return Controller(
+    return ControllerZnode(
         found.brokerid,
         int(timestamp) if timestamp.isascii() and timestamp.isdigit() else 0,
         NO_KRAFT_EPOCH if found.kraft_epoch is None else found.kraft_epoch,
@@ -63,7 +63,7 @@ def _controller(data: bytes | None) -> Controller:
     )
 
 
-def encode_controller(controller: Controller) -> bytes:
+def encode_controller(controller: ControllerZnode) -> bytes:
     """Data of ``/controller``."""
     fields = {
         "version": VERSION,

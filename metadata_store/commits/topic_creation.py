@@ -27,7 +27,7 @@ from state_machines.model.types import TopicAssignment
 CreationOutcome = MultiOutcome[NewTopic, str]
 
 
-class TopicSite(Struct, frozen=True, gc=False):
+class TopicZnodes(Struct, frozen=True, gc=False):
     """What ZooKeeper has where a topic is to be: its znode, its deletion marker, the version of a configuration."""
 
     topic: TopicAssignment | Malformed | None
@@ -35,16 +35,16 @@ class TopicSite(Struct, frozen=True, gc=False):
     config_version: int | None
 
 
-async def read_sites(zk: ZooKeeper, names: Sequence[str]) -> dict[str, TopicSite]:
+async def read_contexts(zk: ZooKeeper, names: Sequence[str]) -> dict[str, TopicZnodes]:
     """What is there already, by name of a topic; raises ``NotConnected``."""
     topics = await read_topics(zk, names)
     wanted = [path for name in names for path in (paths.deletion(name), paths.topic_config(name))]
     beside = await zk.read_many(wanted)
-    found: dict[str, TopicSite] = {}
+    found: dict[str, TopicZnodes] = {}
     for at, (name, topic) in enumerate(zip(names, topics, strict=True)):
         marker, config = beside[2 * at : 2 * at + 2]
         version = config.stat.version if isinstance(config, Node) else None
-        found[name] = TopicSite(topic, isinstance(marker, Node), version)
+        found[name] = TopicZnodes(topic, isinstance(marker, Node), version)
     return found
 
 

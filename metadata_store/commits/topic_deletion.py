@@ -25,7 +25,7 @@ DeletionOutcome = MultiOutcome[str, str]
 """By name: ``applied`` are gone, ``conflicts`` are other incarnations by now, ``refused`` are left with the reason."""
 
 
-class Doomed(NamedTuple):
+class TopicToDelete(NamedTuple):
     """One incarnation of a topic, and the partitions that it is known to have."""
 
     name: str
@@ -48,12 +48,12 @@ class _Failed(NamedTuple):
     code: Code
 
 
-async def delete_topics(zk: ZooKeeper, doomed: Sequence[Doomed], fence: Fence) -> DeletionOutcome:
+async def delete_topics(zk: ZooKeeper, topics_to_delete: Sequence[TopicToDelete], fence: Fence) -> DeletionOutcome:
     """Deletes all znodes of topics, their configurations and markers; what is gone already counts as deleted.
 
     Raises ``Fenced`` and ``NotConnected``; asked again it goes on where it was.
     """
-    return await _Deletion(zk, fence).run(doomed)
+    return await _Deletion(zk, fence).run(topics_to_delete)
 
 
 class _Deletion:
@@ -64,9 +64,9 @@ class _Deletion:
         self._odd: dict[str, Code] = {}
         """Topics that are not as expected, with the last reason: they are listed."""
 
-    async def run(self, doomed: Sequence[Doomed]) -> DeletionOutcome:
+    async def run(self, topics_to_delete: Sequence[TopicToDelete]) -> DeletionOutcome:
         """Round after round, until nothing is left that could go."""
-        left = list(doomed)
+        left = list(topics_to_delete)
         for round_ in range(ROUNDS_MAX):
             await self._zk.sync("/")
             left = await self._same(left)
@@ -82,9 +82,9 @@ class _Deletion:
         self._outcome.refused += [(topic.name, self._odd.get(topic.name, Code.BAD_VERSION)) for topic in left]
         return self._outcome
 
-    async def _same(self, topics: Sequence[Doomed]) -> list[Doomed]:
+    async def _same(self, topics: Sequence[TopicToDelete]) -> list[TopicToDelete]:
         """Those that are still the incarnation which is to go, or whose znode is gone."""
-        same: list[Doomed] = []
+        same: list[TopicToDelete] = []
         found = await self._zk.read_many([paths.topic(topic.name) for topic in topics])
         for topic, node in zip(topics, found, strict=True):
             if isinstance(node, Node) and node.stat.czxid != topic.czxid:
@@ -97,7 +97,7 @@ class _Deletion:
 
     # -- what there is
 
-    async def _below(self, topics: Sequence[Doomed]) -> list[_Unit]:
+    async def _below(self, topics: Sequence[TopicToDelete]) -> list[_Unit]:
         units: list[_Unit] = []
         for topic in topics:
             units += await self._listed(topic.name) if topic.name in self._odd else _expected(topic)
@@ -167,7 +167,7 @@ class _Deletion:
                 emit(_Failed(batch.keys, batch.keys[batch.owners[failed.index - 1]], failed.code))
 
 
-def _expected(topic: Doomed) -> list[_Unit]:
+def _expected(topic: TopicToDelete) -> list[_Unit]:
     name = topic.name
     return [_Unit(name, [paths.state(name, p), paths.partition(name, p)]) for p in topic.partitions]
 

@@ -18,7 +18,13 @@ from metadata_store.codecs.cluster import (
     encode_producer_ids,
 )
 from metadata_store.codecs.config import encode_config
-from metadata_store.codecs.controller import Controller, Migration, decode_controller, decode_epoch, decode_migration
+from metadata_store.codecs.controller import (
+    ControllerZnode,
+    Migration,
+    decode_controller,
+    decode_epoch,
+    decode_migration,
+)
 from metadata_store.codecs.features import Features, decode_features, encode_features
 from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.topic import encode_topic
@@ -69,7 +75,7 @@ async def read_epoch(zk: ZooKeeper) -> Found[int] | None:
     return Found(decode_epoch(paths.CONTROLLER_EPOCH, node.data), node.stat) if node is not None else None
 
 
-async def read_controller(zk: ZooKeeper) -> Found[Controller] | None:
+async def read_controller(zk: ZooKeeper) -> Found[ControllerZnode] | None:
     """``/controller``; ``stat.ephemeral_owner`` is 0 where it is persistent."""
     node = await zk.get(paths.CONTROLLER)
     return Found(decode_controller(paths.CONTROLLER, node.data), node.stat) if node is not None else None

@@ -100,7 +100,7 @@ class NewTopic(Struct, frozen=True, gc=False):
     configs: dict[str, str]
 
 
-class Site(Struct):
+class TopicContext(Struct):
     """What topics are judged against.
 
     ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
@@ -121,39 +121,39 @@ class Site(Struct):
     remote_storage: bool | None = True
 
 
-def judge_topic(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
+def judge_topic(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
     """The topic as it is to be written, without an id, or why it is not.
 
     ``start`` and ``shift``: random numbers from 0 on, of which the placement takes what it needs.
     """
     try:
-        return _judged(site, wanted, start, shift)
+        return _judged(context, wanted, start, shift)
     except Refused as refused:
         return refused.refusal
 
 
-def _judged(site: Site, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
+def _judged(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
     if wanted.name == METADATA_TOPIC:
         raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
-    if wanted.name in site.existing:
+    if wanted.name in context.existing:
         raise _exists(wanted.name)
     unset = [name for name, value in wanted.configs if value is None]
     if unset:
         raise Refused(TopicError.INVALID_CONFIG, f"{', '.join(unset)} without a value: leave it out or give one")
-    partitions = _given(wanted) if wanted.assignments else _placed(site, wanted, start, shift)
-    _check_name(site, wanted.name)
+    partitions = _given(wanted) if wanted.assignments else _placed(context, wanted, start, shift)
+    _check_name(context, wanted.name)
     if wanted.assignments:
-        _check_assignments(site, partitions)
+        _check_assignments(context, partitions)
     configs = {name: value for name, value in wanted.configs if value is not None}
-    if (wrong := wrong_config(configs, remote_storage=site.remote_storage is not False)) is not None:
+    if (wrong := wrong_config(configs, remote_storage=context.remote_storage is not False)) is not None:
         raise Refused(TopicError.INVALID_CONFIG, wrong)
-    if site.remote_storage is None and wants_remote_storage(configs):
+    if context.remote_storage is None and wants_remote_storage(configs):
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_REMOTE)
-    if site.policy is None:
+    if context.policy is None:
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_POLICY)
-    if site.policy:
-        raise Refused(TopicError.POLICY_VIOLATION, site.policy)
-    site.spare -= len(partitions)
+    if context.policy:
+        raise Refused(TopicError.POLICY_VIOLATION, context.policy)
+    context.spare -= len(partitions)
     return NewTopic(wanted.name, None, {p: Assignment(partitions[p]) for p in sorted(partitions)}, configs)
 
 
@@ -168,16 +168,16 @@ def _given(wanted: WantedTopic) -> dict[int, tuple[int, ...]]:
     return dict(wanted.assignments)
 
 
-def _placed(site: Site, wanted: WantedTopic, start: int, shift: int) -> dict[int, tuple[int, ...]]:
-    count = site.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
-    factor = site.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
+def _placed(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> dict[int, tuple[int, ...]]:
+    count = context.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
+    factor = context.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
     if count is None:
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
     if factor is None:
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
-    check_numbers(count, factor, len(site.brokers), site.spare)
-    drawn = len(site.brokers)
-    return spread(site.brokers, count, factor, start % drawn, shift % drawn)
+    check_numbers(count, factor, len(context.brokers), context.spare)
+    drawn = len(context.brokers)
+    return spread(context.brokers, count, factor, start % drawn, shift % drawn)
 
 
 def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
@@ -204,19 +204,19 @@ def spread(
         raise Refused(TopicError.UNKNOWN_SERVER_ERROR, str(error)) from error
 
 
-def _check_name(site: Site, name: str) -> None:
+def _check_name(context: TopicContext, name: str) -> None:
     if (wrong := wrong_name(name)) is not None:
         raise Refused(TopicError.INVALID_TOPIC, f"Topic name is invalid: {wrong}")
-    if name in site.marked:
+    if name in context.marked:
         raise Refused(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-    if name in site.found:
+    if name in context.found:
         raise _exists(name)
-    if (other := site.taken.colliding(name)) is not None:
+    if (other := context.taken.colliding(name)) is not None:
         why = f"Topic '{name}' collides with existing topics: {other}"
         raise Refused(TopicError.INVALID_TOPIC, why)
 
 
-def _check_assignments(site: Site, partitions: Mapping[int, tuple[int, ...]]) -> None:
+def _check_assignments(context: TopicContext, partitions: Mapping[int, tuple[int, ...]]) -> None:
     """Unknown brokers are accepted, as by Kafka; daemons are not: they host no replica."""
     wrong = None
     if len({len(replicas) for replicas in partitions.values()}) != 1:
@@ -227,9 +227,9 @@ def _check_assignments(site: Site, partitions: Mapping[int, tuple[int, ...]]) ->
         wrong = "partitions must be numbered from 0 on without holes"
     elif not all(partitions.values()):
         wrong = "a partition without a replica"
-    elif any(broker < 0 or broker in site.daemons for replicas in partitions.values() for broker in replicas):
+    elif any(broker < 0 or broker in context.daemons for replicas in partitions.values() for broker in replicas):
         wrong = "it names a broker that cannot host replicas"
-    elif len(partitions) > site.spare:
+    elif len(partitions) > context.spare:
         why = f"{len(partitions)} partitions: a request may create {PARTITIONS_MAX} together"
         raise Refused(TopicError.POLICY_VIOLATION, why)
     if wrong is not None:

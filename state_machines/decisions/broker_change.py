@@ -61,5 +61,5 @@ def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_u
 def broker_return(draft: Draft, returned: Collection[int], unclean: Unclean = never_unclean) -> None:
     """Replicas on ``returned`` are online by implication; leaderless partitions are tried again."""
     for broker in sorted(returned):
-        draft.tell_metadata(draft.cluster.hosted(broker))
+        draft.send_metadata(draft.cluster.hosted(broker))
     PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)

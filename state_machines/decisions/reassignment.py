@@ -60,7 +60,7 @@ class ReassignError(IntEnum):
     NO_REASSIGNMENT_IN_PROGRESS = 85
 
 
-class Asked(Struct, frozen=True, gc=False):
+class ReassignmentRequest(Struct, frozen=True, gc=False):
     """A target for one partition; None cancels. ``row`` is None where the partition is unknown."""
 
     row: int | None
@@ -75,14 +75,14 @@ class NotReassigned(Struct, frozen=True, gc=False):
 
 
 def judge(
-    cluster: Cluster, asked: Asked, daemons: Collection[int] = (), *, live_only: bool = True
+    cluster: Cluster, asked: ReassignmentRequest, daemons: Collection[int] = (), *, live_only: bool = True
 ) -> Assignment | NotReassigned:
     """The assignment that the topic znode gets, or the error, in Kafka's order of checks.
 
     ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later.
     What would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good copy).
     """
-    current = None if asked.row is None else standing(cluster, asked.row, queued=asked.target is None)
+    current = None if asked.row is None else current_assignment(cluster, asked.row, queued=asked.target is None)
     if (target := asked.target) is not None:
         added = (current or Assignment(())).reassigned_to(target).kept.adding
         if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
@@ -111,7 +111,7 @@ def _unsound(
     return NOT_LIVE if live_only and any(broker not in cluster.live for broker in added) else None
 
 
-def standing(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
+def current_assignment(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
     """The assignment that a request is about: what the topic znode says; once complete the target, and what stops.
 
     None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
@@ -221,7 +221,7 @@ class _Steps:
         self.renewed: list[int] = []
         self.caught_up: list[tuple[int, int]] = []
         self.added: list[tuple[int, int]] = []
-        self.told_again: list[tuple[int, int]] = []
+        self.sent_again: list[tuple[int, int]] = []
         self.removed: dict[int, list[int]] = {}
 
 
@@ -272,7 +272,7 @@ def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> N
         if known is ReplicaState.NON_EXISTENT:
             steps.added.append((i, broker))
         elif known is not ReplicaState.OFFLINE:
-            steps.told_again.append((i, broker))
+            steps.sent_again.append((i, broker))
     _reassigned(draft, i, kept, why, steps)
 
 
@@ -342,7 +342,7 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     replicas.complete_deletion(gone, REMOVED)
     replicas.forget(gone, REMOVED)
     replicas.create(steps.added, why)
-    for i, broker in steps.told_again:
+    for i, broker in steps.sent_again:
         row = draft.row(i)
         if row.has_leadership:  # one in the ISR has records: told as new it might begin an empty log elsewhere
             is_new = broker not in row.isr

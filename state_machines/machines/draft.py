@@ -176,7 +176,7 @@ class Draft:
             )
         self._replicas[key] = move
 
-    def tell_metadata(self, rows: Iterable[int]) -> None:
+    def send_metadata(self, rows: Iterable[int]) -> None:
         """Rows whose offline replicas changed: every broker hears of them although nothing is written."""
         self._metadata.update(dict.fromkeys(rows if self.only is None else self.only.intersection(rows)))
 

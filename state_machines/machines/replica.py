@@ -93,7 +93,7 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
                 kept = shrunk[isr] = tuple(r for r in isr if r != broker) or isr
             if kept != isr or leader != row.leader or draft.rewritten(i):
                 draft.lead(i, leader, kept, why, state=row.state)
-        draft.tell_metadata(told)
+        draft.send_metadata(told)
 
     def start_deletion(self, replicas: Iterable[Replica], why: str) -> None:
         """Offline -> DeletionStarted (S4-37): StopReplica with deletion."""

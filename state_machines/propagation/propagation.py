@@ -1,7 +1,7 @@
-"""What each broker must hear: one feed of metadata for all, and an outbox per broker incarnation.
+"""What each broker must hear: one feed of metadata for all, and an pending per broker incarnation.
 
 Only row indexes are kept, never requests: what is sent is encoded from the model at that moment, so a broker is
-never told a lower (leader epoch, partition epoch) after a higher one, and entries that meet in an outbox merge.
+never told a lower (leader epoch, partition epoch) after a higher one, and entries that meet in an pending merge.
 A metadata map per broker would cost partitions x brokers; the feed costs one entry per changed row.
 """
 
@@ -73,16 +73,16 @@ class ClusterView(Protocol):
         """Whether the replica was told StopReplica and must not be told LeaderAndIsr."""
 
 
-def is_told(row: PartitionRow) -> bool:
+def is_sent(row: PartitionRow) -> bool:
     """Whether brokers hear of a row at all: it exists and has a leadership."""
     return row.version != NO_VERSION and row.state is not _NON_EXISTENT
 
 
-def _is_told_to(broker: int, row: PartitionRow) -> bool:
-    return is_told(row) and broker in row.assignment.replicas
+def _is_sent_to(broker: int, row: PartitionRow) -> bool:
+    return is_sent(row) and broker in row.assignment.replicas
 
 
-def is_forgotten(row: PartitionRow) -> bool:
+def is_removed(row: PartitionRow) -> bool:
     """Whether brokers hear of a row that they are to forget it: its topic is being deleted, or was."""
     return row.version != NO_VERSION and row.state is _NON_EXISTENT
 
@@ -93,7 +93,7 @@ def successor(view: ClusterView, i: int) -> int | None:
     return None if later == i else later
 
 
-def replicas_hear(change: Change) -> bool:
+def needs_leader_and_isr(change: Change) -> bool:
     """Whether replicas must hear LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
 
     All others hear of the change by UpdateMetadata alone (ISR changes of a leader, replicas gone offline).
@@ -102,12 +102,12 @@ def replicas_hear(change: Change) -> bool:
     return after.leader_epoch != before.leader_epoch or before.version == NO_VERSION or change.is_new
 
 
-class Outbox:
+class PendingRequests:
     """What one broker incarnation has still to hear.
 
     ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
     sticky. StopReplica is a barrier for its row: what was to be said before it is superseded, what is said after it
-    waits in ``after`` until it was taken. ``telling`` are the LeaderAndIsr entries of the request under way,
+    waits in ``after`` until it was taken. ``sending`` are the LeaderAndIsr entries of the request under way,
     ``stopping`` the StopReplica entries of the seal under way.
     ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
     the live list; ``turn`` and ``turn_end`` are the rows of the snapshot that are still to come, once it is ``begun``,
@@ -129,18 +129,18 @@ class Outbox:
         "position",
         "reach",
         "refused",
+        "sending",
         "since",
         "snapshots",
         "stop",
         "stopping",
-        "telling",
         "turn",
         "turn_end",
     )
 
     def __init__(self, position: int) -> None:
         self.lead: dict[int, bool] = {}
-        self.telling: dict[int, bool] = {}
+        self.sending: dict[int, bool] = {}
         self.stop: dict[int, bool] = {}
         self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
@@ -203,7 +203,7 @@ class Outbox:
 
     def orders(self, i: int) -> bool:
         """Whether LeaderAndIsr or StopReplica of a row waits, or is under way."""
-        return i in self.lead or i in self.telling or i in self.stop or i in self.after
+        return i in self.lead or i in self.sending or i in self.stop or i in self.after
 
     @property
     def complete(self) -> bool:
@@ -223,41 +223,41 @@ def _split(entries: dict[int, bool], limit: int) -> tuple[dict[int, bool], dict[
     return dict(items[:limit]), dict(items[limit:])
 
 
-class Audience:
-    """All outboxes, the feed and the version of the live list. The controller is not a broker and has no outbox."""
+class Propagation:
+    """All pending, the feed and the version of the live list. The controller is not a broker and has no pending."""
 
     def __init__(self, view: ClusterView) -> None:
         self.view = view
         self.feed = Feed()
-        self.outboxes: dict[int, Outbox] = {}
+        self.pending: dict[int, PendingRequests] = {}
         self.live_version = 1
         self.acknowledged = 0
         self.withheld: set[int] = set()
         """Topics without an id: a broker forgets the one that it knows with the first UpdateMetadata without it."""
         self.withholding = 0
         """Grows with each change of ``withheld``: bodies that were encoded before are not sent any more."""
-        self._recipients: dict[tuple[int, ...], tuple[tuple[int, Outbox], ...]] = {}
+        self._recipients: dict[tuple[int, ...], tuple[tuple[int, PendingRequests], ...]] = {}
 
-    def add(self, broker: int) -> Outbox:
-        """A new incarnation: an empty outbox that reads the feed from here on (what was before: the snapshot)."""
+    def add(self, broker: int) -> PendingRequests:
+        """A new incarnation: an empty pending that reads the feed from here on (what was before: the snapshot)."""
         self.live_list_changed()
         self._recipients.clear()
-        outbox = self.outboxes[broker] = Outbox(self.feed.number)
-        return outbox
+        pending = self.pending[broker] = PendingRequests(self.feed.number)
+        return pending
 
     def remove(self, broker: int) -> None:
         """The incarnation is gone: so is what it had to hear."""
         self.live_list_changed()
         self._recipients.clear()
-        self.outboxes.pop(broker, None)
+        self.pending.pop(broker, None)
 
     def withhold(self, topics: Iterable[int]) -> None:
         """Topics whose ids brokers are asked for: none hears their metadata before it has answered."""
         if new := set(topics) - self.withheld:
             self.withheld |= new
             self.withholding += 1
-            for outbox in self.outboxes.values():
-                outbox.asked = False
+            for pending in self.pending.values():
+                pending.asked = False
 
     def hand_out(self, topics: Iterable[int]) -> None:
         """Topics that have an id, or are gone: they are withheld no more."""
@@ -265,9 +265,9 @@ class Audience:
             self.withheld -= known
             self.withholding += 1
 
-    def withheld_from(self, outbox: Outbox) -> Collection[int]:
+    def withheld_from(self, pending: PendingRequests) -> Collection[int]:
         """Topics of which the broker hears no metadata yet; LeaderAndIsr it does hear, no broker forgets by that."""
-        return () if outbox.asked else self.withheld
+        return () if pending.asked else self.withheld
 
     def live_list_changed(self) -> None:
         """Registrations, endpoints or racks changed: every broker must hear the whole list again (KAFKA-13225)."""
@@ -275,13 +275,13 @@ class Audience:
 
     def snapshot(self, broker: int, *, blank: bool = False) -> None:
         """The broker must hear everything that the model holds now; a ``blank`` one has just come up."""
-        outbox = self.outboxes[broker]
-        outbox.blank, outbox.introduced = blank, 0
-        outbox.snapshots += 1
-        outbox.turn, outbox.turn_end, outbox.begun = 0, len(self.view.rows), True
-        outbox.reach = self.feed.number
+        pending = self.pending[broker]
+        pending.blank, pending.introduced = blank, 0
+        pending.snapshots += 1
+        pending.turn, pending.turn_end, pending.begun = 0, len(self.view.rows), True
+        pending.reach = self.feed.number
 
-    def tell(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
+    def propagate(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
         """Spreads applied changes: UpdateMetadata to all, LeaderAndIsr to registered replicas; and what moves say.
 
         A move stops its replica, or orders it to follow the present leadership (S4-31, S4-33).
@@ -289,30 +289,30 @@ class Audience:
         told: list[int] = []
         stopped = self.view.stopped if self.view.any_stopped else None
         for change in changes:
-            if is_told(change.after):
+            if is_sent(change.after):
                 told.append(change.entity)
-                if replicas_hear(change):
+                if needs_leader_and_isr(change):
                     self._lead(change, stopped)
-            elif is_forgotten(change.after):
+            elif is_removed(change.after):
                 told.append(change.entity)
         self.feed.changed(told)
         for move in moves:
-            if move.stop and (outbox := self.outboxes.get(move.broker)) is not None:
-                outbox.add_stop(move.entity, delete=move.delete)
+            if move.stop and (pending := self.pending.get(move.broker)) is not None:
+                pending.add_stop(move.entity, delete=move.delete)
             if move.order:
                 self.leader_and_isr_to(move.broker, [move.entity], is_new=move.is_new)
                 self.feed.changed([move.entity])
 
     def _lead(self, change: Change, stopped: Callable[[int, int], bool] | None) -> None:
         i, replicas = change.entity, change.after.assignment.replicas
-        for broker, outbox in self._recipients.get(replicas) or self._recipients_of(replicas):
+        for broker, pending in self._recipients.get(replicas) or self._recipients_of(replicas):
             if stopped is None or not stopped(i, broker):
-                outbox.add_lead(i, is_new=change.is_new)
+                pending.add_lead(i, is_new=change.is_new)
 
-    def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, Outbox], ...]:
+    def _recipients_of(self, replicas: tuple[int, ...]) -> tuple[tuple[int, PendingRequests], ...]:
         if len(self._recipients) >= RECIPIENT_SETS_MAX:
             self._recipients.clear()
-        found = tuple((b, self.outboxes[b]) for b in replicas if b in self.outboxes)
+        found = tuple((b, self.pending[b]) for b in replicas if b in self.pending)
         self._recipients[replicas] = found
         return found
 
@@ -322,10 +322,10 @@ class Audience:
 
     def leader_and_isr_to(self, broker: int, rows: Iterable[int], *, is_new: bool = False) -> None:
         """One broker must hear the current leadership of rows (a replica that came online, or was added)."""
-        outbox = self.outboxes.get(broker)
-        if outbox is not None:
+        pending = self.pending.get(broker)
+        if pending is not None:
             for i in rows:
-                outbox.add_lead(i, is_new=is_new)
+                pending.add_lead(i, is_new=is_new)
 
     def held(self, broker: int) -> set[int]:
         """Rows that the broker must not hear yet: followers are told after their leader.
@@ -334,11 +334,11 @@ class Audience:
         (``replica.fetch.backoff.ms``) before it asks again: so would every record with acks=all.
         """
         rows = self.view.rows
-        waiting = {b: box for b, box in self.outboxes.items() if b != broker and (box.lead or box.telling)}
+        waiting = {b: box for b, box in self.pending.items() if b != broker and (box.lead or box.sending)}
         return {
             i
-            for i in (self.outboxes[broker].lead if waiting else ())
-            if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.telling)
+            for i in (self.pending[broker].lead if waiting else ())
+            if (box := waiting.get(rows[i].leader)) is not None and (i in box.lead or i in box.sending)
         }
 
     def leaders_waiting(self, wanted: Iterable[int]) -> dict[int, set[int]]:
@@ -350,17 +350,17 @@ class Audience:
 
     def stopping(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica, which names topics, for one of ``rows``."""
-        return frozenset(b for b, box in self.outboxes.items() if box.stop and not box.stop.keys().isdisjoint(rows))
+        return frozenset(b for b, box in self.pending.items() if box.stop and not box.stop.keys().isdisjoint(rows))
 
     def not_ended(self, rows: Collection[int]) -> frozenset[int]:
         """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
         number = max(map(self.feed.number_of, rows), default=0)
-        return self.stopping(rows).union(b for b, box in self.outboxes.items() if box.position < number)
+        return self.stopping(rows).union(b for b, box in self.pending.items() if box.position < number)
 
     def unstopped(self, rows: Collection[int]) -> set[int]:
         """Those of ``rows`` of which a broker has still to acknowledge StopReplica."""
         wanted, found = frozenset(rows), set[int]()
-        for box in self.outboxes.values():
+        for box in self.pending.values():
             found |= (box.stop.keys() & wanted) | (box.stopping.keys() & wanted)
         return found
 
@@ -368,8 +368,8 @@ class Audience:
         """What is left of an earlier :meth:`leaders_waiting`."""
         found: dict[int, set[int]] = {}
         for broker, led in waiting.items():
-            outbox = self.outboxes.get(broker)
-            if outbox and (left := led.intersection(outbox.lead) | led.intersection(outbox.telling)):
+            pending = self.pending.get(broker)
+            if pending and (left := led.intersection(pending.lead) | led.intersection(pending.sending)):
                 found[broker] = left
         return found
 
@@ -377,18 +377,18 @@ class Audience:
         """Position in the feed at which a broker has heard of the last change of every row."""
         return max(map(self.feed.number_of, rows), default=0)
 
-    def heard(self, number: int) -> bool:
+    def acknowledged_to(self, number: int) -> bool:
         """Whether every broker acknowledged the feed up to a position."""
-        return all(outbox.position >= number for outbox in self.outboxes.values())
+        return all(pending.position >= number for pending in self.pending.values())
 
     def shown(self, number: int) -> bool:
         """Whether a broker acknowledged the feed up to a position; True where there is no broker, or all have (0).
 
         One that refused it proves nothing, nor one that came later and is still being told the snapshot.
         """
-        boxes = self.outboxes.values()
-        heard = (box for box in boxes if box.position >= number > box.refused)
-        return not number or not boxes or any(box.since < number or box.complete for box in heard)
+        boxes = self.pending.values()
+        acknowledged_to = (box for box in boxes if box.position >= number > box.refused)
+        return not number or not boxes or any(box.since < number or box.complete for box in acknowledged_to)
 
     def superseded(self, broker: int) -> list[int]:
         """Rows of StopReplica entries of which there is a later incarnation: they go before its LeaderAndIsr.
@@ -397,7 +397,7 @@ class Audience:
         """
         if self.view.present == len(self.view.rows):
             return []
-        return [i for i in self.outboxes[broker].stop if successor(self.view, i) is not None]
+        return [i for i in self.pending[broker].stop if successor(self.view, i) is not None]
 
     def deletable(self, broker: int, entries: Mapping[int, bool]) -> Mapping[int, bool]:
         """Those StopReplica entries that do not hit what the broker was told of a later incarnation of the topic.
@@ -407,23 +407,23 @@ class Audience:
         view = self.view
         if view.present == len(view.rows):
             return entries
-        rows, untold, kept = view.rows, self.outboxes[broker].lead, dict[int, bool]()
+        rows, untold, kept = view.rows, self.pending[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = successor(view, i)
-            if later is None or untold.get(later) or not _is_told_to(broker, rows[later]):
+            if later is None or untold.get(later) or not _is_sent_to(broker, rows[later]):
                 kept[i] = delete
         return kept
 
-    def behind(self, outbox: Outbox) -> bool:
+    def behind(self, pending: PendingRequests) -> bool:
         """Whether something waits for the incarnation, the snapshot included."""
-        return self.dirty(outbox) or outbox.turn < outbox.turn_end
+        return self.dirty(pending) or pending.turn < pending.turn_end
 
-    def dirty(self, outbox: Outbox) -> bool:
+    def dirty(self, pending: PendingRequests) -> bool:
         """Whether changes wait for the incarnation."""
         return (
-            bool(outbox.lead or outbox.stop)
-            or outbox.position < self.feed.number
-            or outbox.live_version != self.live_version
+            bool(pending.lead or pending.stop)
+            or pending.position < self.feed.number
+            or pending.live_version != self.live_version
         )
 
     def unacknowledged_by(self, i: int) -> frozenset[int]:
@@ -431,13 +431,13 @@ class Audience:
         number = self.feed.number_of(i)
         return frozenset(
             broker
-            for broker, outbox in self.outboxes.items()
-            if outbox.position < number or outbox.turn <= i < outbox.turn_end or outbox.orders(i)
+            for broker, pending in self.pending.items()
+            if pending.position < number or pending.turn <= i < pending.turn_end or pending.orders(i)
         )
 
     def prune(self) -> None:
         """Drops what every incarnation was sent of the feed, unless each has refused some: what is dropped is shown."""
-        boxes, forgotten = self.outboxes.values(), self.feed.forgotten
+        boxes, forgotten = self.pending.values(), self.feed.forgotten
         if boxes and all(box.refused or (box.since > forgotten and not box.complete) for box in boxes):
             return
-        self.feed.forget(min((outbox.position for outbox in self.outboxes.values()), default=self.feed.number))
+        self.feed.forget(min((pending.position for pending in self.pending.values()), default=self.feed.number))

@@ -43,7 +43,7 @@ class Count(Struct):
     last_ns: int = 0
 
 
-class Manners(Struct):
+class Faults(Struct):
     """How a broker misbehaves. ``top`` and ``each`` are error codes by kind of request, all partitions alike.
 
     ``full``: kinds of request of which a lean broker's answers list every partition.
@@ -65,14 +65,14 @@ class Options(Struct, frozen=True):
     full_answers: bool = False
 
 
-class Station:
+class BrokerServer:
     """One broker: its port, its counters, and what it was sent (lean) or knows (exact)."""
 
     def __init__(self, broker_id: int, options: Options, bodies: Bodies, room: Room) -> None:
         self.id = broker_id
         self.port = 0
         self.options = options
-        self.manners = Manners()
+        self.faults = Faults()
         self.counts: dict[Api, Count] = {}
         self.broker = SimulatedBroker(broker_id, UNREGISTERED, ibp=options.ibp)
         self.log: list[tuple[Head, Body]] = []
@@ -163,11 +163,11 @@ class Station:
         count.first_ns = count.first_ns or at_ns
         count.last_ns = at_ns
         newest = self.epoch or self._former_epoch + 1
-        error = self.manners.top.get(head.api) or refused(head, newest, self.broker.controller_epoch)
+        error = self.faults.top.get(head.api) or refused(head, newest, self.broker.controller_epoch)
         if error:
             count.refused += 1
             self._deliver(answer, bare_answer(head, error))
-        elif self.options.exact and head.api not in self.manners.each:
+        elif self.options.exact and head.api not in self.faults.each:
             request = read_body(head, Reader(bytes(body), items_max=len(body)))
             self._deliver(answer, self.broker.take(request, size))
         else:
@@ -175,12 +175,12 @@ class Station:
 
     def _keep(self, head: Head, body: Body) -> bytes:
         """Puts a request aside; returns its answer. What an injected error is given for has no effect."""
-        error = self.manners.each.get(head.api)
+        error = self.faults.each.get(head.api)
         if error is not None:
             return head.correlation.to_bytes(4, "big") + body.answer(error)
         self.broker.controller_epoch = head.controller_epoch
         self.log.append((head, body))
-        full = self.options.full_answers or head.api in self.manners.full
+        full = self.options.full_answers or head.api in self.faults.full
         if head.api is Api.UPDATE_METADATA or not full:
             return bare_answer(head, Error.NONE)
         known = head.api is Api.LEADER_AND_ISR and body in self._taken
@@ -188,9 +188,9 @@ class Station:
         return head.correlation.to_bytes(4, "big") + body.answer(Error.STALE_CONTROLLER_EPOCH if known else Error.NONE)
 
     def _deliver(self, answer: Answer, found: bytes) -> None:
-        if self.manners.mute:
+        if self.faults.mute:
             return
-        if self.manners.delay_s:
-            asyncio.get_running_loop().call_later(self.manners.delay_s, answer, found)
+        if self.faults.delay_s:
+            asyncio.get_running_loop().call_later(self.faults.delay_s, answer, found)
         else:
             answer(found)

@@ -70,27 +70,27 @@ class Commands:
             "rss_peak_bytes": usage.ru_maxrss * 1024,
             "kept_bytes": self._fleet.bodies.kept_bytes,
             "brokers": {
-                str(station.id): {
-                    "registered": station.epoch != UNREGISTERED,
-                    "epoch": station.epoch,
-                    "port": station.port,
-                    "controller_epoch": station.broker.controller_epoch,
-                    **{api.name: _count(count) for api, count in station.counts.items()},
+                str(server.id): {
+                    "registered": server.epoch != UNREGISTERED,
+                    "epoch": server.epoch,
+                    "port": server.port,
+                    "controller_epoch": server.broker.controller_epoch,
+                    **{api.name: _count(count) for api, count in server.counts.items()},
                 }
-                for station in self._fleet.stations.values()
+                for server in self._fleet.servers.values()
             },
         }
 
     def do_mark(self) -> Fields:
         """Counts begin anew."""
-        for station in self._fleet.stations.values():
-            station.counts.clear()
+        for server in self._fleet.servers.values():
+            server.counts.clear()
         return {"at_ns": time.monotonic_ns()}
 
     def do_forget(self) -> Fields:
         """All views are empty, no controller epoch is known; registrations and counts stay."""
-        for station in self._fleet.stations.values():
-            station.forget()
+        for server in self._fleet.servers.values():
+            server.forget()
         self._fleet.bodies.clear()
         return {}
 
@@ -128,47 +128,47 @@ class Commands:
 
     def do_slow(self, brokers: Sequence[int], ms: float) -> Fields:
         """Answers come ``ms`` later."""
-        for station in self._fleet.chosen(brokers or self._all()):
-            station.manners.delay_s = ms / 1000
+        for server in self._fleet.chosen(brokers or self._all()):
+            server.faults.delay_s = ms / 1000
         return {}
 
     def do_mute(self, brokers: Sequence[int], on: bool = True) -> Fields:
         """Requests take effect and are not answered."""
-        for station in self._fleet.chosen(brokers or self._all()):
-            station.manners.mute = on
+        for server in self._fleet.chosen(brokers or self._all()):
+            server.faults.mute = on
         return {}
 
     def do_errors(self, brokers: Sequence[int], api: str, top: int = 0, each: int | None = None) -> Fields:
         """Requests of one kind get this top-level error, or this error for every partition, and have no effect."""
-        for station in self._fleet.chosen(brokers or self._all()):
-            manners = station.manners
-            manners.top = {**manners.top, Api[api]: top}
-            manners.each = {k: v for k, v in {**manners.each, Api[api]: each}.items() if v is not None}
+        for server in self._fleet.chosen(brokers or self._all()):
+            faults = server.faults
+            faults.top = {**faults.top, Api[api]: top}
+            faults.each = {k: v for k, v in {**faults.each, Api[api]: each}.items() if v is not None}
         return {}
 
     def do_full(self, brokers: Sequence[int], api: str, on: bool = True) -> Fields:
         """Lean brokers give every partition of such requests its code, as real ones do."""
-        for station in self._fleet.chosen(brokers or self._all()):
-            full = station.manners.full
-            station.manners.full = full | {Api[api]} if on else full - {Api[api]}
+        for server in self._fleet.chosen(brokers or self._all()):
+            full = server.faults.full
+            server.faults.full = full | {Api[api]} if on else full - {Api[api]}
         return {}
 
     async def do_fail(self, broker: int, topic: str, partition: int) -> Fields:
         """The log directory of a replica fails, and ZooKeeper hears of it (exact brokers only)."""
-        [station] = self._fleet.chosen([broker])
-        if not station.options.exact:
+        [server] = self._fleet.chosen([broker])
+        if not server.options.exact:
             raise Impossible("lean brokers have no logs: start the process with --exact")
-        told = station.broker.fail_partition(topic, partition)
+        told = server.broker.fail_partition(topic, partition)
         return {"path": (await self._fleet.zk.create(told.path, told.data, sequential=True)).path}
 
     def do_recover(self, brokers: Sequence[int] = ()) -> Fields:
         """Log directories are mended; it counts from the next registration on."""
-        for station in self._fleet.chosen(brokers or self._all()):
-            station.broker.recover()
+        for server in self._fleet.chosen(brokers or self._all()):
+            server.broker.recover()
         return {}
 
     def _all(self) -> list[int]:
-        return list(self._fleet.stations)
+        return list(self._fleet.servers)
 
     # -- views
 
@@ -176,10 +176,10 @@ class Commands:
         """Digests of what each broker knows (:mod:`testing.simulated.entries`), and its live list. Takes seconds."""
         metadata: dict[int, tuple[int, str]] = {}
         found: Fields = {}
-        for station, broker in self._fleet.known(brokers):
+        for server, broker in self._fleet.known(brokers):
             if id(broker.cache) not in metadata:
                 metadata[id(broker.cache)] = digest(metadata_lines(broker.cache))
-            found[str(station.id)] = {
+            found[str(server.id)] = {
                 "metadata": metadata[id(broker.cache)],
                 "replicas": digest(replica_lines(broker.replicas.items())),
                 "live": sorted(broker.live),
@@ -203,14 +203,14 @@ class Commands:
         listed = await self._fleet.zk.children("/brokers/ids")
         live = {int(name) for name in (listed[0] if listed else [])}
         wrong: dict[str, list[str]] = {}
-        for station, broker in self._fleet.known(brokers):
-            seen, expected = view(broker), expected_view(station.id, live, truth, leaving)
+        for server, broker in self._fleet.known(brokers):
+            seen, expected = view(broker), expected_view(server.id, live, truth, leaving)
             expected = replace(expected, live=tuple(sorted(live - {broker.controller_id})))
-            if station.id in leaving:  # it was told to stop its replicas, and hears no more of them
+            if server.id in leaving:  # it was told to stop its replicas, and hears no more of them
                 expected = replace(expected, led=seen.led, followed=seen.followed)
             found = differences(seen, expected, DIFFERENCES_MAX)
             if found:
-                wrong[str(station.id)] = found
+                wrong[str(server.id)] = found
         return {"partitions": len(truth), "wrong": wrong}
 
     async def do_prepare(self, brokers: Sequence[int] = (), port: int = 0) -> Fields:

@@ -19,7 +19,7 @@ from metadata_store.port import ANY_VERSION, ConnectionState, Create, Delete
 from state_machines.model.types import Endpoint
 from testing.simulated.bodies import Bodies
 from testing.simulated.broker import SimulatedBroker
-from testing.simulated.broker_server import UNREGISTERED, Station
+from testing.simulated.broker_server import UNREGISTERED, BrokerServer
 from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
 from testing.simulated.replay import known
 
@@ -46,9 +46,9 @@ class Fleet:
     """
 
     def __init__(
-        self, stations: Sequence[Station], bodies: Bodies, connect: str, session_ms: int, *, own_sessions: bool
+        self, servers: Sequence[BrokerServer], bodies: Bodies, connect: str, session_ms: int, *, own_sessions: bool
     ) -> None:
-        self.stations = {station.id: station for station in stations}
+        self.servers = {server.id: server for server in servers}
         self.bodies = bodies
         self._connect = connect
         self._session_ms = session_ms
@@ -78,56 +78,56 @@ class Fleet:
         """Every broker listens and is registered; raises ``ConnectFailed``, ``ZkError``, OSError."""
         await self._shared.connect(CONNECT_S_MAX)
         await ensure_top_level_paths(self._shared)
-        await self.register(self.stations)
+        await self.register(self.servers)
 
     async def close(self) -> None:
         """Ends all of them and their sessions."""
-        for station in self.stations.values():
-            station.vanish()
+        for server in self.servers.values():
+            server.vanish()
         await asyncio.gather(*(session.close() for session in (*self._sessions.values(), self._shared)))
         self._sessions.clear()
 
-    def chosen(self, brokers: Collection[int]) -> list[Station]:
+    def chosen(self, brokers: Collection[int]) -> list[BrokerServer]:
         """The brokers with these ids; raises :class:`Impossible` for one that is not of this process."""
-        missing = sorted(set(brokers) - self.stations.keys())
+        missing = sorted(set(brokers) - self.servers.keys())
         if missing:
             raise Impossible(f"there is no broker {missing} here")
-        return [self.stations[broker] for broker in brokers]
+        return [self.servers[broker] for broker in brokers]
 
     # -- registrations
 
     async def register(self, brokers: Collection[int]) -> int:
         """Listens and registers with a new epoch; returns the moment right before the first was sent."""
-        stations = self.chosen(brokers)
-        for station in stations:
-            if station.epoch != UNREGISTERED:
-                raise Impossible(f"broker {station.id} is registered already")
-            await station.listen()
+        servers = self.chosen(brokers)
+        for server in servers:
+            if server.epoch != UNREGISTERED:
+                raise Impossible(f"broker {server.id} is registered already")
+            await server.listen()
             if self._own_sessions:
-                session = self._sessions[station.id] = self._session()
+                session = self._sessions[server.id] = self._session()
                 await session.connect(CONNECT_S_MAX)
         at_ns = time.monotonic_ns()
-        await asyncio.gather(*map(self._register, stations))
+        await asyncio.gather(*map(self._register, servers))
         return at_ns
 
-    async def _register(self, station: Station) -> None:
-        data = encode_broker(station.registration, timestamp_ms=time.time_ns() // 1_000_000)
-        zk = self._sessions.get(station.id, self._shared)
-        created = await zk.create(paths.broker(station.id), data, ephemeral=True)
-        station.enter(created.stat.czxid)
+    async def _register(self, server: BrokerServer) -> None:
+        data = encode_broker(server.registration, timestamp_ms=time.time_ns() // 1_000_000)
+        zk = self._sessions.get(server.id, self._shared)
+        created = await zk.create(paths.broker(server.id), data, ephemeral=True)
+        server.enter(created.stat.czxid)
 
     async def die(self, brokers: Collection[int]) -> int:
         """They vanish with their registrations, all at once; returns the moment right before that was sent."""
-        stations = self.chosen(brokers)
-        for station in stations:
-            if station.epoch == UNREGISTERED:
-                raise Impossible(f"broker {station.id} is not registered")
-            station.vanish()
+        servers = self.chosen(brokers)
+        for server in servers:
+            if server.epoch == UNREGISTERED:
+                raise Impossible(f"broker {server.id} is not registered")
+            server.vanish()
         at_ns = time.monotonic_ns()
         if self._own_sessions:
-            await asyncio.gather(*(self._sessions.pop(station.id).close() for station in stations))
+            await asyncio.gather(*(self._sessions.pop(server.id).close() for server in servers))
         else:
-            await self._shared.multi([Delete(paths.broker(station.id), ANY_VERSION) for station in stations])
+            await self._shared.multi([Delete(paths.broker(server.id), ANY_VERSION) for server in servers])
         return at_ns
 
     async def bounce(self, brokers: Collection[int]) -> int:
@@ -135,36 +135,36 @@ class Fleet:
         if self._own_sessions:
             await self.die(brokers)
             return await self.register(brokers)
-        stations = self.chosen(brokers)
-        for station in stations:
-            station.vanish()
-            await station.listen()
+        servers = self.chosen(brokers)
+        for server in servers:
+            server.vanish()
+            await server.listen()
         now_ms, at_ns = time.time_ns() // 1_000_000, time.monotonic_ns()
         ops = [
             op
-            for station in stations
+            for server in servers
             for op in (
-                Delete(paths.broker(station.id), ANY_VERSION),
-                Create(paths.broker(station.id), encode_broker(station.registration, timestamp_ms=now_ms), True),
+                Delete(paths.broker(server.id), ANY_VERSION),
+                Create(paths.broker(server.id), encode_broker(server.registration, timestamp_ms=now_ms), True),
             )
         ]
         zxid = await self._shared.apply(ops)
-        for station in stations:
-            station.enter(zxid)
+        for server in servers:
+            server.enter(zxid)
         return at_ns
 
     # -- what they know and do
 
-    def known(self, brokers: Collection[int] = ()) -> Iterator[tuple[Station, SimulatedBroker]]:
+    def known(self, brokers: Collection[int] = ()) -> Iterator[tuple[BrokerServer, SimulatedBroker]]:
         """What the registered ones of ``brokers`` (default: all) know, one at a time; may take seconds."""
-        chosen = self.chosen(brokers) if brokers else list(self.stations.values())
-        return known([station for station in chosen if station.epoch != UNREGISTERED])
+        chosen = self.chosen(brokers) if brokers else list(self.servers.values())
+        return known([server for server in chosen if server.epoch != UNREGISTERED])
 
     async def controller(self, broker: int) -> Endpoint:
         """Where ``broker`` finds the controller: by its live list, else by the registrations."""
-        station = self.stations[broker]
-        listener = station.options.listeners[0]
-        _, knows = next(self.known([broker]), (station, station.broker))
+        server = self.servers[broker]
+        listener = server.options.listeners[0]
+        _, knows = next(self.known([broker]), (server, server.broker))
         found = await read_controller(self._shared)
         if found is None or isinstance(found.value, Malformed):
             raise Impossible("there is no controller")
@@ -181,11 +181,11 @@ class Fleet:
 
     async def shut_down(self, broker: int) -> Timed:
         """Sends ControlledShutdown to the present controller; the broker stays as it is."""
-        [station] = self.chosen([broker])
+        [server] = self.chosen([broker])
         endpoint = await self.controller(broker)
         connection = await TcpTransport().connect(endpoint.host, endpoint.port, lambda: None)
         try:
-            frame = controlled_shutdown(1, broker, station.epoch)
+            frame = controlled_shutdown(1, broker, server.epoch)
             sent_ns = time.monotonic_ns()
             async with asyncio.timeout(ANSWER_S_MAX):
                 answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])

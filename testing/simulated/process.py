@@ -18,7 +18,7 @@ from typing import Final
 
 from brokers.wire.versions import DEFAULT, Ibp
 from testing.simulated.bodies import Bodies
-from testing.simulated.broker_server import Options, Station
+from testing.simulated.broker_server import BrokerServer, Options
 from testing.simulated.commands import Commands
 from testing.simulated.connection import Room
 from testing.simulated.fleet import Fleet
@@ -63,8 +63,8 @@ async def serve(given: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     bodies, room = Bodies(), Room()
     options = Options(given.ibp, tuple(given.listeners.split(",")), given.exact, given.full_answers)
-    stations = [Station(broker, options, bodies, room) for broker in given.brokers]
-    fleet = Fleet(stations, bodies, given.zookeeper, given.session_ms, own_sessions=given.own_sessions)
+    servers = [BrokerServer(broker, options, bodies, room) for broker in given.brokers]
+    fleet = Fleet(servers, bodies, given.zookeeper, given.session_ms, own_sessions=given.own_sessions)
     fleet.on_lost = stop.set
     try:
         await fleet.start()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from brokers.wire.versions import Api
 from testing.simulated.bodies import Body
 from testing.simulated.broker import SimulatedBroker
-from testing.simulated.broker_server import Station
+from testing.simulated.broker_server import BrokerServer
 from testing.simulated.metadata import MetadataCache
 from testing.simulated.values import Head, LeaderAndIsr, StopReplica, UpdateMetadata
 
@@ -19,36 +19,36 @@ Listed = dict[Body, frozenset[int]]
 """Live lists by the body that they came in: a million small requests are few bodies."""
 
 
-def known(stations: Iterable[Station]) -> Iterator[tuple[Station, SimulatedBroker]]:
+def known(servers: Iterable[BrokerServer]) -> Iterator[tuple[BrokerServer, SimulatedBroker]]:
     """Each broker with what it knows now; brokers with equal metadata follow each other and share their cache.
 
     Raises :class:`Malformed` where a request that was kept cannot be read.
     """
-    groups: dict[tuple[Body, ...], list[Station]] = {}
+    groups: dict[tuple[Body, ...], list[BrokerServer]] = {}
     listed: Listed = {}
-    for station in stations:
-        if station.options.exact:
-            yield station, station.broker
+    for server in servers:
+        if server.options.exact:
+            yield server, server.broker
         else:
-            groups.setdefault(_metadata_of(station), []).append(station)
+            groups.setdefault(_metadata_of(server), []).append(server)
     try:
         for group in groups.values():
             cache = _cache(group[0])
-            for station in group:
-                yield station, _replayed(station, cache, listed)
+            for server in group:
+                yield server, _replayed(server, cache, listed)
     finally:
         for bodies in groups:
             for body in bodies:
                 body.release()
 
 
-def _metadata_of(station: Station) -> tuple[Body, ...]:
-    return tuple(body for head, body in station.log if head.api is Api.UPDATE_METADATA)
+def _metadata_of(server: BrokerServer) -> tuple[Body, ...]:
+    return tuple(body for head, body in server.log if head.api is Api.UPDATE_METADATA)
 
 
-def _cache(station: Station) -> MetadataCache:
+def _cache(server: BrokerServer) -> MetadataCache:
     cache = MetadataCache()
-    for head, body in station.log:
+    for head, body in server.log:
         if head.api is Api.UPDATE_METADATA:
             request = body.request(head, keep=True)
             assert isinstance(request, UpdateMetadata)
@@ -56,12 +56,12 @@ def _cache(station: Station) -> MetadataCache:
     return cache
 
 
-def _replayed(station: Station, cache: MetadataCache, listed: Listed) -> SimulatedBroker:
+def _replayed(server: BrokerServer, cache: MetadataCache, listed: Listed) -> SimulatedBroker:
     """The broker after its requests, in their order: what follows a LeaderAndIsr has depends on the live list."""
-    broker = SimulatedBroker(station.id, station.epoch, ibp=station.options.ibp)
-    broker.controller_epoch = station.broker.controller_epoch
+    broker = SimulatedBroker(server.id, server.epoch, ibp=server.options.ibp)
+    broker.controller_epoch = server.broker.controller_epoch
     live: frozenset[int] = frozenset()
-    for head, body in station.log:
+    for head, body in server.log:
         if head.api is Api.UPDATE_METADATA:
             live = listed[body] if body in listed else listed.setdefault(body, _live(head, body))
             continue

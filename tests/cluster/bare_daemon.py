@@ -14,7 +14,7 @@ import uvloop
 from configs.loading import load
 from controller.main import run
 from controller.role.lease import Lease
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.port import WatchEvent
 
@@ -29,10 +29,10 @@ class Endless(Lease):
         return self.session_timeout_s
 
 
-hears = Reign.watched
+hears = Term.watched
 
 
-def deaf(self: Reign, event: WatchEvent) -> None:
+def deaf(self: Term, event: WatchEvent) -> None:
     """Hears everything but that the role went to another."""
     if event.path not in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
         hears(self, event)
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--takeover", action="store_true")
     given = parser.parse_args()
-    Reign.watched = deaf  # type: ignore[method-assign]
+    Term.watched = deaf  # type: ignore[method-assign]
     settings = load(given.config).settings
     return uvloop.run(
         run(settings, takeover=given.takeover, guarded=False, new_lease=lambda session_s, _: Endless(session_s))

@@ -17,7 +17,7 @@ from tests.cluster.secured import Secured
 from tests.cluster.world import World, world
 
 
-async def in_office(w: World, daemon: RegentProcess) -> None:
+async def serving(w: World, daemon: RegentProcess) -> None:
     """Every broker is told, and tells the daemon what it has."""
     await w.store.create_topic("t", {0: [1, 2], 1: [2, 1]})
     await w.healed()
@@ -31,7 +31,7 @@ async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None
         await secured.introduce(w)
         daemon = w.daemon(flags=["--takeover"], settings=secured.settings())
         await daemon.boot()
-        await in_office(w, daemon)
+        await serving(w, daemon)
         async with endpoint(daemon) as at:
             client = AIOKafkaAdminClient(bootstrap_servers=at.address)
             await client.start()

@@ -49,7 +49,7 @@ class Watch:
         return self.shadow.report()
 
     def agreed(self, event: Kind) -> int:
-        return sum(count for kind, count in self.shadow.tally.compared.items() if kind.event == event)
+        return sum(count for kind, count in self.shadow.statistics.compared.items() if kind.event == event)
 
     async def caught_up(self) -> None:
         """Waits until nothing awaits its counterpart and the shadow has seen every replica in sync."""
@@ -64,13 +64,13 @@ class Watch:
         """Waits until the shadow knows of ``count`` such events and nothing awaits its counterpart."""
 
         def done() -> bool:
-            return self.shadow.tally.events[event] >= count and not self.shadow.tracker.waiting
+            return self.shadow.statistics.events[event] >= count and not self.shadow.tracker.waiting
 
         await eventually(done, EVENT_S_MAX)
 
     async def sees_another_controller(self) -> None:
         """The role moves to another broker, or to the same one anew."""
-        expected = self.shadow.tally.events[Kind.FAILOVER] + 1
+        expected = self.shadow.statistics.events[Kind.FAILOVER] + 1
         await self.w.move_controller()
         await self.settled(Kind.FAILOVER, expected)
 
@@ -84,7 +84,7 @@ class Watch:
         """kill -9 and return; a controller's death is answered by a failover."""
         was_controller = await self.w.controller() == broker
         event = Kind.FAILOVER if was_controller else Kind.DEATH
-        expected, returns = self.shadow.tally.events[event] + 1, self.shadow.tally.events[Kind.RETURN] + 1
+        expected, returns = self.shadow.statistics.events[event] + 1, self.shadow.statistics.events[Kind.RETURN] + 1
         await self.w.cluster.brokers[broker].kill()
         await self.settled(event, expected)
         await self.w.cluster.brokers[broker].boot()
@@ -95,7 +95,7 @@ class Watch:
         """SIGTERM and return."""
         was_controller = await self.w.controller() == broker
         gone = Kind.FAILOVER if was_controller else Kind.DEATH
-        events = self.shadow.tally.events
+        events = self.shadow.statistics.events
         expected, returns, shutdowns = events[gone] + 1, events[Kind.RETURN] + 1, events[Kind.SHUTDOWN] + 1
         assert (await self.w.cluster.brokers[broker].shut_down()).succeeded
         await self.settled(gone, expected)

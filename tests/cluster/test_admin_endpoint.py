@@ -113,17 +113,17 @@ async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coord
 async def test_a_broker_that_dies_behind_the_endpoint_costs_its_clients_a_connection(stage: Scene) -> None:
     async with endpoint(stage.daemon) as at:
         askers = [await client(at) for _ in range(12)]
-        for asker in askers:
-            await asker.metadata([TOPIC])
+        for dial_for in askers:
+            await dial_for.metadata([TOPIC])
         await stage.w.cluster.brokers[1].kill()
         lost = 0
-        for asker in askers:
+        for dial_for in askers:
             try:
-                await asker.metadata([TOPIC])
+                await dial_for.metadata([TOPIC])
             except BrokerCallFailed:
                 lost += 1
             finally:
-                asker.close()
+                dial_for.close()
         assert lost < len(askers), "brokers are chosen at random"
 
         async def served() -> bool:

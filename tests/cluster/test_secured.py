@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cluster.scene import agreed, regent
 from tests.cluster.secured import Secured
-from tests.cluster.secured_ways import in_office, works_both_ways
+from tests.cluster.secured_ways import serving, works_both_ways
 from tests.cluster.world import world
 
 
@@ -21,7 +21,7 @@ async def test_certificates_are_renewed_and_strangers_stay_outside(tmp_path: Pat
         await secured.introduce(w)
         daemon = w.daemon(flags=["--takeover"], settings=secured.settings())
         await daemon.boot()
-        await in_office(w, daemon)
+        await serving(w, daemon)
 
         secured.authority.signed("renewed", into=secured.daemon)
         await w.cluster.brokers[2].restart()

@@ -11,7 +11,7 @@ from typing import Any
 
 from cli.demo.process import RegentProcess
 from controller.journal.reader import read
-from controller.role.claim import ControllerRecord, Office
+from controller.role.claim import ControllerRecord, Role
 from controller.role.own_znodes import LOCKS, this_process
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
@@ -64,7 +64,7 @@ class World:
     async def controller(self) -> int | None:
         """Id in ``/controller``."""
         found: ControllerRecord | None
-        found, _ = await Office(self.zk, this_process(OBSERVER), hold=False, digest=None).controller()
+        found, _ = await Role(self.zk, this_process(OBSERVER), hold=False, digest=None).controller()
         return found.brokerid if found is not None else None
 
     async def epoch(self) -> int:

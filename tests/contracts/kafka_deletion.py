@@ -9,24 +9,24 @@ from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import Doomed, Fenced
+from metadata_store.kafka_store import Fenced, TopicToDelete
 from metadata_store.port import Delete
 from tests.contracts.kafka_support import NthWrite, World, kafka
 from tests.contracts.support import Backend
 
 
-async def make(k: World, topics: int) -> list[Doomed]:
+async def make(k: World, topics: int) -> list[TopicToDelete]:
     """Topics with ten partitions each, a configuration and a marker, but for the first, which has neither."""
     await k.make_topics(topics * k.per_topic)
-    doomed: list[Doomed] = []
+    topics_to_delete: list[TopicToDelete] = []
     for n in range(topics):
         stat = await k.zk.exists(paths.topic(f"t{n}"))
         assert stat is not None
-        doomed.append(Doomed(f"t{n}", stat.czxid, range(k.per_topic)))
+        topics_to_delete.append(TopicToDelete(f"t{n}", stat.czxid, range(k.per_topic)))
         if n:
             await k.zk.create(paths.topic_config(f"t{n}"), b"{}")
             await k.zk.create(paths.deletion(f"t{n}"), None)
-    return doomed
+    return topics_to_delete
 
 
 async def left(k: World) -> list[str]:
@@ -45,10 +45,10 @@ class TopicDeletionContract:
     @pytest.mark.seed("S4-78")
     async def test_everything_of_topics_goes_the_marker_last(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            doomed = await make(k, 60)
+            topics_to_delete = await make(k, 60)
             hooks = k.zk.hooks = NthWrite(at=-1)
-            outcome = await k.store.delete_topics(doomed[:-1], k.fence)
-            assert sorted(outcome.applied) == sorted(topic.name for topic in doomed[:-1])
+            outcome = await k.store.delete_topics(topics_to_delete[:-1], k.fence)
+            assert sorted(outcome.applied) == sorted(topic.name for topic in topics_to_delete[:-1])
             assert await left(k) == [paths.topic("t59"), paths.topic_config("t59"), paths.deletion("t59")]
             assert len(await k.states(range(590, 600))) == 10
             deletes = [[op for op in ops if isinstance(op, Delete)] for ops in hooks.writes]
@@ -57,13 +57,13 @@ class TopicDeletionContract:
             assert [op.path for op in deletes[-1][-4:]] == [
                 paths.partitions("t58"), paths.topic("t58"), paths.topic_config("t58"), paths.deletion("t58"),
             ]  # fmt: skip
-            again = await k.store.delete_topics(doomed[:-1], k.fence)
+            again = await k.store.delete_topics(topics_to_delete[:-1], k.fence)
             assert len(again.applied) == 59, "what is gone counts as deleted"
 
     @pytest.mark.seed("S4-78")
     async def test_what_nobody_expects_goes_too(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=3) as k:
-            doomed = await make(k, 3)
+            topics_to_delete = await make(k, 3)
             for path in (
                 paths.partition("t1", 7),
                 paths.state("t1", 7),
@@ -74,15 +74,15 @@ class TopicDeletionContract:
             ):
                 await k.zk.create(path, None)
             await k.zk.delete(paths.state("t2", 1), 0)
-            outcome = await k.store.delete_topics(doomed, k.fence)
+            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
             assert (sorted(outcome.applied), outcome.refused, outcome.conflicts) == (["t0", "t1", "t2"], [], [])
             assert await left(k) == []
 
     @pytest.mark.seed("S4-78")
     async def test_another_incarnation_is_left_alone(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
-            doomed = await make(k, 2)
-            former = [doomed[0], doomed[1]._replace(czxid=doomed[1].czxid - 1)]
+            topics_to_delete = await make(k, 2)
+            former = [topics_to_delete[0], topics_to_delete[1]._replace(czxid=topics_to_delete[1].czxid - 1)]
             outcome = await k.store.delete_topics(former, k.fence)
             assert (outcome.applied, outcome.conflicts) == (["t0"], ["t1"])
             assert await k.zk.exists(paths.state("t1", 0)) is not None
@@ -90,22 +90,22 @@ class TopicDeletionContract:
     @pytest.mark.seed("S4-78")
     async def test_what_others_write_meanwhile_is_read_again(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
-            doomed = await make(k, 3)
+            topics_to_delete = await make(k, 3)
             data = encode_state(2, 1, (2, 3), 1)
             k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.set(paths.state("t1", 1), data, 0))
-            outcome = await k.store.delete_topics(doomed, k.fence)
+            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
             assert sorted(outcome.applied) == ["t0", "t1", "t2"]
             assert await left(k) == []
 
     @pytest.mark.seed("S4-78")
     async def test_what_may_not_be_deleted_is_told_and_holds_nothing_else_up(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
-            doomed = await make(k, 3)
+            topics_to_delete = await make(k, 3)
             acls, stat = await k.zk.get_acls(paths.partition("t1", 0))
             assert acls
             closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
             await k.zk.set_acls(paths.partition("t1", 0), closed, stat.acl_version)
-            outcome = await k.store.delete_topics(doomed, k.fence)
+            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
             assert sorted(outcome.applied) == ["t0", "t2"]
             assert outcome.refused == [("t1", Code.NO_AUTH)]
 
@@ -113,14 +113,14 @@ class TopicDeletionContract:
     @pytest.mark.seed("S4-86")
     async def test_nothing_is_deleted_or_marked_under_a_stale_epoch(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
-            doomed = await make(k, 2)
+            topics_to_delete = await make(k, 2)
             before = await left(k)
             await k.store.confirm(k.fence)
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             with pytest.raises(Fenced):
                 await k.store.confirm(k.fence)
             with pytest.raises(Fenced):
-                await k.store.delete_topics(doomed, k.fence)
+                await k.store.delete_topics(topics_to_delete, k.fence)
             with pytest.raises(Fenced):
                 await k.store.mark_topics(["t0"], k.fence)
             assert await left(k) == before

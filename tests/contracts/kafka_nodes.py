@@ -9,7 +9,7 @@ from metadata_store.acl import digest_acl
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from metadata_store.codecs.config import DEFAULT_ENTITY, Config, encode_config
-from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
+from metadata_store.codecs.controller import ControllerZnode, Migration, encode_controller, encode_migration
 from metadata_store.codecs.features import FeatureRange, Features, encode_features
 from metadata_store.codecs.notifications import encode_log_dir_event, encode_partitions
 from metadata_store.codecs.reassignment import encode_reassignments
@@ -202,7 +202,7 @@ class ClusterNodeContract:
         async with kafka(backend) as k:
             assert await k.store.read_controller() is None
             assert await k.store.read_migration() is None
-            controller = Controller(7, 123, unknown={"nonce": "x"})
+            controller = ControllerZnode(7, 123, unknown={"nonce": "x"})
             await k.zk.create(paths.CONTROLLER, encode_controller(controller), ephemeral=True)
             await k.zk.create(paths.MIGRATION, encode_migration(Migration(3000, 1, 5, 1)))
             found, epoch, migration = (

@@ -57,5 +57,5 @@ async def put_raw(zk: ZooKeeper, name: str, data: bytes | None, kind: str = "Top
 async def asked(w: World, principal: str, api: Api, body: Struct, version: int = 0, attempt: int = 0) -> Any:
     """What the controller answers to ``principal``."""
     call = CarriedCall(api, version, body, principal, "10.0.0.7", "", b"one call of many", attempt)
-    reign = w.reign
-    return await Calls(reign.queue, reign.authorizer, reign.topic_name).carried(call)
+    term = w.term
+    return await Calls(term.queue, term.authorizer, term.topic_name).carried(call)

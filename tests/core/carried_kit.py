@@ -62,7 +62,7 @@ def call(
 async def carried(w: World, body: Struct, **options: Any) -> Any:
     """What the controller answers; ``options`` of :func:`call`. The caller is a super user."""
     asked = call(body, **options)
-    return await Calls(w.reign.queue, Authorizer(Principals(frozenset({asked.principal})))).carried(asked)
+    return await Calls(w.term.queue, Authorizer(Principals(frozenset({asked.principal})))).carried(asked)
 
 
 async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:

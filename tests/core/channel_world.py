@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from brokers.outbound.channels import Channels
-from brokers.outbound.delivery import Answer, ChannelFailed, ChannelSettings
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed, ChannelSettings
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from state_machines.model.cluster import Cluster
@@ -42,14 +42,19 @@ class World:
         self.cluster = cluster
         self.brokers = brokers
         self.settings = chosen
-        self.events: list[Answer | ChannelFailed] = []
+        self.events: list[BrokerResponse | ChannelFailed] = []
         self.lags: list[float] = []
         self.open = True
         self.channels = self.make()
 
     def make(self, transport: Transport | None = None) -> Channels:
         return Channels(
-            self.cluster, self.settings, lambda: self.open, self.events.append, transport, on_told=self.lags.append
+            self.cluster,
+            self.settings,
+            lambda: self.open,
+            self.events.append,
+            transport,
+            on_acknowledged=self.lags.append,
         )
 
     def register(self, *ids: int) -> None:
@@ -75,7 +80,7 @@ class World:
         """Elections, in the model and told: the leader epoch of each row rises by one."""
         changes = [self._election(i, leader) for i in rows]
         self.cluster.apply(changes)
-        self.channels.tell(changes, ())
+        self.channels.propagate(changes, ())
         return changes
 
     def _election(self, i: int, leader: int | None) -> Change:
@@ -94,8 +99,8 @@ class World:
         )
         return Change(i, old, after, "test")
 
-    def answers(self) -> list[Answer]:
-        return [event for event in self.events if isinstance(event, Answer)]
+    def answers(self) -> list[BrokerResponse]:
+        return [event for event in self.events if isinstance(event, BrokerResponse)]
 
     def row_name(self, i: int) -> tuple[str, int]:
         name = self.cluster.name(i)
@@ -118,7 +123,7 @@ async def world(*ids: int, register: bool = True, **changes: Any) -> AsyncIterat
 async def settled(made: World, within_s: float = 10.0) -> None:
     """Every broker has acknowledged everything."""
     behind = await made.channels.quiesced(within_s)
-    assert not behind, f"brokers {sorted(behind)} are behind: {made.channels.propagation()}"
+    assert not behind, f"brokers {sorted(behind)} are behind: {made.channels.lag()}"
 
 
 def never_lower(broker: FakeBroker) -> None:

@@ -1,6 +1,6 @@
 """Terms of office on an in-memory ZooKeeper: brokers that register, leaders that write, and sockets that only record.
 
-``async with world() as w`` boots brokers 1 to 3; ``await w.take_office()`` begins a term in ``w.reign``. Every word
+``async with world() as w`` boots brokers 1 to 3; ``await w.begin_term()`` begins a term in ``w.term``. Every word
 that is told is held against ZooKeeper (:class:`Witness`), and so is the whole model after every event; the journals of
 all terms are judged at the end.
 """
@@ -19,7 +19,7 @@ from unittest import mock
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
 from brokers.outbound.channels import Channels
 from brokers.outbound.delivery import ChannelSettings, OnEvent
-from brokers.queries import Ask
+from brokers.queries import Dial
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
@@ -28,10 +28,10 @@ from controller.metrics.counters import Counters
 from controller.requests.calls import Calls
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.requests.elect_leaders_call import ElectLeadersCall
-from controller.role.claim import Claim, Office
+from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process, this_process
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.decisions.leader_election import ElectionType
@@ -65,11 +65,11 @@ class Witness(Channels):
         self.stops: list[ReplicaMove] = []
         self.snapshots: list[int] = []
 
-    def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+    def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
         self.told += changes
         self.stops += [move for move in moves if move.stop]
         self.w.hold_to_account(self.cluster)
-        super().tell(changes, moves)
+        super().propagate(changes, moves)
 
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
         self.snapshots += self._channels if broker_ids is None else broker_ids
@@ -90,18 +90,16 @@ class Seat:
         self.zk = MemoryZooKeeper(w.server, credentials=credentials, hooks=self.script)
         self.me = me or this_process(DAEMON)
         user, _, password = (credentials or "").partition(":")
-        self.office = Office(
-            self.zk, self.me, hold=hold, digest=(user, password) if credentials else None, secret=SECRET
-        )
+        self.role = Role(self.zk, self.me, hold=hold, digest=(user, password) if credentials else None, secret=SECRET)
         self.lease = Lease(SESSION_S, w.clock)
-        self.reign: Reign | None = None
+        self.term: Term | None = None
         self.claim: Claim | None = None
         self.running: asyncio.Task[str] | None = None
 
     async def sit(self) -> Seat:
         """Connects and queues."""
         await self.zk.connect(1.0)
-        await self.office.enter_queue()
+        await self.role.enter_queue()
         self.renew()
         return self
 
@@ -109,35 +107,35 @@ class Seat:
         """A heartbeat was answered now."""
         self.lease.answered(self.w.clock())
 
-    async def begin(self, ibp: str = "3.9") -> Reign:
+    async def begin(self, ibp: str = "3.9") -> Term:
         """Claims, and begins the term."""
-        self.claim = await self.office.claim()
-        return self.reign_now(self.claim, ibp, await self.office.daemons())
+        self.claim = await self.role.claim()
+        return self.term_now(self.claim, ibp, await self.role.daemons())
 
-    def reign_now(self, claim: Claim, ibp: str, daemons: frozenset[int]) -> Reign:
-        reign = self.reign = Reign(
+    def term_now(self, claim: Claim, ibp: str, daemons: frozenset[int]) -> Term:
+        term = self.term = Term(
             settings=self.w.settings,
             zk=self.zk,
-            office=self.office,
+            role=self.role,
             claim=claim,
             lease=self.lease,
             counters=self.w.counters,
             ibp=Ibp.parse(ibp),
             daemons=daemons,
             advertised=("127.0.0.1", 9095),
-            ask=self.w.questions,
+            dial=self.w.questions,
             journal=self.w.book.term(self.me.id, claim.epoch),
         )
-        self.w.wires.gate = reign.term.open
-        reign.controller.ask = self.w.ask
-        self.zk.on_watch, self.zk.on_state = reign.watched, reign.state_changed
+        self.w.wires.gate = term.gate.open
+        term.controller.dial = self.w.dial
+        self.zk.on_watch, self.zk.on_state = term.watched, term.state_changed
         self.zk.on_state_thread = self._at_once
-        self.running = asyncio.create_task(reign.run())
-        return reign
+        self.running = asyncio.create_task(term.run())
+        return term
 
     def _at_once(self, state: object) -> None:
-        if state == "lost" and self.reign is not None:
-            self.reign.term.end("the ZooKeeper session is lost")
+        if state == "lost" and self.term is not None:
+            self.term.gate.end("the ZooKeeper session is lost")
 
     async def crash(self) -> None:
         """The process is gone at once, whatever it was at."""
@@ -173,11 +171,11 @@ class World(Kafka):
         self.knows: dict[int, dict[str, bytes | None]] = {}
         """Ids of topics in the metadata of brokers, for those that can be asked; None where one was told none."""
         self.questioned: list[int] = []
-        self.questions: Ask | None = None
+        self.questions: Dial | None = None
         """Questions whose answers hold, for tests of what is adopted from brokers; else nothing is."""
 
     @asynccontextmanager
-    async def ask(self, broker: Broker) -> AsyncIterator[Any]:
+    async def dial(self, broker: Broker) -> AsyncIterator[Any]:
         """Questions to a broker."""
         self.questioned.append(broker.id)
         if broker.id not in self.knows:
@@ -192,7 +190,7 @@ class World(Kafka):
 
     def agreed(self) -> None:
         """Model and ZooKeeper are equal, partition by partition."""
-        cluster = self.reign.cluster
+        cluster = self.term.cluster
         names = [cluster.name(i) for index in cluster.topic_index.values() for i in cluster.topics[index].rows]
         known = {name: leadership_of(cluster.rows[i]) for name in names if (i := cluster.find(*name)) is not None}
         assert {name: state for name, state in known.items() if state is not None} == self.states
@@ -204,54 +202,54 @@ class World(Kafka):
         seat = Seat(self, **options)
         self.seats.append(seat)
         await seat.sit()
-        await seat.office.set_role("regent", "a test")
+        await seat.role.set_flag("regent", "a test")
         return seat
 
-    async def take_office(self, ibp: str = "3.9", **options: Any) -> Reign:
+    async def begin_term(self, ibp: str = "3.9", **options: Any) -> Term:
         """A daemon claims and is in office; everything that led to is handled."""
         seat = await self.seat(**options)
         await seat.begin(ibp)
         await self.settle()
-        return self.reign
+        return self.term
 
     @property
     def active(self) -> Seat:
         """The seat of the last daemon that began a term."""
-        return next(seat for seat in reversed(self.seats) if seat.reign is not None)
+        return next(seat for seat in reversed(self.seats) if seat.term is not None)
 
     @property
-    def reign(self) -> Reign:
+    def term(self) -> Term:
         """The present term."""
-        assert self.active.reign is not None
-        return self.active.reign
+        assert self.active.term is not None
+        return self.active.term
 
     @property
     def witness(self) -> Witness:
         """The present term's channels."""
-        channels = self.reign.channels
+        channels = self.term.channels
         assert isinstance(channels, Witness)
         return channels
 
     async def give_role_to(self, holder: str) -> None:
         """Sets the flag, as an operator's command does."""
-        await Office(self.operator, this_process(DAEMON), hold=False, digest=None).set_role(holder, "a test")
+        await Role(self.operator, this_process(DAEMON), hold=False, digest=None).set_flag(holder, "a test")
 
     async def settle(self) -> None:
         """Until every event so far, and what followed from it, is handled, or the term is over."""
-        reign, running = self.reign, self.active.running
+        term, running = self.term, self.active.running
         assert running is not None
-        await first_of(asyncio.ensure_future(reign.in_office.wait()), running)
+        await first_of(asyncio.ensure_future(term.serving.wait()), running)
         quiet = 0
-        while quiet < 3 and not running.done() and not reign.term.ended:
+        while quiet < 3 and not running.done() and not term.gate.ended:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            reign.queue.post(Event("settled", handled, preempt=partial(_cancel, handled)))
+            term.queue.post(Event("settled", handled, preempt=partial(_cancel, handled)))
             await first_of(handled, running)
             await asyncio.sleep(0)
-            quiet = 0 if len(reign.queue) or reign.handling else quiet + 1
+            quiet = 0 if len(term.queue) or term.handling else quiet + 1
         if running.done() and not running.cancelled() and running.exception() is None:
             return
         if not running.done():
-            self.hold_to_account(reign.cluster)
+            self.hold_to_account(term.cluster)
 
     async def told(self) -> None:
         """Until every broker has acknowledged everything, and what follows from its answers is handled and told."""
@@ -259,15 +257,15 @@ class World(Kafka):
         await self.ids_asked()
         answered = True
         while answered:
-            behind = await self.reign.channels.quiesced(5.0)
+            behind = await self.term.channels.quiesced(5.0)
             assert not behind, f"brokers {sorted(behind)} are behind"
-            answered = bool(len(self.reign.queue))
+            answered = bool(len(self.term.queue))
             await self.settle()
 
     async def ids_asked(self) -> None:
         """Until no broker is asked for a lost topic id, and what came of it is handled."""
-        reign = self.reign
-        await eventually(lambda: not reign.controller.lost_ids.asking or reign.term.ended, 120.0)
+        term = self.term
+        await eventually(lambda: not term.controller.lost_ids.asking or term.gate.ended, 120.0)
         await self.settle()
 
     # -- calls of brokers
@@ -276,32 +274,32 @@ class World(Kafka):
         self, broker: int, *proposals: IsrProposal, version: int = 3, epoch: int | None = None
     ) -> AlterPartitionReply:
         """A leader's call, answered."""
-        return await Calls(self.reign.queue).alter_partition(
+        return await Calls(self.term.queue).alter_partition(
             AlterPartitionCall(version, broker, self.broker_epoch(broker) if epoch is None else epoch, proposals)
         )
 
     async def controlled_shutdown(self, broker: int, epoch: int | None = None) -> ControlledShutdownReply:
         """A broker asks to stop."""
-        return await Calls(self.reign.queue).controlled_shutdown(
+        return await Calls(self.term.queue).controlled_shutdown(
             ControlledShutdownCall(3, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
 
     async def producer_ids(self, broker: int, epoch: int | None = None) -> AllocateProducerIdsReply:
         """A broker asks for a block of producer ids."""
-        return await Calls(self.reign.queue).allocate_producer_ids(
+        return await Calls(self.term.queue).allocate_producer_ids(
             AllocateProducerIdsCall(0, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
 
     async def delete_topics(self, *topics: str | bytes, timeout_ms: int = 30_000) -> DeleteTopicsReply:
         """An administrator asks for topics to be deleted."""
-        return await Calls(self.reign.queue).delete_topics(DeleteTopicsCall(topics, timeout_ms))
+        return await Calls(self.term.queue).delete_topics(DeleteTopicsCall(topics, timeout_ms))
 
     async def elect(
         self, kind: ElectionType, *partitions: tuple[str, int], everything: bool = False, timeout_s: float = 30.0
     ) -> dict[tuple[str, int], int]:
         """An administrator asks for elections; the error of each partition of the answer."""
         names = None if everything else [TopicPartition(*name) for name in partitions]
-        reply = await Calls(self.reign.queue).elect_leaders(ElectLeadersCall(kind, names, timeout_s))
+        reply = await Calls(self.term.queue).elect_leaders(ElectLeadersCall(kind, names, timeout_s))
         return {(one.topic, one.partition): one.error for one in reply.results}
 
     def broker_epoch(self, broker: int) -> int:

@@ -13,7 +13,7 @@ from configs.settings import Settings
 from controller.daemon.daemon import Daemon
 from controller.role.lease import Lease
 from controller.role.mode import Mode
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, Script
@@ -48,14 +48,14 @@ class DaemonRun:
     @property
     def epoch_open(self) -> int | None:
         """The epoch in which it would write or send now."""
-        reign = self.daemon.reign
-        return reign.claim.epoch if reign is not None and reign.term.open() else None
+        term = self.daemon.term
+        return term.claim.epoch if term is not None and term.gate.open() else None
 
-    async def in_office(self) -> Reign:
+    async def serving(self) -> Term:
         """Waits until it is active."""
-        await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
-        assert self.daemon.reign is not None
-        return self.daemon.reign
+        await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.term is not None)
+        assert self.daemon.term is not None
+        return self.daemon.term
 
     async def says(self, text: str) -> None:
         """Waits until its reason has a text in it."""

@@ -34,14 +34,14 @@ from controller.http.ports import NotActive, NotFound, Only, PartitionPage, Part
 from controller.http.server import serving
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
-from controller.metrics.gauges import Gauges, Mode
+from controller.metrics.gauges import Gauges, ShownMode
 
 
 @dataclass
 class DaemonDouble:
     """Three brokers, two topics of five partitions; tests change its fields."""
 
-    mode: Mode = Mode.ACTIVE
+    mode: ShownMode = ShownMode.ACTIVE
     ready: bool = True
     differences: list[Difference] = field(default_factory=list)
     requests: list[OperationRequest] = field(default_factory=list)
@@ -52,7 +52,7 @@ class DaemonDouble:
     old: str | None = None
 
     def liveness(self) -> Health:
-        return Health(ok=self.mode is not Mode.STOPPING, mode=self.mode, why="the loop turns")
+        return Health(ok=self.mode is not ShownMode.STOPPING, mode=self.mode, why="the loop turns")
 
     def readiness(self) -> Health:
         return Health(ok=self.ready, mode=self.mode, why="holds the role" if self.ready else "waits for ZooKeeper")
@@ -69,7 +69,7 @@ class DaemonDouble:
         return Status(
             mode=self.mode, why="nobody else held the role", version="0.1.0", controller_id=1_000_001,
             controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0",
-            session_timeout_ms=18_000, zookeeper_connected=True, **(known if self.mode is Mode.ACTIVE else {}),
+            session_timeout_ms=18_000, zookeeper_connected=True, **(known if self.mode is ShownMode.ACTIVE else {}),
         )  # fmt: skip
 
     def stale(self) -> str | None:
@@ -139,7 +139,7 @@ class DaemonDouble:
         if self.verification_may_end:
             await self.verification_may_end.wait()
         return Verification(
-            memory=self.mode is Mode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
+            memory=self.mode is ShownMode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
             differences_total=len(self.differences),
         )  # fmt: skip
 
@@ -164,7 +164,7 @@ class DaemonDouble:
         return found
 
     def _active(self) -> None:
-        if self.mode is not Mode.ACTIVE:
+        if self.mode is not ShownMode.ACTIVE:
             raise NotActive(f"this daemon is {self.mode}", "ask daemon 1000002 on host b")
 
 

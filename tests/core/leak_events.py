@@ -39,13 +39,13 @@ class Bouncing:
 
 async def fenced_at_a_write(w: Life) -> None:
     """Another controller is elected and nothing tells the daemon before it writes."""
-    cluster = w.reign.cluster
+    cluster = w.term.cluster
     w.server.hold_watches(w.session)
     await w.seize()
     row = cluster.rows[0]
     wish = IsrProposal(id_of("t"), 0, row.leader_epoch, row.isr[:1] or row.isr, row.version, False)
     with pytest.raises(NotController):
-        await Calls(w.reign.queue).alter_partition(
+        await Calls(w.term.queue).alter_partition(
             AlterPartitionCall(3, row.leader, cluster.brokers[row.leader].epoch, (wish,))
         )
     w.server.release_watches(w.session)
@@ -59,7 +59,7 @@ class Terms:
         self.kinds = itertools.cycle(("elected", "fenced", "expired"))
 
     async def __call__(self) -> None:
-        w, kind, finished = self.w, next(self.kinds), self.w.reign.finished
+        w, kind, finished = self.w, next(self.kinds), self.w.term.finished
         if kind == "elected":
             await w.seize()
         elif kind == "fenced":

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from unittest import mock
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import Asked
+from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
 from controller.engine.event_queue import Event
@@ -24,10 +24,10 @@ from controller.metrics.counters import Timer
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.operator.view import View
 from controller.requests.calls import Calls
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.model.types import Broker
 from testing.memory import MemoryZooKeeper
@@ -103,7 +103,7 @@ class Nobody:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def __aenter__(self) -> Asked:
+    async def __aenter__(self) -> BrokerQueries:
         raise BrokerCallFailed(f"broker {self._broker.id} is not there")
 
     async def __aexit__(self, *_: object) -> None:
@@ -118,17 +118,17 @@ class Life(Kafka):
         self.wires = Obliging()
         settings = settings_for(Path("/nowhere"))
         self.daemon = Daemon(settings, self._session, new_lease=loop_lease, transport=self.wires)
-        self._view = View(self.daemon, ask=Nobody)
+        self._view = View(self.daemon, dial=Nobody)
         self._metrics = registry(DaemonCollector(About("test", DAEMON), self.daemon.counters, self._view))
 
     def _session(self) -> MemoryZooKeeper:
         return MemoryZooKeeper(self.server)
 
     @property
-    def reign(self) -> Reign:
+    def term(self) -> Term:
         """The present term."""
-        assert self.daemon.reign is not None
-        return self.daemon.reign
+        assert self.daemon.term is not None
+        return self.daemon.term
 
     @property
     def session(self) -> int:
@@ -140,20 +140,20 @@ class Life(Kafka):
         """Until the daemon is in office, and everything that happened so far is handled and told."""
         turns = 0
         while turns < 4:
-            await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.reign is not None)
+            await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.term is not None)
             await asyncio.sleep(0)
-            turns = turns + 1 if self.daemon.reign is not None else 0
-        reign = self.reign
-        while len(reign.queue) or reign.handling:
+            turns = turns + 1 if self.daemon.term is not None else 0
+        term = self.term
+        while len(term.queue) or term.handling:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            reign.queue.post(Event("settled", handled, preempt=partial(_give_up, handled)))
+            term.queue.post(Event("settled", handled, preempt=partial(_give_up, handled)))
             await asyncio.wait({handled})
-        behind = await reign.channels.quiesced(10.0 if self.wires.silent else 60.0) - self.wires.silent
-        assert not behind or reign.term.ended, f"brokers {sorted(behind)} are behind"
+        behind = await term.channels.quiesced(10.0 if self.wires.silent else 60.0) - self.wires.silent
+        assert not behind or term.gate.ended, f"brokers {sorted(behind)} are behind"
 
     async def in_sync(self) -> None:
         """Every leader asks for the ISR that has all replicas on live brokers."""
-        cluster = self.reign.cluster
+        cluster = self.term.cluster
         wishes: dict[int, list[IsrProposal]] = {}
         for row in cluster.rows:
             isr = tuple(b for b in row.assignment.replicas if b in cluster.live)
@@ -163,7 +163,7 @@ class Life(Kafka):
                 wishes.setdefault(row.leader, []).append(wish)
         for leader, proposals in wishes.items():
             call = AlterPartitionCall(3, leader, cluster.brokers[leader].epoch, tuple(proposals))
-            reply = await Calls(self.reign.queue).alter_partition(call)
+            reply = await Calls(self.term.queue).alter_partition(call)
             assert not reply.error
             assert not any(p.error for p in reply.partitions)
         await self.calm()
@@ -211,7 +211,7 @@ def silence() -> Iterator[None]:
 
 @asynccontextmanager
 async def life(*ids: int) -> AsyncIterator[Life]:
-    """Brokers ``ids`` and a daemon in office.
+    """Brokers ``ids`` and an active daemon.
 
     The collector runs only where it is asked to, and nothing is logged: what runs the tests keeps each record.
     """
@@ -221,7 +221,7 @@ async def life(*ids: int) -> AsyncIterator[Life]:
         await made.operator.connect(1.0)
         await ensure_top_level_paths(made.operator)
         await made.boot(*ids)
-        await Office(made.operator, this_process(DAEMON + 1), hold=False, digest=None).set_role("regent", "a test")
+        await Role(made.operator, this_process(DAEMON + 1), hold=False, digest=None).set_flag("regent", "a test")
         running = asyncio.create_task(made.daemon.run())
         try:
             await made.calm()

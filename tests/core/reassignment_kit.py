@@ -11,20 +11,20 @@ from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import Assignment, TopicPartition
 from tests.core.controller_world import World
 
-Asked = dict[tuple[str, int], tuple[int, ...] | None]
+ReassignmentRequest = dict[tuple[str, int], tuple[int, ...] | None]
 Refused = dict[tuple[str, int], NotReassigned]
 
 
-async def alter(w: World, asked: Asked) -> Refused:
+async def alter(w: World, asked: ReassignmentRequest) -> Refused:
     """A call of an admin client, answered; returns what is refused."""
     targets = {TopicPartition(*name): target for name, target in asked.items()}
-    return dict((await Calls(w.reign.queue).alter_reassignments(AlterReassignments(targets))).refused.items())
+    return dict((await Calls(w.term.queue).alter_reassignments(AlterReassignments(targets))).refused.items())
 
 
 async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Assignment]:
     """What is under way, of these partitions or of all."""
     wanted = tuple(TopicPartition(*name) for name in names) or None
-    return dict((await Calls(w.reign.queue).list_reassignments(ListReassignments(wanted))).under_way.items())
+    return dict((await Calls(w.term.queue).list_reassignments(ListReassignments(wanted))).under_way.items())
 
 
 async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 
 from state_machines.decisions.failover import failover
 from state_machines.decisions.reassignment import (
-    Asked,
     NotReassigned,
+    ReassignmentRequest,
     due,
     final_rewrites,
     judge,
@@ -19,7 +19,7 @@ from state_machines.machines.draft import Decide, Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, Broker, PartitionRow, TopicAssignment
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.model import NaiveZooKeeper, P, check_model, registered
 
 ID = bytes(15) + b"t"
@@ -42,7 +42,7 @@ class ReassignmentWorld:
         self.rewrites: list[int] = []
         """Topic znodes written, by step."""
         self.epoch = 6
-        self.take_office()
+        self.begin_term()
 
     def row(self, i: int = 0) -> PartitionRow:
         return self.cluster.rows[i]
@@ -53,14 +53,14 @@ class ReassignmentWorld:
 
     # -- steps of the controller
 
-    def take_office(self) -> None:
+    def begin_term(self) -> None:
         """A new term, up to where reassignments are resumed."""
         self.epoch += 1
         self.cluster = Cluster(self.epoch)
-        self.audience = Audience(self.cluster)
+        self.propagation = Propagation(self.cluster)
         self.cluster.observe_brokers(self.registered)
         for broker in self.registered:
-            self.audience.add(broker)
+            self.propagation.add(broker)
         rows = self.cluster.observe_topic(self.zookeeper.topics["t"])
         self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
         self.cluster.observe_strays()
@@ -75,7 +75,7 @@ class ReassignmentWorld:
             assert self.zookeeper.write(self.cluster, change)
         self.cluster.apply(decision.writes)
         self.cluster.apply_replicas(decision.replica_moves)
-        self.audience.tell((*decision.moves, *decision.writes), decision.replica_moves)
+        self.propagation.propagate((*decision.moves, *decision.writes), decision.replica_moves)
         self.deleted |= {(m.entity, m.broker) for m in decision.replica_moves if m.delete}
         self.writes.append(len(decision.writes))
         self.refusals = decision.refusals
@@ -91,7 +91,7 @@ class ReassignmentWorld:
         """A request, one step at a time; yields before each write."""
         wanted: dict[int, Assignment] = {}
         for i, target in targets.items():
-            found = judge(self.cluster, Asked(i, target), live_only=live_only)
+            found = judge(self.cluster, ReassignmentRequest(i, target), live_only=live_only)
             assert not isinstance(found, NotReassigned), found
             wanted[i] = found
         yield "topic"
@@ -122,9 +122,9 @@ class ReassignmentWorld:
     def brokers(self, *ids: int, epoch: int = 100) -> None:
         self.registered = registered(ids, epoch)
         for broker in set(self.cluster.brokers) - set(ids):
-            self.audience.remove(broker)
+            self.propagation.remove(broker)
         for broker in set(ids) - set(self.cluster.brokers):
-            self.audience.add(broker)
+            self.propagation.add(broker)
         self.cluster.observe_brokers(self.registered)
 
 

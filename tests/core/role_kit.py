@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
-from brokers.queries import Ask, Asked
+from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import Api
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
 from controller.handover.preflight.context import IBP, Context, gather
 from controller.handover.preflight.finding import Finding, PreflightReport
 from controller.handover.preflight.run import preflight
-from controller.handover.takeover import Takeover, office_of, take_over
-from controller.role.claim import Office
+from controller.handover.takeover import Takeover, role_of, take_over
+from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.nodes.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
@@ -119,7 +119,7 @@ class MiniBroker(FakeBroker):
 
     async def _elect(self) -> None:
         node = await self.zk.get(paths.CONTROLLER_EPOCH)
-        ops: list[Op] = [Create(paths.CONTROLLER, encode_controller(Controller(self.id)), ephemeral=True)]
+        ops: list[Op] = [Create(paths.CONTROLLER, encode_controller(ControllerZnode(self.id)), ephemeral=True)]
         if node is None:
             ops.append(Create(paths.CONTROLLER_EPOCH, b"1"))
         else:
@@ -246,7 +246,7 @@ class Kafka:
 
     async def controller(self) -> int | None:
         """Id in ``/controller``."""
-        found, _ = await self.office().controller()
+        found, _ = await self.role().controller()
         return found.brokerid if found is not None else None
 
     async def epoch(self) -> int:
@@ -255,29 +255,29 @@ class Kafka:
         assert node is not None
         return int(node.data or b"")
 
-    def office(self, zk: MemoryZooKeeper | None = None) -> Office:
+    def role(self, zk: MemoryZooKeeper | None = None) -> Role:
         """The operator's view of the role."""
-        return office_of(self.settings, zk or self.operator)
+        return role_of(self.settings, zk or self.operator)
 
     @property
-    def ask(self) -> Ask:
+    def dial(self) -> Dial:
         """Questions, answered without sockets."""
 
         @asynccontextmanager
-        async def ask(broker: Broker) -> AsyncIterator[Asked]:
+        async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
             found = self.brokers[broker.id]
             if found.silent:
                 raise BrokerCallFailed(found.silent)
             yield found
 
-        return ask
+        return dial
 
     async def release_of(self, _host: str, _port: int) -> tuple[int, int] | None:
         return self.release
 
     async def context(self, *, own_listener: bool = False) -> Context:
         """What a preflight looks at."""
-        return await gather(self.settings, self.office(), self.ask, self.release_of, own_listener=own_listener)
+        return await gather(self.settings, self.role(), self.dial, self.release_of, own_listener=own_listener)
 
     async def preflight(self) -> PreflightReport:
         """Every check."""
@@ -293,7 +293,12 @@ class Kafka:
     ) -> Takeover:
         """As 'regent takeover' does."""
         return await take_over(
-            self.settings, self.office(zk), ask=self.ask, release_of=self.release_of, reason=reason, dry_run=dry_run
+            self.settings,
+            self.role(zk),
+            dial=self.dial,
+            release_of=self.release_of,
+            reason=reason,
+            dry_run=dry_run,
         )
 
     @asynccontextmanager
@@ -322,9 +327,9 @@ class Kafka:
             daemon.stop()
             await asyncio.wait_for(task, 10.0)
 
-    async def in_office(self, daemon: Daemon) -> None:
+    async def serving(self, daemon: Daemon) -> None:
         """Waits until the daemon is the controller and every broker was told so."""
-        await eventually(lambda: daemon.reign is not None and daemon.reign.in_office.is_set())
+        await eventually(lambda: daemon.term is not None and daemon.term.serving.is_set())
         me = daemon.settings.controller.id
         await eventually(lambda: all(b.controller_id == me for b in self.brokers.values() if not b.deaf))
 
@@ -335,7 +340,7 @@ class Kafka:
 
 
 def _queues(daemon: Daemon) -> bool:
-    return daemon.office is not None and daemon.office.lock_path is not None
+    return daemon.role is not None and daemon.role.lock_path is not None
 
 
 def settings_for(

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from controller.shadow.judgement import Seen
-from controller.shadow.reading import Office
-from controller.shadow.statistics import Tally
+from controller.shadow.reading import RoleReading
+from controller.shadow.statistics import Statistics
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
 from state_machines.model.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment
@@ -254,12 +254,12 @@ class Watcher:
     def __init__(self, world: World, *, settle: bool = True) -> None:
         self.world = world
         self.now = 1_000.0
-        self.tally = Tally()
-        self.tracker = Tracker(self.tally, WAIT_S)
+        self.statistics = Statistics()
+        self.tracker = Tracker(self.statistics, WAIT_S)
         self.timeline = Timeline(self.tracker)
         self.readings = 1
-        self.timeline.begin(self._office(), world.topics.values(), self.now)
-        list(self.timeline.take(self._office(), self._states(), self.now))
+        self.timeline.begin(self._role_reading(), world.topics.values(), self.now)
+        list(self.timeline.take(self._role_reading(), self._states(), self.now))
         if settle:
             self.pass_time()
 
@@ -267,11 +267,11 @@ class Watcher:
         """One full reading; ``between`` happens before its topics, before its states, and amid them."""
         self.now += seconds
         self.readings += 1
-        office = self._office()
+        reading = self._role_reading()
         between()
         self._topics()
         between()
-        list(self.timeline.take(office, self._states(between), self.now))
+        list(self.timeline.take(reading, self._states(between), self.now))
 
     def pass_time(self) -> None:
         """Long enough for everything that waits to be judged."""
@@ -279,9 +279,9 @@ class Watcher:
             self.now += 3 * WAIT_S
             self.read()
 
-    def _office(self) -> Office:
+    def _role_reading(self) -> RoleReading:
         world = self.world
-        return Office(
+        return RoleReading(
             self.readings,
             dict(world.brokers),
             world.brokers_zxid,
@@ -312,4 +312,4 @@ class Watcher:
 
     def agreed(self, event: str) -> int:
         """Compared decisions of one kind of event that agree."""
-        return sum(count for kind, count in self.tally.compared.items() if kind.event == event)
+        return sum(count for kind, count in self.statistics.compared.items() if kind.event == event)

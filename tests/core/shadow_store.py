@@ -10,7 +10,7 @@ import anyio
 from controller.shadow.shadow import Shadow
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.controller import Controller, encode_controller, encode_epoch
+from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchEvent, Write
@@ -67,7 +67,7 @@ class StoredWorld(World):
 
     def elect(self, b: int) -> None:
         super().elect(b)
-        self._put(paths.CONTROLLER, encode_controller(Controller(b)))
+        self._put(paths.CONTROLLER, encode_controller(ControllerZnode(b)))
         self._put(paths.CONTROLLER_EPOCH, encode_epoch(self.epoch))
 
     def create(self, name: str, *replicas: tuple[int, ...]) -> None:

@@ -184,7 +184,7 @@ async def test_what_is_not_taken_when_the_endpoint_stops_is_dropped() -> None:
     """Waiting for it would be up to the client."""
     stream = NeverTaken()
     async with place() as p:
-        held = p.listener.places.enter(stream.peer, stream.abort)
+        held = p.listener.slots.enter(stream.peer, stream.abort)
         assert held is not None
         serving = asyncio.create_task(Client(p.listener, stream, held).serve())  # type: ignore[arg-type]
         await eventually(lambda: stream.waiting)

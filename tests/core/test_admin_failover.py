@@ -71,11 +71,11 @@ async def test_a_topic_is_created_once_though_its_daemon_dies(when: str, written
     async with world() as w:
         await ruling(w)
         async with daemon(w) as first:
-            await first.in_office()
+            await first.serving()
             async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:
                 dies_at(first, written, when)
                 assert await carry(endpoint, create(topic("new", 2, 2), timeout_ms=20_000)) == {"new": 0}
-                assert (await second.in_office()).claim.epoch == 2
+                assert (await second.serving()).claim.epoch == 2
                 await eventually(lambda: ("new", 1) in w.led())
                 assert await carry(endpoint, create(topic("new", 2, 2))) == {"new": 36}
 
@@ -86,10 +86,10 @@ async def test_a_topic_grows_once_though_its_daemon_dies(when: str) -> None:
     async with world() as w:
         await ruling(w)
         async with daemon(w) as first:
-            await first.in_office()
+            await first.serving()
             async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:
                 dies_at(first, paths.topic("t"), when)
                 assert await carry(endpoint, grow("t", 4, timeout_ms=20_000)) == {"t": 0}
-                await second.in_office()
+                await second.serving()
                 assert sorted(w.assignment("t").partitions) == [0, 1, 2, 3]
                 assert await carry(endpoint, grow("t", 4)) == {"t": 37}

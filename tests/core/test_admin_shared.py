@@ -1,4 +1,4 @@
-"""One listener for clients and brokers: the endpoint passes brokers' calls on to the daemon in office."""
+"""One listener for clients and brokers: the endpoint passes brokers' calls on to the active daemon."""
 
 from __future__ import annotations
 

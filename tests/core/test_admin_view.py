@@ -205,10 +205,10 @@ async def test_a_daemon_that_has_not_sealed_where_it_listens_is_none_of_ours(
         await c.zk.create(paths.CONTROLLER, held_by(DAEMON.id, "nonce", **changed))
         async with following(c) as view:
             await view.known()
-            assert (view.office(), view.node(), view.vacant()) == (None, None, False)
+            assert (view.holder(), view.node(), view.vacant()) == (None, None, False)
             assert "is not sealed with this endpoint's secret" in caplog.text
             await c.zk.set(paths.CONTROLLER, held_by(DAEMON.id, "nonce"), ANY_VERSION)
-            await eventually(lambda: view.office() is not None)
+            await eventually(lambda: view.holder() is not None)
 
 
 async def test_a_seal_of_another_cluster_is_none() -> None:
@@ -218,7 +218,7 @@ async def test_a_seal_of_another_cluster_is_none() -> None:
         await c.elect(DAEMON.id, "nonce")
         async with following(c) as view:
             await view.known()
-            assert view.office() is None
+            assert view.holder() is None
 
 
 async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -148,8 +148,8 @@ def test_partitions_are_held_to_the_table(previous: PartitionState, target: Part
 @pytest.mark.parametrize("target", ReplicaState)
 def test_replicas_are_held_to_the_table(previous: ReplicaState, target: ReplicaState) -> None:
     judged = found(replica(from_state=previous.name, to_state=target.name))
-    told_again = previous is target and target in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
-    assert judged == (set() if told_again or ReplicaStateMachine.allows(previous, target) else {"A6"})
+    sent_again = previous is target and target in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
+    assert judged == (set() if sent_again or ReplicaStateMachine.allows(previous, target) else {"A6"})
 
 
 BROKERS = st.integers(-2, 5)

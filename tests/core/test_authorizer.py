@@ -34,15 +34,15 @@ async def creates(w: World, principal: str, *names: str) -> dict[str, int]:
     return {one.name: one.error_code for one in answer.topics}
 
 
-async def office(w: World) -> None:
+async def role(w: World) -> None:
     await authorizer_starts(w.operator)
-    await w.take_office()
+    await w.begin_term()
 
 
 @in_virtual_time
 async def test_nobody_but_super_users_may_without_lists() -> None:
     async with world(super_users=ROOT) as w:
-        await office(w)
+        await role(w)
         wanted = {ALICE: TOPIC_DENIED, ROOT: 0, ANONYMOUS: TOPIC_DENIED}
         assert {who: (await creates(w, who, "x"))["x"] for who in wanted} == wanted
 
@@ -50,7 +50,7 @@ async def test_nobody_but_super_users_may_without_lists() -> None:
 @in_virtual_time
 async def test_where_no_authorizer_was_used_whoever_need_not_authenticate_may() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ANONYMOUS, "x") == {"x": 0}
         assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
         await authorizer_starts(w.operator)
@@ -70,7 +70,7 @@ async def test_resources_without_a_list(settings: dict[str, Any], code: int) -> 
         await authorizer_starts(w.operator)
         await put(w.operator, "kafka-cluster", (BOB, "Create", "Allow"), kind="Cluster")
         await put(w.operator, "taken", (BOB, "All", "Allow"))
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x", "taken") == {"x": code, "taken": TOPIC_DENIED}
 
 
@@ -79,7 +79,7 @@ async def test_lists_are_not_read_where_the_settings_say_so() -> None:
     async with world(acls="none", super_users=ROOT) as w:
         await authorizer_starts(w.operator)
         await put(w.operator, "*", (ALICE, "All", "Allow"))
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
         assert await creates(w, ROOT, "x") == {"x": 0}
 
@@ -91,7 +91,7 @@ async def test_topics_are_created_one_by_one_as_far_as_is_allowed() -> None:
         await put(w.operator, "mine-", (ALICE, "Create", "Allow"), pattern="prefixed")
         await put(w.operator, "mine-not", (ALICE, "Create", "Deny"))
         await put(w.operator, "mine-b", (ALICE, "DescribeConfigs", "Allow"))
-        await w.take_office()
+        await w.begin_term()
         body = create(*(topic(name, 2, 1) for name in ("other", "mine-a", "mine-not", "mine-b", "twice", "twice")))
         answer = await asked(w, ALICE, Api.CREATE_TOPICS, body, 7)
         found = {one.name: (one.error_code, one.topic_config_error_code, one.num_partitions) for one in answer.topics}
@@ -113,7 +113,7 @@ async def test_create_on_the_cluster_is_for_every_topic() -> None:
         await authorizer_starts(w.operator)
         await put(w.operator, "kafka-cluster", (ALICE, "Create", "Allow"), kind="Cluster")
         await put(w.operator, "x", (ALICE, "Create", "Deny"))
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x", "y") == {"x": 0, "y": 0}, "as in Kafka: the cluster is asked first"
         assert await creates(w, BOB, "y") == {"y": TOPIC_DENIED}
 
@@ -125,7 +125,7 @@ async def test_partitions_are_added_to_what_may_be_altered() -> None:
         await put(w.operator, "a", (ALICE, "Alter", "Allow"))
         for name in ("a", "b"):
             await w.topic(name, (1, 2, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         body = t.CreatePartitionsRequest(grow("b", 2).topics + grow("a", 2).topics, 5_000, True)
         answer = await asked(w, ALICE, Api.CREATE_PARTITIONS, body, 3)
         assert [(one.name, one.error_code) for one in answer.results] == [("b", TOPIC_DENIED), ("a", 0)]
@@ -139,7 +139,7 @@ async def test_topics_are_deleted_by_name_and_by_id_as_far_as_is_allowed() -> No
         await put(w.operator, "seen", (ALICE, "Describe", "Allow"))
         for name in ("gone", "seen", "hidden"):
             await w.topic(name, (1, 2, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         named = t.DeleteTopicsRequest(0, topics=tuple(t.TopicToDelete(name, ZERO_ID) for name in ("seen", "hidden")))
         answer = await asked(w, ALICE, Api.DELETE_TOPICS, named, 6)
         assert [(one.name, one.error_code) for one in answer.responses] == [
@@ -174,18 +174,18 @@ async def test_what_concerns_the_cluster_is_refused_as_a_whole(api: Api, body: A
     async with world() as w:
         await authorizer_starts(w.operator)
         await put(w.operator, "kafka-cluster", (ALICE, operation, "Allow"), (BOB, "Create", "Allow"), kind="Cluster")
-        await w.take_office()
+        await w.begin_term()
         denied = await asked(w, BOB, api, body, 0)
         if hasattr(denied, "error_code"):
             assert denied.error_code == CLUSTER_DENIED
             assert (await asked(w, ALICE, api, body, 0)).error_code != CLUSTER_DENIED
-        assert w.reign.authorizer.unrestricted(ALICE) is False
+        assert w.term.authorizer.unrestricted(ALICE) is False
 
 
 @in_virtual_time
 async def test_changes_are_noticed_one_by_one_and_after_a_blip() -> None:
     async with world() as w:
-        await office(w)
+        await role(w)
 
         async def until(code: int, name: str = "x") -> None:
             async def seen() -> bool:
@@ -215,16 +215,16 @@ async def test_a_list_that_cannot_be_understood_allows_nobody_anything(caplog: p
         await authorizer_starts(w.operator)
         await put(w.operator, "*", (ALICE, "Create", "Allow"))
         await put_raw(w.operator, "broken", b"{")
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x", "broken") == {"x": 0, "broken": TOPIC_DENIED}
         assert await creates(w, ROOT, "broken") == {"broken": 0}
         assert "/kafka-acl/Topic/broken" in caplog.text
         await put(w.operator, "broken", (ALICE, "Create", "Allow"))
 
-        async def mended() -> bool:
+        async def repaired() -> bool:
             return (await creates(w, ALICE, "broken"))["broken"] == 0
 
-        await eventually(mended)
+        await eventually(repaired)
 
 
 @in_virtual_time
@@ -235,7 +235,7 @@ async def test_lists_that_may_not_be_read_allow_nobody_anything(caplog: pytest.L
         await put(w.operator, "*", (ALICE, "Create", "Allow"))
         _, stat = await w.operator.get_acls("/kafka-acl/Topic/x")
         await w.operator.set_acls("/kafka-acl/Topic/x", [Acl(READ, "digest", "somebody:else")], stat.acl_version)
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x", "y") == {"x": TOPIC_DENIED, "y": 0}
         assert "NO_AUTH" in caplog.text
 
@@ -243,9 +243,9 @@ async def test_lists_that_may_not_be_read_allow_nobody_anything(caplog: pytest.L
 @in_virtual_time
 async def test_a_call_that_waits_for_the_lists_ends_with_the_term() -> None:
     async with world() as w:
-        await office(w)
-        w.reign.authorizer._known.clear()
-        w.reign.term.end("a test")
+        await role(w)
+        w.term.authorizer._known.clear()
+        w.term.gate.end("a test")
         await w.active.ended()
         with pytest.raises(NotController):
             await creates(w, ALICE, "x")
@@ -259,7 +259,7 @@ async def test_lists_that_were_refused_are_asked_for_again_without_a_word(path: 
         await put(w.operator, "x", (ALICE, "Create", "Allow"))
         before, stat = await w.operator.get_acls(path)
         closed = await w.operator.set_acls(path, [Acl(ADMIN, "world", "anyone")], stat.acl_version)
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
         await w.operator.set_acls(path, before, closed.acl_version)
 
@@ -276,7 +276,7 @@ async def test_lists_that_stay_refused_are_complained_of_once(caplog: pytest.Log
         await authorizer_starts(w.operator)
         before, stat = await w.operator.get_acls("/kafka-acl/Topic")
         closed = await w.operator.set_acls("/kafka-acl/Topic", [Acl(ADMIN, "world", "anyone")], stat.acl_version)
-        await w.take_office()
+        await w.begin_term()
         assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
         await asyncio.sleep(5 * AGAIN_S)
         assert caplog.text.count("cannot be read") == 1
@@ -288,7 +288,7 @@ async def test_lists_that_stay_refused_are_complained_of_once(caplog: pytest.Log
 @in_virtual_time
 async def test_a_notification_that_cannot_be_read_makes_everything_be_read() -> None:
     async with world() as w:
-        await office(w)
+        await role(w)
         assert await creates(w, ALICE, "x") == {"x": TOPIC_DENIED}
         await w.operator.create("/kafka-acl/Topic/x", encoded((ALICE, "Create", "Allow")))
         await w.operator.create(

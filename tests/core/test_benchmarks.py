@@ -20,14 +20,14 @@ from benchmarks.plan import FULL, GOALS, SMALL
 from benchmarks.plot import svg
 from benchmarks.results import Goal, Row, Sample
 from benchmarks.stages import STAGES, Stages
-from controller.handlers.failover import take_office
+from controller.handlers.failover import fail_over
 from metadata_store import paths
 from state_machines.decisions.alter_partition import IsrRequest, alter_partitions
 from state_machines.decisions.broker_change import broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.failover import failover
 from state_machines.decisions.leader_election import ElectionType, elect
-from state_machines.decisions.reassignment import Asked, due, judge, reassign, rewrites
+from state_machines.decisions.reassignment import ReassignmentRequest, due, judge, reassign, rewrites
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
@@ -85,7 +85,7 @@ def test_the_oracle_expects_what_the_core_decides() -> None:
 
 def reassign_all(cluster: Cluster, targets: dict[int, tuple[int, ...]]) -> None:
     """Steps 1 to 3 as the handler goes through them."""
-    wanted = {i: judge(cluster, Asked(i, target)) for i, target in targets.items()}
+    wanted = {i: judge(cluster, ReassignmentRequest(i, target)) for i, target in targets.items()}
     assignments = {i: found for i, found in wanted.items() if isinstance(found, Assignment)}
     assert assignments.keys() == wanted.keys()
     for change in rewrites(cluster, assignments):
@@ -246,7 +246,7 @@ async def test_the_canned_cluster_is_taken_like_a_real_one() -> None:
         assert burst.requests >= 2 * 4, event
     controller, wires = bench.term()
     assert isinstance(wires, NullBrokers)
-    await take_office(controller)
+    await fail_over(controller)
     assert len(controller.cluster.rows) == 1_000
     assert set(controller.cluster.brokers) == set(range(1, 6))
     assert paths.broker(1).encode() in bench.table.nodes

@@ -93,31 +93,31 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
 
 
 async def test_with_certificates_alone_brokers_are_those_that_were_met(certified: Certified) -> None:
-    met, office = Met(), Brokerage()
+    met, role = Met(), Brokerage()
     callers = Callers(met, by_subject=True)
-    async with serving(tls=certified.broker) as broker, serving(office, certified.daemon, callers) as port:
+    async with serving(tls=certified.broker) as broker, serving(role, certified.daemon, callers) as port:
         assert await shut_down(SecureTransport(certified.broker, None), port) == UNAUTHORIZED, "nobody was met yet"
         await shut_down(SecureTransport(certified.daemon, None, met=met.met), broker)
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
-        assert office.asked == [("User:CN=broker", "127.0.0.1"), ("User:CN=application", "127.0.0.1")]
+        assert role.asked == [("User:CN=broker", "127.0.0.1"), ("User:CN=application", "127.0.0.1")]
 
 
 async def test_with_certificates_alone_who_may_cluster_action_is_a_broker(certified: Certified) -> None:
-    office = Brokerage("User:CN=broker")
-    async with serving(office, certified.daemon, Callers(by_subject=True)) as port:
+    role = Brokerage("User:CN=broker")
+    async with serving(role, certified.daemon, Callers(by_subject=True)) as port:
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
 
 
 async def test_a_list_of_principals_says_it_all(certified: Certified) -> None:
-    met, office = Met(), Brokerage("User:CN=application")
+    met, role = Met(), Brokerage("User:CN=application")
     named = Callers(met, by_subject=True, principals=frozenset({"User:CN=broker"}))
-    async with serving(tls=certified.application) as other, serving(office, certified.daemon, named) as port:
+    async with serving(tls=certified.application) as other, serving(role, certified.daemon, named) as port:
         await shut_down(SecureTransport(certified.daemon, None, met=met.met), other)
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
-        assert office.asked == []
+        assert role.asked == []
 
 
 async def test_without_tls_only_addresses_of_brokers_are_served_if_asked_for() -> None:

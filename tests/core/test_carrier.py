@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.carrier import Carrier
-from admin.ports import Call, Node, NotController, Office
+from admin.ports import Call, Holder, Node, NotController
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.controller_listener import NotController as RoleLost
 from brokers.listener.envelopes import CarriedCall
@@ -26,11 +26,11 @@ from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import (
     Answer,
     Envelope,
-    encode_answer,
     encode_envelope,
+    encode_envelope_response,
     envelope_key,
-    read_answer,
     read_envelope,
+    read_envelope_response,
 )
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages import request_codec
@@ -45,7 +45,7 @@ Act = Callable[[CarriedCall], Awaitable[Struct]]
 
 
 class Handlers:
-    """What a daemon in office does with calls: takes them down, then ``act``."""
+    """What an active daemon does with calls: takes them down, then ``act``."""
 
     def __init__(self) -> None:
         self.calls: list[CarriedCall] = []
@@ -81,14 +81,14 @@ class Role:
     """Who holds the role, as the endpoint sees it."""
 
     def __init__(self) -> None:
-        self.held: Office | None = None
+        self.held: Holder | None = None
         self.nobody = True
         self._changed = asyncio.Event()
 
     def node(self) -> Node | None:
         return None
 
-    def office(self) -> Office | None:
+    def holder(self) -> Holder | None:
         return self.held
 
     def vacant(self) -> bool:
@@ -98,7 +98,7 @@ class Role:
         await self._changed.wait()
 
     def is_of(self, daemon: Daemon | None, *, nobody: bool = False) -> None:
-        self.held = daemon.office if daemon is not None else None
+        self.held = daemon.holder if daemon is not None else None
         self.nobody = nobody
         self._changed.set()
         self._changed = asyncio.Event()
@@ -114,8 +114,8 @@ class Daemon:
         self.number = number
 
     @property
-    def office(self) -> Office:
-        return Office(self.number, f"nonce-{self.number}", "127.0.0.1", self.listener.port, CLUSTER)
+    def holder(self) -> Holder:
+        return Holder(self.number, f"nonce-{self.number}", "127.0.0.1", self.listener.port, CLUSTER)
 
     def serve(self) -> None:
         self.listener.serve(self.handlers)
@@ -360,7 +360,7 @@ class Raw:
         self._correlation += 1
         async with asyncio.timeout(20):
             frame = await self.connection.exchange([encode_envelope(self._correlation, envelope)])
-        return read_answer(frame, self._correlation)
+        return read_envelope_response(frame, self._correlation)
 
     def sealed(self, number: int, request: bytes | None = None) -> Envelope:
         envelope = Envelope(a_call().frame if request is None else request, "User:alice", "10.0.0.7")
@@ -533,12 +533,12 @@ async def test_an_answer_that_the_daemon_has_not_sealed_is_not_believed(how: str
                     made = made.sealed(key, b"d" * 16 if how == "other challenge" else b"c" * 16, seal)
                 if how == "other answer":
                     made = made._replace(data=b"it is not done")
-            writer.write(encode_answer(correlation, made))
+            writer.write(encode_envelope_response(correlation, made))
         writer.close()
 
     async with way() as w:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        w.role.held = w.first.office._replace(port=server.sockets[0].getsockname()[1])
+        w.role.held = w.first.holder._replace(port=server.sockets[0].getsockname()[1])
         assert code(await w.carry(timeout_ms=300)) == -1
         w.carrier.close()
         server.close()

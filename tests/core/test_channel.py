@@ -11,7 +11,7 @@ import uvloop
 from kio.schema.errors import ErrorCode
 
 from brokers.outbound import channel
-from brokers.outbound.delivery import Answer, ChannelFailed, Shared
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed, Shared
 from brokers.transport import Connection
 from brokers.wire.versions import Api, Ibp
 from state_machines.model.decision import ReplicaMove
@@ -48,7 +48,7 @@ async def test_the_controller_lists_itself_with_its_own_listener_and_is_never_to
         (own,) = [b for b in live if b.id_ == CONTROLLER]
         assert [(e.listener, e.host, e.port) for e in own.endpoints] == [(OWN.listener, OWN.host, OWN.port)]
         assert {e.listener for b in live if b.id_ == 1 for e in b.endpoints} == {"CLIENT", "INTERNAL"}
-        assert w.channels.propagation().keys() == {1}
+        assert w.channels.lag().keys() == {1}
 
 
 async def test_without_own_endpoints_the_controller_is_not_listed() -> None:
@@ -109,9 +109,9 @@ async def test_a_leader_that_does_not_answer_holds_its_followers_up_for_a_bounde
         w.brokers[2].hold()
         w.elect(rows[0], leader=2)
         await eventually(lambda: "L" in w.brokers[1].apis())
-        assert await w.channels.leaders_told(rows, 0.01) == frozenset(rows)
+        assert await w.channels.leaders_acknowledged(rows, 0.01) == frozenset(rows)
         w.brokers[2].let_go.set()
-        assert await w.channels.leaders_told(rows, 10) == frozenset()
+        assert await w.channels.leaders_acknowledged(rows, 10) == frozenset()
         await settled(w)
 
 
@@ -124,7 +124,7 @@ async def test_within_a_seal_live_list_leadership_metadata_and_stops_keep_their_
         w.channels.metadata_changed([rows[0]])
         await eventually(lambda: w.brokers[1].apis() == "ULuu")
         w.elect(rows[0])
-        w.channels.tell((), [ReplicaMove(rows[1], 1, ReplicaState.OFFLINE, "x", stop=True)])
+        w.channels.propagate((), [ReplicaMove(rows[1], 1, ReplicaState.OFFLINE, "x", stop=True)])
         w.channels.live_list_changed()
         w.brokers[1].let_go.set()
         await settled(w)
@@ -141,7 +141,7 @@ async def test_what_is_told_during_a_seal_waits_for_the_next_one_in_its_order() 
         w.elect(rows[0])
         await eventually(lambda: w.brokers[1].apis() == "ULuL")
         w.elect(rows[1])
-        w.channels.tell((), [ReplicaMove(rows[2], 1, ReplicaState.OFFLINE, "x", stop=True)])
+        w.channels.propagate((), [ReplicaMove(rows[2], 1, ReplicaState.OFFLINE, "x", stop=True)])
         w.brokers[1].let_go.set()
         await settled(w)
         assert w.brokers[1].apis() == "ULu" + "Lu" + "LuS"
@@ -157,7 +157,7 @@ async def test_a_request_holds_a_bounded_number_of_partitions_and_the_rest_follo
         await settled(w)
         clock[0] += 10
         w.elect(*rows)
-        w.channels.tell((), [ReplicaMove(rows[0], 1, ReplicaState.OFFLINE, "x", stop=True)])
+        w.channels.propagate((), [ReplicaMove(rows[0], 1, ReplicaState.OFFLINE, "x", stop=True)])
         await settled(w)
         assert w.brokers[1].apis() == "U" + "LLuS"
         assert [len(heard.partitions()) for heard in w.brokers[1].of(LEADER_AND_ISR)] == [2, 2]
@@ -228,7 +228,7 @@ async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, vers
             ReplicaMove(rows[1], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True),
             ReplicaMove(rows[1], 1, ReplicaState.OFFLINE, "x", stop=True),
         ]
-        w.channels.tell((), moves)
+        w.channels.propagate((), moves)
         await settled(w)
         (stop,) = w.brokers[1].of(STOP_REPLICA)
         states = stop.entity.topic_states[0].partition_states
@@ -238,7 +238,7 @@ async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, vers
             (1, 3, True),
         ]
         (answer,) = [a for a in w.answers() if a.api is Api.STOP_REPLICA]
-        assert answer == Answer(1, 101, Api.STOP_REPLICA, 0, (), {rows[0]: False, rows[1]: True})
+        assert answer == BrokerResponse(1, 101, Api.STOP_REPLICA, 0, (), {rows[0]: False, rows[1]: True})
 
 
 async def test_how_long_a_change_took_to_be_acknowledged_is_reported() -> None:
@@ -251,7 +251,7 @@ async def test_how_long_a_change_took_to_be_acknowledged_is_reported() -> None:
         began_s = asyncio.get_running_loop().time()
         w.lags.clear()
         w.elect(*rows)
-        await eventually(lambda: w.channels.propagation()[1].oldest_s > 0.1)
+        await eventually(lambda: w.channels.lag()[1].oldest_s > 0.1)
         assert w.lags == []
         w.deregister(2)
         w.brokers[1].mute = False
@@ -271,14 +271,14 @@ async def test_a_broker_that_does_not_accept_yet_is_told_as_soon_as_it_does() ->
         w.register(1)
         w.add_topic("t", [(1,)])
         w.channels.snapshot()
-        await eventually(lambda: "Connection refused" in str(w.channels.propagation()[1].last_error))
-        assert w.channels.propagation()[1].unreachable
-        assert w.channels.propagation()[1].connected is False
+        await eventually(lambda: "Connection refused" in str(w.channels.lag()[1].last_error))
+        assert w.channels.lag()[1].unreachable
+        assert w.channels.lag()[1].connected is False
         await w.brokers[1].listen()
         await settled(w)
         knows_the_model(w, w.brokers[1])
-        assert w.channels.propagation()[1].last_error is None
-        assert not w.channels.propagation()[1].unreachable
+        assert w.channels.lag()[1].last_error is None
+        assert not w.channels.lag()[1].unreachable
 
 
 async def test_a_request_whose_answer_was_lost_is_sent_again_before_anything_newer() -> None:
@@ -303,7 +303,7 @@ async def test_an_answer_that_does_not_come_in_time_costs_the_connection_and_a_s
     async with world(1, request_timeout_ms=100) as w:
         w.brokers[1].mute = True
         await eventually(lambda: w.brokers[1].connections >= 2)
-        assert "UPDATE_METADATA: no answer in time" in str(w.channels.propagation()[1].last_error)
+        assert "UPDATE_METADATA: no answer in time" in str(w.channels.lag()[1].last_error)
         w.brokers[1].mute = False
         await settled(w)
         assert w.brokers[1].in_flight_max == 1
@@ -314,7 +314,7 @@ async def test_garbage_for_an_answer_costs_the_connection_and_a_second_try(garba
     async with world(1) as w:
         w.brokers[1].raw_answer = garbage
         await eventually(lambda: w.brokers[1].connections >= 3)
-        assert "UPDATE_METADATA" in str(w.channels.propagation()[1].last_error)
+        assert "UPDATE_METADATA" in str(w.channels.lag()[1].last_error)
         w.brokers[1].raw_answer = None
         await settled(w)
 
@@ -324,7 +324,7 @@ async def test_retries_end_with_the_incarnation() -> None:
         await settled(w)
         await w.brokers[1].stop_listening()
         w.channels.live_list_changed()
-        await eventually(lambda: w.channels.propagation()[1].last_error)
+        await eventually(lambda: w.channels.lag()[1].last_error)
         assert await w.channels.quiesced(0.05) == {1}
         w.deregister(1)
         await settled(w)
@@ -333,7 +333,7 @@ async def test_retries_end_with_the_incarnation() -> None:
         w.channels.live_list_changed()
         await settled(w)
         assert len(w.brokers[1].heard) == heard
-        assert w.channels.propagation().keys() == {2}
+        assert w.channels.lag().keys() == {2}
 
 
 async def test_a_broker_that_hangs_holds_nobody_else_up() -> None:
@@ -342,10 +342,10 @@ async def test_a_broker_that_hangs_holds_nobody_else_up() -> None:
         w.brokers[1].hold()
         w.channels.snapshot()
         w.elect(rows[0])
-        await eventually(lambda: w.channels.propagation()[2].partitions == 0 and "u" in w.brokers[2].apis())
+        await eventually(lambda: w.channels.lag()[2].partitions == 0 and "u" in w.brokers[2].apis())
         knows_the_model(w, w.brokers[2])
         assert await w.channels.quiesced(0.05) == {1}
-        behind = w.channels.propagation()[1]
+        behind = w.channels.lag()[1]
         assert behind.partitions >= 1
         assert behind.oldest_s > 0
 
@@ -390,7 +390,7 @@ async def test_other_endpoints_of_the_same_incarnation_are_told_to_all_and_used(
 async def test_a_broker_without_a_usable_listener_says_why(endpoint: Endpoint, why: str) -> None:
     async with world(listeners=("CONTROL", "INTERNAL")) as w:
         w.channels.add(Broker(1, 5, (endpoint,)))
-        await eventually(lambda: why in str(w.channels.propagation()[1].last_error))
+        await eventually(lambda: why in str(w.channels.lag()[1].last_error))
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testMetadataPropagationOnControlPlane")
@@ -492,9 +492,9 @@ async def test_a_stale_epoch_at_top_level_is_reported_and_not_retried(code: int)
     async with world(1) as w:
         w.brokers[1].respond = lambda api, entity: {"error_code": ErrorCode(code)}
         await settled(w)
-        assert w.answers() == [Answer(1, 101, Api.UPDATE_METADATA, code, (), range(0))]
+        assert w.answers() == [BrokerResponse(1, 101, Api.UPDATE_METADATA, code, (), range(0))]
         assert w.brokers[1].apis() == "U"
-        assert str(code) in str(w.channels.propagation()[1].last_error)
+        assert str(code) in str(w.channels.lag()[1].last_error)
 
 
 # -- the end
@@ -508,7 +508,7 @@ async def test_closing_ends_a_request_in_flight_and_its_connection() -> None:
         await asyncio.wait_for(w.channels.close(), 5)
         w.brokers[1].let_go.set()
         await eventually(lambda: not w.brokers[1]._writers)
-        assert w.channels.propagation() == {}
+        assert w.channels.lag() == {}
         assert not w.events
 
 
@@ -533,7 +533,7 @@ async def test_a_connection_that_the_broker_closes_when_idle_is_made_again() -> 
     async with world(1) as w:
         await settled(w)
         w.brokers[1].cut()
-        await eventually(lambda: w.brokers[1].connections == 2 and w.channels.propagation()[1].connected)
+        await eventually(lambda: w.brokers[1].connections == 2 and w.channels.lag()[1].connected)
         assert w.brokers[1].apis() == "U"
 
 

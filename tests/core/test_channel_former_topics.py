@@ -15,7 +15,7 @@ async def test_the_stop_of_a_former_incarnation_goes_before_the_word_of_the_one_
         former = w.add_topic("t", [(1,), (1,)])
         await settled(w)
         stops = [ReplicaMove(i, 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True) for i in former]
-        w.channels.tell((), stops)
+        w.channels.propagate((), stops)
         w.cluster.observe_topic_gone("t")
         present = w.add_topic("t", [(1,), (1,)])
         w.channels.leader_and_isr_to(1, present, is_new=True)
@@ -27,7 +27,9 @@ async def test_the_stop_of_a_former_incarnation_goes_before_the_word_of_the_one_
 async def test_it_goes_while_the_next_one_has_no_leader_yet() -> None:
     async with world(1) as w:
         former = w.add_topic("t", [(1,)])
-        w.channels.tell((), [ReplicaMove(former[0], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True)])
+        w.channels.propagate(
+            (), [ReplicaMove(former[0], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True)]
+        )
         w.cluster.observe_topic_gone("t")
         w.cluster.observe_topic(TopicAssignment("t", b"\2" * 16, {0: Assignment((1,))}, 0, 99))
         await settled(w)
@@ -39,7 +41,9 @@ async def test_a_snapshot_does_not_go_ahead_of_it_either() -> None:
         former = w.add_topic("t", [(1,)])
         w.elect(former[0])
         await eventually(lambda: w.brokers[1].apis().endswith("Lu"))
-        w.channels.tell((), [ReplicaMove(former[0], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True)])
+        w.channels.propagate(
+            (), [ReplicaMove(former[0], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True)]
+        )
         w.cluster.observe_topic_gone("t")
         present = w.add_topic("t", [(1,)])
         w.channels.leader_and_isr_to(1, present, is_new=True)
@@ -57,7 +61,7 @@ async def test_what_was_told_already_is_not_deleted_by_the_stop_of_its_former_in
         w.channels.leader_and_isr_to(1, present, is_new=True)
         await settled(w)
         stops = [ReplicaMove(i, 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True) for i in former]
-        w.channels.tell((), stops)
+        w.channels.propagate((), stops)
         await settled(w)
         assert stopped(w) == [1]
 

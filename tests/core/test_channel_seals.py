@@ -6,7 +6,7 @@ import pytest
 
 from brokers.outbound.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.channel_world import settings, settled, world
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.model import P, make_cluster
@@ -24,7 +24,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_even_the_first_seal_of_a_large_decision_waits_for_more_of_it_and_its_end_is_told_at_once(
     clock: list[float],
 ) -> None:
-    async with world(1, bulk_seal_interval_ms=1_000_000) as w:
+    async with world(1, bulk_batch_interval_ms=1_000_000) as w:
         first, second = w.add_topic("t", [(1,)] * 2)
         await settled(w)
         clock[0] += 10
@@ -38,7 +38,7 @@ async def test_even_the_first_seal_of_a_large_decision_waits_for_more_of_it_and_
 
 
 async def test_a_decision_that_is_not_urgent_is_told_once_for_all_of_it(clock: list[float]) -> None:
-    async with world(1, bulk_seal_interval_ms=10) as w:
+    async with world(1, bulk_batch_interval_ms=10) as w:
         first, second = w.add_topic("t", [(1,)] * 2)
         await settled(w)
         clock[0] += 10
@@ -54,7 +54,7 @@ async def test_a_decision_that_is_not_urgent_is_told_once_for_all_of_it(clock: l
 
 
 async def test_what_waited_before_it_does_not_wait_for_its_end(clock: list[float]) -> None:
-    async with world(1, 2, bulk_seal_interval_ms=10) as w:
+    async with world(1, 2, bulk_batch_interval_ms=10) as w:
         first, second = w.add_topic("t", [(1, 2)] * 2)
         await settled(w)
         w.elect(first)
@@ -73,7 +73,7 @@ async def test_what_waited_before_it_does_not_wait_for_its_end(clock: list[float
 
 
 async def test_a_follower_is_told_soon_after_its_leader_however_long_it_lasts(clock: list[float]) -> None:
-    async with world(1, 2, bulk_seal_interval_ms=10) as w:
+    async with world(1, 2, bulk_batch_interval_ms=10) as w:
         [row] = w.add_topic("t", [(1, 2)])
         await settled(w)
         with w.channels.more_coming(urgent=False):
@@ -88,17 +88,17 @@ async def test_a_follower_is_told_soon_after_its_leader_however_long_it_lasts(cl
 def test_seals_of_one_round_share_a_body_and_the_next_round_reads_on(
     more_coming: int, interval_s: float, clock: list[float]
 ) -> None:
-    chosen = settings(seal_interval_ms=20, bulk_seal_interval_ms=100)
-    audience = Audience(make_cluster(P((1,), 1), P((1,), 1)))
-    shared = Shared(audience, chosen, TcpTransport(), lambda: True, lambda _: None)
+    chosen = settings(seal_interval_ms=20, bulk_batch_interval_ms=100)
+    propagation = Propagation(make_cluster(P((1,), 1), P((1,), 1)))
+    shared = Shared(propagation, chosen, TcpTransport(), lambda: True, lambda _: None)
     shared.more_coming = more_coming
-    audience.metadata_changed([0])
-    first = shared.sealer.update_metadata(0, shared.cut())
-    audience.metadata_changed([1])
+    propagation.metadata_changed([0])
+    first = shared.batcher.update_metadata(0, shared.cut())
+    propagation.metadata_changed([1])
     clock[0] += 0.9 * interval_s
-    assert shared.sealer.update_metadata(0, shared.cut()) is first
+    assert shared.batcher.update_metadata(0, shared.cut()) is first
     clock[0] += 0.2 * interval_s
-    assert shared.cut() == audience.feed.number == 2
+    assert shared.cut() == propagation.feed.number == 2
 
 
 async def test_a_broker_that_is_late_in_a_round_hears_what_the_others_heard(clock: list[float]) -> None:

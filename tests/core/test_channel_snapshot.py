@@ -15,7 +15,7 @@ from brokers.wire.versions import Ibp
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import ReplicaMove
 from state_machines.model.types import Leadership, ReplicaState
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.channel_world import CONTROLLER, World, knows_the_model, never_lower, settled, world
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA, FakeBroker
 from tests.core.model import EPOCH, registered, topic
@@ -90,7 +90,7 @@ async def test_topics_that_are_created_during_a_snapshot_are_counted_once() -> N
         w.add_topic("new", [(1,)] * 30)
         w.brokers[1].let_go.set()
         await settled(w)
-        assert w.channels.propagation()[1].partitions == 0
+        assert w.channels.lag()[1].partitions == 0
         knows_the_model(w, w.brokers[1])
 
 
@@ -101,7 +101,7 @@ async def test_a_turn_is_encoded_again_when_one_of_its_rows_changed() -> None:
         w.channels.snapshot()
         await eventually(lambda: w.brokers[1].apis() == "U" + "Lu" * 3)
         w.elect(*rows)
-        await eventually(lambda: w.channels.propagation()[1].partitions == 0)
+        await eventually(lambda: w.channels.lag()[1].partitions == 0)
         w.brokers[2].let_go.set()
         await settled(w)
         for broker in w.brokers.values():
@@ -138,7 +138,7 @@ async def test_a_body_that_another_channel_asked_for_never_takes_a_broker_back_b
         await eventually(lambda: two.apis() == "ULL")
         clock[0] = 110.2
         w.elect(row)
-        await eventually(lambda: one.apis() == "Uu" and w.channels.propagation()[1].partitions == 0)
+        await eventually(lambda: one.apis() == "Uu" and w.channels.lag()[1].partitions == 0)
         w.elect(row)
         two.let_go.set()
         await eventually(lambda: two.apis() == "ULLuLu")
@@ -186,7 +186,7 @@ async def test_what_changes_while_a_broker_hears_of_all_topics_follows() -> None
         assert one.apis().startswith("uuu"), "nothing goes ahead of the topics"
         never_lower(one)
         knows_the_model(w, one)
-        assert w.channels.propagation()[1].partitions == 0
+        assert w.channels.lag()[1].partitions == 0
 
 
 async def test_of_a_large_cluster_a_returned_broker_hears_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ async def test_a_turn_that_another_broker_wanted_before_a_topic_was_withheld_is_
         rows = w.add_topic("lost", [(1, 2)] * (TURN + 1))
         w.brokers[2].hold()
         w.channels.snapshot()
-        await eventually(lambda: w.channels.propagation()[1].partitions == 0)
+        await eventually(lambda: w.channels.lag()[1].partitions == 0)
         w.channels.withhold([w.cluster.rows[rows[0]].topic])
         w.brokers[2].let_go.set()
         await settled(w)
@@ -278,31 +278,31 @@ async def test_replicas_on_failed_log_directories_are_offline_in_a_snapshot() ->
         assert [p.offline_replicas for p in told] == [(), (1,), ()]
 
 
-def audience_with(topics: int, partitions: int) -> Audience:
+def audience_with(topics: int, partitions: int) -> Propagation:
     cluster = Cluster(EPOCH)
     cluster.observe_brokers(registered((1, 2)))
     for t in range(topics):
         rows = cluster.observe_topic(topic(f"t{t:03d}", [(1, 2)] * partitions))
         cluster.load_leadership(rows, [Leadership(1, 0, (1, 2), EPOCH, 0)] * partitions)
-    audience = Audience(cluster)
+    propagation = Propagation(cluster)
     for broker in (1, 2):
-        audience.add(broker)
-        audience.snapshot(broker)
-    return audience
+        propagation.add(broker)
+        propagation.snapshot(broker)
+    return propagation
 
 
 def test_one_pass_serves_all_and_a_dropped_turn_is_encoded_again_for_the_laggard() -> None:
-    audience = audience_with(4, TURN)
-    snapshots = Snapshots(audience, Ibp.parse("3.9"), TURN, cache_bytes_max=1)
+    propagation = audience_with(4, TURN)
+    snapshots = Snapshots(propagation, Ibp.parse("3.9"), TURN, cache_bytes_max=1)
     turn = snapshots.turn(1, 0)
     assert snapshots.turn(2, 0) is turn
     first = turn.take(1)
     assert first is not None
-    audience.outboxes[1].turn = turn.last
-    audience.outboxes[2].turn = turn.last
+    propagation.pending[1].turn = turn.last
+    propagation.pending[2].turn = turn.last
     ahead = snapshots.turn(1, TURN)
     ahead.take(1)
-    audience.outboxes[1].turn = ahead.last
+    propagation.pending[1].turn = ahead.last
     snapshots.turn(1, 2 * TURN)
     again = snapshots.turn(2, TURN)
     assert again is not ahead
@@ -312,26 +312,26 @@ def test_one_pass_serves_all_and_a_dropped_turn_is_encoded_again_for_the_laggard
 
 @pytest.mark.parametrize("what", ["row", "live list", "taken"])
 def test_a_cached_turn_is_used_only_while_it_is_current_and_whole(what: str) -> None:
-    audience = audience_with(2, TURN)
-    snapshots = Snapshots(audience, Ibp.parse("3.9"), TURN)
+    propagation = audience_with(2, TURN)
+    snapshots = Snapshots(propagation, Ibp.parse("3.9"), TURN)
     turn = snapshots.turn(1, 0)
     assert snapshots.turn(1, 0) is turn
     if what == "row":
-        audience.metadata_changed([TURN - 1])
+        propagation.metadata_changed([TURN - 1])
     elif what == "live list":
-        audience.live_list_changed()
+        propagation.live_list_changed()
     else:
         turn.take(1)
     assert snapshots.turn(1, 0) is not turn
 
 
 def test_the_cache_is_freed_when_nobody_waits_for_a_turn() -> None:
-    audience = audience_with(1, TURN)
-    snapshots = Snapshots(audience, Ibp.parse("3.9"), TURN)
+    propagation = audience_with(1, TURN)
+    snapshots = Snapshots(propagation, Ibp.parse("3.9"), TURN)
     snapshots.turn(1, 0)
     snapshots.clear_if_unused()
     assert snapshots._cache
-    for box in audience.outboxes.values():
+    for box in propagation.pending.values():
         box.turn = box.turn_end
     snapshots.clear_if_unused()
     assert not snapshots._cache

@@ -21,7 +21,7 @@ from cli.main import app
 from controller.http import models
 from controller.http.models import Difference, Operation
 from controller.http.unix_socket import listening
-from controller.metrics.gauges import Mode
+from controller.metrics.gauges import ShownMode
 from state_machines.journal.events import Row
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 
@@ -133,13 +133,13 @@ def test_health_is_the_exit_code(regent: Regent, view: DaemonDouble) -> None:
     view.ready = False
     regent("health")
     assert "waits for ZooKeeper" in regent("health", "--ready", code=Exit.FAILED).stdout
-    view.mode = Mode.STOPPING
+    view.mode = ShownMode.STOPPING
     regent("health", code=Exit.FAILED)
 
 
 def test_verify_says_no_with_its_exit_code(regent: Regent, view: DaemonDouble) -> None:
     assert "ZooKeeper, memory and every broker agree" in regent("verify").stderr
-    view.mode = Mode.STANDBY
+    view.mode = ShownMode.STANDBY
     assert "ZooKeeper and every broker agree (no memory to compare" in regent("verify").stderr
     view.differences.append(Difference(topic="orders", partition=1, field="leader", expected="1", found="2", broker=3))
     result = regent("verify", code=Exit.REFUSED)
@@ -157,14 +157,14 @@ def test_what_does_not_exist_is_a_failure_with_a_remedy(regent: Regent) -> None:
 
 
 def test_a_standby_cannot_answer_and_says_who_can(regent: Regent, view: DaemonDouble) -> None:
-    view.mode = Mode.STANDBY
+    view.mode = ShownMode.STANDBY
     assert "ask daemon 1000002" in regent("list", "brokers", code=Exit.UNREACHABLE).stderr
     assert "standby" in regent("status").stdout
 
 
 def test_numbers_that_a_standby_does_not_know_are_dashes_and_absent(regent: Regent, view: DaemonDouble) -> None:
     active = regent("status").stdout.splitlines()
-    view.mode = Mode.STANDBY
+    view.mode = ShownMode.STANDBY
     shown = regent("status").stdout.splitlines()
     assert [line.split()[-1] for line in active if line.startswith(("brokers", "partitions"))] == ["3", "10"]
     assert [line.split()[-1] for line in shown if line.startswith(("brokers", "partitions"))] == ["-", "-"]

@@ -18,7 +18,7 @@ from metadata_store.codecs.cluster import (
 )
 from metadata_store.codecs.config import Config, decode_config, encode_config
 from metadata_store.codecs.controller import (
-    Controller,
+    ControllerZnode,
     Migration,
     decode_controller,
     decode_epoch,
@@ -122,11 +122,11 @@ def test_a_broker_is_written_as_brokers_write_themselves() -> None:
 
 
 def test_controller_needs_no_more_than_a_broker_id() -> None:
-    assert decode_controller("", b'{"brokerid":7}') == Controller(7)
+    assert decode_controller("", b'{"brokerid":7}') == ControllerZnode(7)
     data = b'{"version":2,"brokerid":7,"timestamp":"12","kraftControllerEpoch":-1,"nonce":"x"}'
-    assert decode_controller("", data) == Controller(7, 12, -1, {"nonce": "x"})
-    assert encode_controller(Controller(7, 12, -1, {"nonce": "x"})) == data
-    assert decode_controller("", b'{"version":9,"brokerid":7,"timestamp":"soon"}') == Controller(7)
+    assert decode_controller("", data) == ControllerZnode(7, 12, -1, {"nonce": "x"})
+    assert encode_controller(ControllerZnode(7, 12, -1, {"nonce": "x"})) == data
+    assert decode_controller("", b'{"version":9,"brokerid":7,"timestamp":"soon"}') == ControllerZnode(7)
 
 
 def test_epoch_is_plain_text() -> None:

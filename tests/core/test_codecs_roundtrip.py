@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.config import Config, decode_config, encode_config
-from metadata_store.codecs.controller import Controller, decode_controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, decode_controller, encode_controller
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from metadata_store.codecs.notifications import decode_partitions, encode_partitions
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
@@ -99,7 +99,7 @@ def test_broker(found: tuple[Endpoint, ...], rack: str | None, czxid: int, versi
 
 @given(int32, st.integers(0, 2**53), unknown)
 def test_controller(broker: int, timestamp_ms: int, more: dict[str, object]) -> None:
-    found = Controller(broker, timestamp_ms, -1, more)
+    found = ControllerZnode(broker, timestamp_ms, -1, more)
     assert decode_controller("", encode_controller(found)) == found
 
 

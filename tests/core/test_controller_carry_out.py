@@ -29,7 +29,7 @@ STATE_0 = "t/partitions/0/state"
 async def running(w: World, partitions: int = 4) -> None:
     """Topic t with equal partitions, led by broker 1, and a term that has told everything."""
     await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.witness.told.clear()
     w.active.script.writes.clear()
@@ -82,7 +82,7 @@ async def test_nothing_is_told_while_the_commit_is_under_way() -> None:
         w.active.script.at(STATE_0, may_commit.wait)
         w.die(1)
         await eventually(lambda: multis(w))
-        await w.reign.channels.quiesced(5.0)
+        await w.term.channels.quiesced(5.0)
         assert w.witness.told == []
         assert all(epoch == 3 for _, epoch in w.wires.last_word(2, LEADER_AND_ISR).values())
         may_commit.set()
@@ -128,11 +128,11 @@ async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_t
         again(w, STATE_0, lambda: shrink_or_grow(w), times=6)
         w.die(1)
         await w.told()
-        assert not w.reign.term.ended, "it never resigns the role"
+        assert not w.term.gate.ended, "it never resigns the role"
         assert w.counters.failures[CONTENDED] == 1
         assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
         assert w.states["t", 0].leader == 1
-        assert w.reign.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
+        assert w.term.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
         await w.boot(4)
         await w.told()
         assert w.led()["t", 0][0] == 2
@@ -147,10 +147,10 @@ async def test_a_state_znode_that_vanished_is_given_up_alone() -> None:
         await w.delete_state("t", 0)
         w.die(1)
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert [why for why in w.counters.failures if "its znode is gone" in why]
         assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
-        assert w.reign.cluster.rows[0].state is PartitionState.OFFLINE
+        assert w.term.cluster.rows[0].state is PartitionState.OFFLINE
 
 
 @in_virtual_time
@@ -160,7 +160,7 @@ async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remed
         await w.operator.set_acls(paths.state("t", 0), [Acl(READ | 16, "world", "anyone")], 0)
         w.die(1)
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert w.counters.failures == {
             "ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1
         }
@@ -213,7 +213,7 @@ async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new() -> None:
         w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
         await w.topic("fresh", (3, 1))
         await w.told()
-        [started] = [change for change in w.witness.told if w.reign.cluster.name(change.entity).topic == "fresh"]
+        [started] = [change for change in w.witness.told if w.term.cluster.name(change.entity).topic == "fresh"]
         assert started.is_new
         assert w.wires.last_word(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
         w.agreed()
@@ -243,7 +243,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
         with mock.patch("controller.engine.controller.WRITES_MAX", 2):
             w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
             w.die(1)
-            await eventually(lambda: not w.reign.controller.ready.is_set())
+            await eventually(lambda: not w.term.controller.ready.is_set())
             assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
             w.server.resume(session)
             await w.told()
@@ -305,14 +305,14 @@ async def unseen(w: World) -> None:
 async def test_fenced_ends_the_term_with_nothing_applied_or_told() -> None:
     async with world() as w:
         await running(w)
-        before, rows, written = w.led(), list(w.reign.cluster.rows), w.counters.writes
+        before, rows, written = w.led(), list(w.term.cluster.rows), w.counters.writes
         w.active.script.at(STATE_0, lambda: unseen(w))
         w.die(1)
         why = await w.active.ended()
         assert "/controller_epoch" in why
         assert "another controller was elected" in why
         assert w.led() == before
-        assert w.reign.cluster.rows == rows
+        assert w.term.cluster.rows == rows
         assert w.witness.told == []
         assert (w.counters.fenced, w.counters.writes) == (1, written)
 
@@ -321,14 +321,14 @@ async def test_fenced_ends_the_term_with_nothing_applied_or_told() -> None:
 async def test_what_is_committed_while_the_term_ends_is_neither_applied_nor_told_but_the_next_term_tells_it() -> None:
     async with world() as w:
         await running(w)
-        w.active.script.at(STATE_0, lambda: w.reign.term.end("a test"), when="after")
+        w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")
         w.die(1)
         assert await w.active.ended() == "a test"
         assert {leader for leader, _ in w.led().values()} == {2}, "ZooKeeper has it"
         assert [change for change in w.witness.told if change.writes] == []
-        assert {row.leader for row in w.reign.cluster.rows} == {1}
+        assert {row.leader for row in w.term.cluster.rows} == {1}
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
         w.agreed()

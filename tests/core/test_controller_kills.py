@@ -234,7 +234,7 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
     await scenario.again(w)
     await w.told()
     w.agreed()
-    assert not w.reign.term.ended
+    assert not w.term.gate.ended
     found = await outcome(w)
     await once_more(w)
     return found
@@ -244,11 +244,11 @@ async def once_more(w: World) -> None:
     """Every level-triggered event again: nothing is written."""
     zxid = w.server.tree.zxid
     for kind in ("broker_change", "topic_change", "topic_deletion", "isr_notification", "log_dir_event", "reconnected"):
-        w.reign.queue.signal(kind)
+        w.term.queue.signal(kind)
     for kind in ("preferred_election", "config_change", *REASSIGNMENTS):
-        w.reign.queue.signal(kind)
+        w.term.queue.signal(kind)
     for name in w.assignments():
-        w.reign.queue.signal("partition_modifications", name)
+        w.term.queue.signal("partition_modifications", name)
     await w.settle()
     assert w.server.tree.zxid == zxid, "handled twice, it writes"
     w.agreed()
@@ -271,7 +271,7 @@ async def ends_as_a_clean_run(scenario: Scenario) -> None:
     """Whichever write the daemon dies at, before or after it."""
     async with first_term(scenario, 10_000, "") as w:
         writes = len(w.active.script.writes)
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         w.agreed()
         clean = await outcome(w)
         await once_more(w)
@@ -289,13 +289,13 @@ async def ends_as_a_clean_run(scenario: Scenario) -> None:
 async def test_a_block_of_producer_ids_is_never_handed_out_twice() -> None:
     for when in ("before", "after"):
         async with world() as w:
-            await w.take_office()
+            await w.begin_term()
             blocks = [(await w.producer_ids(1)).start]
             w.active.script.kill_at(1, when)
             with pytest.raises(NotController):
                 await w.producer_ids(2)
             await w.active.crash()
-            await w.take_office()
+            await w.begin_term()
             blocks += [(await w.producer_ids(broker)).start for broker in (2, 3, 1)]
             assert len(set(blocks)) == 4
             skipped = when == "after"
@@ -307,11 +307,11 @@ async def test_a_term_that_dies_answers_nobody() -> None:
     """An answer means that it is durable: who was not answered asks the next controller."""
     async with world() as w:
         await three_topics(w)
-        await w.take_office()
+        await w.begin_term()
         w.active.script.kill_at(1, "before")
         with pytest.raises(NotController):
             await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
         assert w.states["t", 0].isr == (1, 2, 3)
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        w.reign.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
+        w.term.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
         assert passed.done()

@@ -31,7 +31,7 @@ TOPIC_ID = bytes(range(1, 17))
 SHUTDOWN, VERSIONS, ALTER, ALLOCATE = 7, 18, 56, 67
 
 
-class Office:
+class CallsDouble:
     """Answers calls; ``gate`` keeps answers back, ``error`` is raised instead of one."""
 
     def __init__(self) -> None:
@@ -113,9 +113,9 @@ class Peer:
 class Desk:
     """A listener, who answers, and connections to it."""
 
-    def __init__(self, listener: ControllerListener, office: Office) -> None:
+    def __init__(self, listener: ControllerListener, double: CallsDouble) -> None:
         self.listener = listener
-        self.office = office
+        self.double = double
         self._writers: list[asyncio.StreamWriter] = []
 
     async def connect(self) -> Peer:
@@ -131,15 +131,15 @@ class Desk:
 @asynccontextmanager
 async def desk(*, serving: bool = True, **limits: int) -> AsyncIterator[Desk]:
     """A listener on a free port."""
-    listener, office = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits)), Office()
+    listener, double = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits)), CallsDouble()
     await listener.start()
     if serving:
-        listener.serve(office)
-    made = Desk(listener, office)
+        listener.serve(double)
+    made = Desk(listener, double)
     try:
         yield made
     finally:
-        office.gate.set()
+        double.gate.set()
         made.hang_up()
         await listener.stop()
 
@@ -179,7 +179,7 @@ async def test_a_broker_asks_for_versions_and_then_calls_on_the_same_connection(
             assert (answer.error_code, state.isr, state.partition_epoch) == (0, (1, 2), 9)
         block = await peer.ask(ALLOCATE, 0, broker_id=1, broker_epoch=57)
         assert (block.error_code, block.producer_id_start, block.producer_id_len) == (0, 7_000, 1_000)
-        assert [type(call).__name__ for call in d.office.calls] == ["AlterPartitionCall"] * 4 + [
+        assert [type(call).__name__ for call in d.double.calls] == ["AlterPartitionCall"] * 4 + [
             "AllocateProducerIdsCall"
         ]
 
@@ -191,7 +191,7 @@ async def test_a_controlled_shutdown_comes_without_asking_for_versions(version: 
         peer = await d.connect()
         answer = await peer.ask(SHUTDOWN, version, broker_id=2, broker_epoch=57)
         assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("left", 4)]
-        assert d.office.calls == [ControlledShutdownCall(version, 2, 57)]
+        assert d.double.calls == [ControlledShutdownCall(version, 2, 57)]
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -201,7 +201,7 @@ async def test_a_controlled_shutdown_without_a_broker_epoch_is_not_served(versio
         client_id = "0001 61" if version else ""
         peer.send(bytes.fromhex(f"0007 000{version} 00000001 {client_id} 00000002"))
         await eventually(lambda: d.listener.connections == 0)
-        assert d.office.calls == []
+        assert d.double.calls == []
 
 
 async def test_a_newer_broker_is_told_which_versions_of_api_versions_there_are() -> None:
@@ -217,24 +217,28 @@ async def test_a_newer_broker_is_told_which_versions_of_api_versions_there_are()
 async def test_calls_of_one_connection_are_answered_one_after_the_other() -> None:
     async with desk() as d:
         peer = await d.connect()
-        d.office.gate.clear()
+        d.double.gate.clear()
         for correlation in (1, 2, 3):
             peer.send(write_request(ALLOCATE, 0, correlation, broker_id=correlation, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
-        d.office.gate.set()
+        await eventually(lambda: d.double.calls)
+        d.double.gate.set()
         for correlation in (1, 2, 3):
             peer._correlation = correlation
             assert (await peer.answer(ALLOCATE, 0)).error_code == 0
-        assert d.office.at_once_max == 1
-        assert [call.broker_id for call in d.office.calls if isinstance(call, AllocateProducerIdsCall)] == [1, 2, 3]
+        assert d.double.at_once_max == 1
+        assert [call.broker_id for call in d.double.calls if isinstance(call, AllocateProducerIdsCall)] == [
+            1,
+            2,
+            3,
+        ]
 
 
 async def test_no_more_is_read_from_a_broker_while_its_call_is_under_way() -> None:
     async with desk() as d:
         peer = await d.connect()
-        d.office.gate.clear()
+        d.double.gate.clear()
         peer.send(write_request(ALLOCATE, 0, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         for _ in range(20):
             peer.send(bytes(1_000_000))
         with pytest.raises(TimeoutError):
@@ -244,9 +248,9 @@ async def test_no_more_is_read_from_a_broker_while_its_call_is_under_way() -> No
 async def test_a_slow_call_of_one_broker_holds_no_other_up() -> None:
     async with desk() as d:
         slow, quick = await d.connect(), await d.connect()
-        d.office.gate.clear()
+        d.double.gate.clear()
         slow.send(write_request(ALLOCATE, 0, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         assert (await quick.ask(VERSIONS, 0)).error_code == 0
 
 
@@ -259,7 +263,7 @@ async def test_who_does_not_hold_the_role_says_so(why: str, caplog: pytest.LogCa
     async with desk(serving=why != "never held") as d:
         if why == "resigned":
             d.listener.resign()
-        d.office.error = {"lost while the call waited": NotController(), "a bug": ZeroDivisionError()}.get(why)
+        d.double.error = {"lost while the call waited": NotController(), "a bug": ZeroDivisionError()}.get(why)
         peer = await d.connect()
         assert (await peer.ask(SHUTDOWN, 3, broker_id=1, broker_epoch=1)).error_code == 11
         assert (await peer.ask(ALTER, 3, **isr_change())).error_code == 41
@@ -272,9 +276,9 @@ async def test_resigning_closes_every_connection_so_that_brokers_look_elsewhere_
         peers = [await d.connect() for _ in range(3)]
         for peer in peers:
             await peer.ask(VERSIONS, 0)
-        d.office.gate.clear()
+        d.double.gate.clear()
         peers[0].send(write_request(ALLOCATE, 0, 9, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         d.listener.resign()
         assert all([await peer.closed() for peer in peers])
         await eventually(lambda: d.listener.connections == 0)
@@ -282,33 +286,33 @@ async def test_resigning_closes_every_connection_so_that_brokers_look_elsewhere_
 
 async def test_a_call_that_takes_too_long_is_answered_and_goes_on() -> None:
     async with desk(call_timeout_ms=50) as d:
-        d.office.gate.clear()
+        d.double.gate.clear()
         peer = await d.connect()
         assert (await peer.ask(SHUTDOWN, 3, broker_id=1, broker_epoch=1)).error_code == 7
-        assert d.office.finished == 0
-        d.office.gate.set()
-        await eventually(lambda: d.office.finished == 1)
+        assert d.double.finished == 0
+        d.double.gate.set()
+        await eventually(lambda: d.double.finished == 1)
 
 
 async def test_a_call_whose_broker_hung_up_goes_on() -> None:
     async with desk() as d:
-        d.office.gate.clear()
+        d.double.gate.clear()
         peer = await d.connect()
         peer.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         peer.writer.transport.abort()
-        d.office.gate.set()
-        await eventually(lambda: d.office.finished == 1 and d.listener.connections == 0)
+        d.double.gate.set()
+        await eventually(lambda: d.double.finished == 1 and d.listener.connections == 0)
 
 
 async def test_too_many_calls_under_way_are_refused_and_not_queued() -> None:
     async with desk(calls_max=1) as d:
-        d.office.gate.clear()
+        d.double.gate.clear()
         first, second = await d.connect(), await d.connect()
         first.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         assert (await second.ask(SHUTDOWN, 3, broker_id=2, broker_epoch=1)).error_code == 7
-        assert len(d.office.calls) == 1
+        assert len(d.double.calls) == 1
 
 
 # -- peers that misbehave
@@ -372,12 +376,12 @@ async def test_a_request_that_never_arrives_whole_ends_its_connection(caplog: py
 
 async def test_a_peer_that_takes_no_answers_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with desk(frame_timeout_ms=100) as d:
-        d.office.remaining = [("a-topic-with-a-long-name", p) for p in range(50_000)]
+        d.double.remaining = [("a-topic-with-a-long-name", p) for p in range(50_000)]
         peer = await d.connect()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for _ in range(20):
             peer.send(write_request(SHUTDOWN, 3, 1, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls and d.listener.connections == 0)
+        await eventually(lambda: d.double.calls and d.listener.connections == 0)
     assert "does not take its answer" in caplog.text
 
 
@@ -405,12 +409,12 @@ async def test_a_connection_without_a_real_call_ends_sooner_than_an_idle_one(
 
 async def test_a_connection_whose_first_call_takes_long_is_not_taken_for_one_without() -> None:
     async with desk(frame_timeout_ms=100) as d:
-        d.office.gate.clear()
+        d.double.gate.clear()
         broker = await d.connect()
         broker.send(write_request(ALLOCATE, 0, 0, broker_id=1, broker_epoch=1))
-        await eventually(lambda: d.office.calls)
+        await eventually(lambda: d.double.calls)
         await asyncio.sleep(0.2)
-        d.office.gate.set()
+        d.double.gate.set()
         assert (await broker.answer(ALLOCATE, 0)).error_code == 0
 
 
@@ -471,32 +475,32 @@ async def test_bytes_of_all_peers_together_are_bounded_as_they_come_not_as_they_
         peers = [await d.connect() for _ in range(3)]
         for peer in peers:
             peer.writer.write(size.to_bytes(4, "big") + head[:1])
-        await eventually(lambda: d.listener.places.held == 15)
+        await eventually(lambda: d.listener.slots.held == 15)
         for peer in peers[:2]:
             peer.writer.write(head[1:] + bytes(size - len(head) - 10))
-        await eventually(lambda: d.listener.places.held >= 2 * size - 20)
+        await eventually(lambda: d.listener.slots.held >= 2 * size - 20)
         peers[2].writer.write(head[1:] + bytes(size - len(head) - 10))
         assert await peers[2].closed()
         broker = await d.connect()
         assert (await broker.ask(ALLOCATE, 0, broker_id=2, broker_epoch=1)).error_code == 0
         broker.writer.write(size.to_bytes(4, "big") + bytes(size - 10))
         await eventually(lambda: d.listener.connections == 2)
-        await eventually(lambda: d.listener.places.held >= 2 * size - 20)
-        assert d.listener.places.held <= 2 * size
+        await eventually(lambda: d.listener.slots.held >= 2 * size - 20)
+        assert d.listener.slots.held <= 2 * size
     assert "by all peers together" in caplog.text
 
 
 async def test_a_call_counts_until_it_is_answered() -> None:
     async with desk() as d:
-        d.office.gate.clear()
+        d.double.gate.clear()
         peer = await d.connect()
         peer.send(write_request(ALTER, 3, 1, **large()))
-        await eventually(lambda: d.office.calls)
-        assert d.listener.places.held > 60_000
-        d.office.gate.set()
+        await eventually(lambda: d.double.calls)
+        assert d.listener.slots.held > 60_000
+        d.double.gate.set()
         peer._correlation = 1
         await peer.answer(ALTER, 3)
-        await eventually(lambda: d.listener.places.held == 0)
+        await eventually(lambda: d.listener.slots.held == 0)
 
 
 # -- large calls
@@ -511,7 +515,7 @@ def large(partitions: int = 3_000) -> dict[str, Any]:
 
 async def test_a_large_call_of_a_registered_broker_is_read_while_others_are_answered() -> None:
     async with desk() as d:
-        d.office.known = {(1, 57)}
+        d.double.known = {(1, 57)}
         peer, quick = await d.connect(), await d.connect()
         answer, versions = await asyncio.gather(peer.ask(ALTER, 3, **large()), quick.ask(VERSIONS, 0))
         assert (answer.error_code, len(answer.topics[0].partitions)) == (0, 3_000)
@@ -520,7 +524,7 @@ async def test_a_large_call_of_a_registered_broker_is_read_while_others_are_answ
 
 async def test_a_large_call_is_not_read_unless_it_is_of_a_registered_broker() -> None:
     async with desk() as d:
-        d.office.known = {(1, 56), (2, 57)}
+        d.double.known = {(1, 56), (2, 57)}
         frame = write_request(ALTER, 3, 1, **large())
         peer = await d.connect()
         await peer.ask(ALLOCATE, 0, broker_id=1, broker_epoch=1)
@@ -529,7 +533,7 @@ async def test_a_large_call_is_not_read_unless_it_is_of_a_registered_broker() ->
                 d.listener._handlers = None
             peer.send(frame[:60] + b"\xff" * (len(frame) - 60))
             assert (await peer.answer(ALTER, 3)).error_code == error
-        assert len(d.office.calls) == 1
+        assert len(d.double.calls) == 1
 
 
 @pytest.mark.parametrize("serving", [True, False])
@@ -542,16 +546,16 @@ async def test_of_a_stranger_s_large_request_nothing_but_the_beginning_is_taken(
         "an envelope": bytes.fromhex("003a 0000 00000001 ffff 00"),
     }
     async with desk(serving=serving) as d:
-        d.office.known = {(1, 56), (2, 56)}
+        d.double.known = {(1, 56), (2, 56)}
         peer = await d.connect()
         peer.writer.write((10_000_000).to_bytes(4, "big") + heads.get(kind, b"").ljust(2_000, b"\0")[:2_000])
         assert await peer.closed()
-        assert d.office.calls == []
+        assert d.double.calls == []
 
 
 async def test_a_large_first_call_of_a_registered_broker_is_taken_however_it_comes() -> None:
     async with desk() as d:
-        d.office.known = {(1, 57)}
+        d.double.known = {(1, 57)}
         peer = await d.connect()
         frame = write_request(ALTER, 3, 0, **large())
         framed = len(frame).to_bytes(4, "big") + frame

@@ -32,7 +32,7 @@ EPOCH = paths.CONTROLLER_EPOCH
 async def test_it_claims_serves_and_answers_brokers_over_its_socket() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        await d.in_office()
+        await d.serving()
         w.die(1)
         await eventually(lambda: w.led()["t", 0] == (2, (2, 3)))
         reader, writer = await asyncio.open_connection("127.0.0.1", d.daemon.listener.port)
@@ -61,7 +61,7 @@ async def test_a_flag_that_says_brokers_is_waited_for_at_no_cost() -> None:
         assert holder(w) is None
         set_s = now_s()
         await w.give_role_to("regent")
-        await d.in_office()
+        await d.serving()
         assert now_s() - set_s < 1.0, "the watch wakes it, not the poll"
 
 
@@ -69,7 +69,7 @@ async def test_a_flag_that_says_brokers_is_waited_for_at_no_cost() -> None:
 async def test_a_daemon_that_waits_keeps_nothing_of_its_last_model() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        model = weakref.ref((await d.in_office()).cluster)
+        model = weakref.ref((await d.serving()).cluster)
         gc.disable()
         try:
             await w.give_role_to("brokers")
@@ -110,12 +110,12 @@ async def first_of_epoch(w: World, number: int) -> None:
 async def test_a_lost_session_is_replaced_and_the_role_claimed_again() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        first = await d.in_office()
+        first = await d.serving()
         for number in range(2, 5):
             w.server.expire(d.session)
-            assert first.term.ended
+            assert first.gate.ended
             await first_of_epoch(w, number)
-            first = await d.in_office()
+            first = await d.serving()
             assert holder(w) == d.session
         assert d.daemon.counters.resignations["the ZooKeeper session is lost"] == 3
         assert d.daemon.counters.interim_terms == 0
@@ -133,7 +133,7 @@ async def test_no_zookeeper_is_waited_for_second_by_second(caplog: pytest.LogCap
             assert 9 <= len(d.sessions) - tried <= 11
             await ruling(w)
             w.server.down = False
-            await d.in_office()
+            await d.serving()
 
 
 @in_virtual_time
@@ -152,7 +152,7 @@ async def test_a_suspended_standby_waits_and_goes_on() -> None:
         assert len(d.sessions) == 1
         w.server.resume(d.session)
         resumed_s = now_s()
-        await d.in_office()
+        await d.serving()
         assert now_s() - resumed_s < 1.0
         assert epoch(w) == 1, "one claim, made when a lease allows to use it"
 
@@ -171,7 +171,7 @@ async def test_an_outage_counts_from_the_last_answer_and_not_from_the_loss_of_th
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
         await w.give_role_to("regent" if holds else "brokers")
-        await (d.in_office() if holds else d.says("says brokers"))
+        await (d.serving() if holds else d.says("says brokers"))
         assert d.daemon.lease is not None
         with mock.patch.object(d.sessions[-1], "heartbeat", side_effect=NotConnected("no answer")):
             silent_s = d.daemon.lease.silent_s()
@@ -191,10 +191,10 @@ async def test_an_outage_that_a_term_does_not_survive_has_an_end_with_its_length
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        reign = await d.in_office()
+        term = await d.serving()
         w.server.suspend(d.session)
         await asyncio.sleep(20.0)
-        assert reign.term.ended
+        assert term.gate.ended
         assert not outages(caplog)
         {"resume": w.server.resume, "expire": w.server.expire}[end](d.session)
         await eventually(lambda: bool(outages(caplog)))
@@ -230,12 +230,12 @@ async def started_with(fault: str, number: int) -> int:
         await ruling(w)
         w.die(1)
         await eventually(lambda: w.led()["t", 0] == (2, (2, 3)), within_s=5.0)
-        await d.in_office()
+        await d.serving()
         assert not d.task.done()
         assert hooks.epochs == sorted(hooks.epochs)
         assert epoch(w) == hooks.epochs[-1]
-        assert d.daemon.office is not None
-        assert len(await d.daemon.office.queue()) == 1
+        assert d.daemon.role is not None
+        assert len(await d.daemon.role.queue()) == 1
         return hooks.writes
 
 
@@ -256,9 +256,9 @@ async def test_a_place_that_somebody_removed_is_taken_again() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
         await d.says("says brokers")
-        assert d.daemon.office is not None
-        assert d.daemon.office.lock_path is not None
-        await w.operator.delete(d.daemon.office.lock_path, -1)
+        assert d.daemon.role is not None
+        assert d.daemon.role.lock_path is not None
+        await w.operator.delete(d.daemon.role.lock_path, -1)
         await eventually(lambda: len(d.sessions) == 2)
         await w.give_role_to("regent")
-        await d.in_office()
+        await d.serving()

@@ -37,7 +37,7 @@ def listed(w: World, controller_id: int = DAEMON) -> list[list[str]]:
 
 
 async def queues(d: DaemonRun) -> None:
-    await eventually(lambda: d.daemon.office is not None and d.daemon.office.lock_path is not None)
+    await eventually(lambda: d.daemon.role is not None and d.daemon.role.lock_path is not None)
 
 
 @in_virtual_time
@@ -50,7 +50,7 @@ async def test_it_takes_office_once_its_endpoint_is_there_and_lists_it_from_the_
         assert d.daemon.mode is Mode.STANDBY
         assert epoch(w) == 0
         await announced(w)
-        await d.in_office()
+        await d.serving()
         assert IN_VAIN not in caplog.text
         await eventually(lambda: bool(listed(w)))
         assert {tuple(names) for names in listed(w)} == {("CLIENT", "INTERNAL")}
@@ -67,10 +67,10 @@ async def test_an_endpoint_that_does_not_come_keeps_the_role_unclaimed_for_a_few
         waits_s = now_s()
         await eventually(lambda: IN_VAIN in caplog.text)
         assert now_s() - waits_s < ENDPOINT_S_MAX + 1.0
-        await d.in_office()
+        await d.serving()
         w.server.expire(d.session)
         await eventually(lambda: epoch(w) == 2)
-        await d.in_office()
+        await d.serving()
         assert caplog.text.count(WAITS) == 1, "it does not wait in vain again"
 
 
@@ -82,7 +82,7 @@ async def test_without_an_endpoint_that_is_to_be_listed_nothing_waits(
     caplog.set_level(logging.INFO)
     async with world() as w, daemon(w, endpoint_beside=beside, listed=listed) as d:
         await ruling(w)
-        await d.in_office()
+        await d.serving()
         assert WAITS not in caplog.text
 
 
@@ -92,7 +92,7 @@ async def test_a_daemon_that_waits_for_its_endpoint_is_passed_by_another() -> No
         await ruling(w)
         await first.says(WAITS)
         async with daemon(w, DAEMON + 1) as second:
-            await second.in_office()
+            await second.serving()
             await announced(w)
             await queues(first)
             await first.says("another daemon is before us in the queue")
@@ -115,5 +115,5 @@ async def test_a_connection_that_is_away_meanwhile_is_waited_for() -> None:
         w.server.suspend(d.session)
         await announced(w)
         w.server.resume(d.session)
-        reign = await d.in_office()
-        assert str(reign.controller.endpoint) == str(AT)
+        term = await d.serving()
+        assert str(term.controller.endpoint) == str(AT)

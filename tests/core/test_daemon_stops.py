@@ -40,22 +40,22 @@ async def suspended_in_standby(w: World, d: DaemonRun) -> None:
     await d.says("suspended")
 
 
-async def in_office(w: World, d: DaemonRun) -> None:
+async def serving(w: World, d: DaemonRun) -> None:
     await ruling(w)
-    await d.in_office()
+    await d.serving()
 
 
 async def suspended_in_office(w: World, d: DaemonRun) -> None:
-    await in_office(w, d)
+    await serving(w, d)
     w.server.suspend(d.session)
     await asyncio.sleep(0.1)
 
 
 async def in_a_commit(w: World, d: DaemonRun) -> None:
-    await in_office(w, d)
+    await serving(w, d)
     d.script.at("t/partitions/0/state", lambda: asyncio.sleep(1.0))
     w.die(1)
-    await eventually(lambda: d.daemon.reign is not None and d.daemon.reign.handling)
+    await eventually(lambda: d.daemon.term is not None and d.daemon.term.handling)
 
 
 def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
@@ -88,7 +88,7 @@ PHASES = {
     "queueing": at_write_of(f"{own.LOCKS}/lock-"),
     "claiming": at_write_of(paths.CONTROLLER_EPOCH),
     "taking office": at_write_of(paths.FEATURE),
-    "active": in_office,
+    "active": serving,
     "suspended": suspended_in_office,
     "committing": in_a_commit,
     "after errors": in_an_error_pause,
@@ -132,12 +132,12 @@ async def test_a_stop_while_zookeeper_does_not_answer_at_all() -> None:
 async def test_after_a_stop_another_daemon_serves_at_once() -> None:
     async with world() as w, daemon(w) as first:
         await ruling(w)
-        await first.in_office()
+        await first.serving()
         async with daemon(w, DAEMON + 1) as second:
             await second.says("another daemon is before us")
             asked_s = now_s()
             await first.stop()
-            await second.in_office()
+            await second.serving()
             assert now_s() - asked_s < 2.0
 
 
@@ -148,7 +148,7 @@ async def test_signals_stop_it() -> None:
 
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        await d.in_office()
+        await d.serving()
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(d.task, 10.0)
         assert holder(w) is None
@@ -160,8 +160,8 @@ async def test_twenty_terms_leave_nothing_behind() -> None:
         await ruling(w)
         tasks = armed = 0
         for number in range(20):
-            reign = await d.in_office()
-            await reign.channels.quiesced(5.0)
+            term = await d.serving()
+            await term.channels.quiesced(5.0)
             await asyncio.sleep(1.0)
             found = len(asyncio.all_tasks()), sum(map(len, (*w.server._data.values(), *w.server._children.values())))
             if number >= 2:
@@ -170,7 +170,7 @@ async def test_twenty_terms_leave_nothing_behind() -> None:
             if number % 2:
                 w.server.expire(d.session)
             else:
-                reign.term.end("a test")
-            await reign.finished.wait()
-        await d.in_office()
+                term.gate.end("a test")
+            await term.finished.wait()
+        await d.serving()
         assert len(w.server._sessions) == 5, "three brokers, the operator, the daemon"

@@ -13,7 +13,7 @@ from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
-from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.errors import Code, ZkError
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
@@ -39,7 +39,7 @@ async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None
 async def test_a_standby_takes_over_when_the_session_ends_and_never_before_the_other_has_stopped() -> None:
     async with world() as w, daemon(w) as first:
         await ruling(w)
-        reign = await first.in_office()
+        term = await first.serving()
         async with daemon(w, DAEMON + 1) as second:
             await second.says("another daemon is before us in the queue")
             cut = first.session
@@ -47,8 +47,8 @@ async def test_a_standby_takes_over_when_the_session_ends_and_never_before_the_o
             w.die(1)
             cut_s = now_s()
             await never_two([first, second], lambda: now_s() - cut_s > 5.9)
-            assert not reign.term.open()
-            assert reign.term.ended, "its lease ran out"
+            assert not term.gate.open()
+            assert term.gate.ended, "its lease ran out"
             w.server.expire(cut)
             await never_two([first, second], lambda: second.daemon.mode is Mode.ACTIVE)
             await eventually(lambda: w.led()["t", 0] == (2, (2, 3)))
@@ -65,10 +65,10 @@ async def test_a_brokers_term_between_two_daemons_is_ended_and_counted() -> None
     async with world() as w:
         await ruling(w)
         async with daemon(w) as first:
-            await first.in_office()
+            await first.serving()
         await w.seize(2)
         async with daemon(w, DAEMON + 1) as second:
-            await second.in_office()
+            await second.serving()
             assert second.daemon.counters.interim_terms == 1
             assert epoch(w) == 3
             assert holder(w) == second.session
@@ -145,13 +145,13 @@ async def test_a_standby_that_loses_the_permission_leaves_the_queue_to_one_that_
     async with world() as w:
         await ruling(w)
         async with daemon(w, hold=True) as active:
-            await active.in_office()
+            await active.serving()
             async with daemon(w, DAEMON + 1) as wrong, daemon(w, DAEMON + 2, hold=True) as healthy:
                 await wrong.says("no permission to write /controller_epoch")
                 await healthy.says("another daemon is before us")
                 await active.crash()
                 died_s = now_s()
-                await healthy.in_office()
+                await healthy.serving()
                 assert now_s() - died_s < 3.0
                 assert wrong.daemon.mode is Mode.BLOCKED
 
@@ -180,11 +180,11 @@ async def test_a_standby_that_was_refused_once_in_a_while_is_back_in_the_queue_s
     async with world() as w:
         await ruling(w)
         async with daemon(w) as active, daemon(w, DAEMON + 1) as standby:
-            await active.in_office()
+            await active.serving()
             await standby.says("another daemon is before us")
             for _ in range(5):
                 refusal = ZkError(Code.MARSHALLING_ERROR, own.LOCKS)
-                with mock.patch.object(standby.daemon.office, "predecessor", side_effect=refusal):
+                with mock.patch.object(standby.daemon.role, "predecessor", side_effect=refusal):
                     await standby.says("ZooKeeper refused a request of this daemon")
                 refused_s = now_s()
                 await standby.says("another daemon is before us")
@@ -198,7 +198,7 @@ async def test_a_hand_back_that_one_daemon_cannot_finish_is_finished_by_another(
     async with world() as w:
         await ruling(w)
         async with daemon(w, hold=True) as active:
-            await active.in_office()
+            await active.serving()
             await w.give_role_to("brokers")
             await active.crash()
         assert holder(w) == 0, "persistent, so that no broker is elected"
@@ -216,12 +216,12 @@ async def test_a_hand_back_that_zookeeper_refuses_is_left_to_the_next_in_the_que
     async with world() as w:
         await ruling(w)
         async with daemon(w) as active:
-            await active.in_office()
+            await active.serving()
             await w.give_role_to("brokers")
             closed = [Acl(31 & ~8, "world", "anyone"), Acl(31, "digest", digest_id("regent", "secret"))]
             await w.operator.set_acls("/", closed, -1)
             await active.crash()
-            await w.operator.create(paths.CONTROLLER, encode_controller(Controller(DAEMON)))
+            await w.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(DAEMON)))
         async with daemon(w, DAEMON + 1) as wrong:
             await wrong.says("a hand-back that was cut short cannot be ended by this daemon")
             async with daemon(w, DAEMON + 2, hold=True):

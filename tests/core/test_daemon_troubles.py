@@ -13,16 +13,16 @@ import pytest
 from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.daemon.daemon import Daemon
 from controller.role import own_znodes as own
-from controller.role.claim import Claim, Office
+from controller.role.claim import Claim, Role
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
 from testing.memory import MemoryZooKeeper
+from tests.core.claim_kit import process
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
-from tests.core.office_kit import process
 from tests.core.role_kit import settings_for
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
@@ -121,7 +121,7 @@ async def test_what_stands_in_the_way_is_named_and_waited_for(what: str, caplog:
             await remove(w)
             if what in ("a newer format", "no permission"):
                 await ruling(w)
-            await d.in_office()
+            await d.serving()
 
 
 @pytest.mark.seed("S4-86")
@@ -140,7 +140,7 @@ async def test_brokers_that_saw_a_higher_epoch_stop_it_until_an_operator_has_loo
         assert epoch(w) == claimed
         w.wires.errors.clear()
         await w.operator.set(paths.CONTROLLER_EPOCH, b"500", -1)
-        await d.in_office()
+        await d.serving()
         assert epoch(w) == 501
 
 
@@ -149,19 +149,19 @@ async def test_the_first_error_is_retried_at_once_further_ones_after_growing_pau
     async with world() as w:
         await ruling(w)
         claims: list[float] = []
-        really = Office.claim
+        really = Role.claim
 
-        async def claim(office: Office) -> Claim:
+        async def claim(role: Role) -> Claim:
             claims.append(now_s())
-            return await really(office)
+            return await really(role)
 
-        with failing(7), mock.patch.object(Office, "claim", claim):
+        with failing(7), mock.patch.object(Role, "claim", claim):
             async with daemon(w) as d:
                 for number in range(2, 8):
                     await d.says(f"error {number} in a row")
                     assert holder(w) is None, "another daemon, or a broker, may have it"
                     assert "ValueError: a bug" in d.daemon.why
-                await d.in_office()
+                await d.serving()
         assert [round(after - before) for before, after in pairwise(claims)] == [0, 4, 8, 16, 30, 30, 30]
         assert d.daemon.counters.resignations["error"] == 7
 
@@ -171,7 +171,7 @@ async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_
     """A server that hangs up at the same request each time: without pauses each try would cost an epoch."""
     async with world() as w:
         await ruling(w)
-        with mock.patch("controller.term.term.take_office", side_effect=NotConnected("hung up")):
+        with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
             async with daemon(w) as d:
                 await d.says("error 2 in a row")
                 assert "lost while taking office" in d.daemon.why
@@ -181,7 +181,7 @@ async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_
                 await asyncio.sleep(300.0)
                 assert 10 <= epoch(w) - tried <= 13, "a try every half minute"
         async with daemon(w) as d:
-            await d.in_office()
+            await d.serving()
 
 
 @in_virtual_time
@@ -190,14 +190,14 @@ async def test_an_error_after_a_steady_term_is_a_first_one_again_but_one_after_a
         await ruling(w)
         bug = mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug"))
         for steady in (True, True, False):
-            reign = await d.in_office()
+            term = await d.serving()
             if steady:
                 await asyncio.sleep(STEADY_TERM_S + 1)
             failed_s = now_s()
             with bug:
-                reign.queue.signal("broker_change")
-                await reign.finished.wait()
-            await d.in_office()
+                term.queue.signal("broker_change")
+                await term.finished.wait()
+            await d.serving()
             assert (now_s() - failed_s < 1.0) is steady
 
 
@@ -209,7 +209,7 @@ async def test_while_one_daemon_fails_the_next_one_in_the_queue_serves() -> None
             async with daemon(w) as first:
                 await first.says("error 2 in a row")
                 async with daemon(w, DAEMON + 1) as second:
-                    await second.in_office()
+                    await second.serving()
                     await asyncio.sleep(60.0)
                     assert first.daemon.mode is Mode.STANDBY
                     assert "another daemon is before us" in first.daemon.why
@@ -230,13 +230,13 @@ async def started_with(code: Code, number: int) -> int:
 
         with mock.patch.object(w.server, "code_of", code_of):
             await ruling(w)
-            await d.in_office()
+            await d.serving()
             w.die(1)
             if code in TROUBLE:  # any other code is about the write itself, which is given up and counted
                 await eventually(lambda: w.led()["t", 0] == (2, (2, 3)), within_s=15.0)
             await asyncio.sleep(5.0)
             assert not d.task.done()
-            await d.in_office()
+            await d.serving()
         return requests
 
 
@@ -257,7 +257,7 @@ async def test_whatever_request_zookeeper_answers_with_an_error_the_daemon_goes_
 async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_and_no_more() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        reign, zk = await d.in_office(), d.sessions[-1]
+        term, zk = await d.serving(), d.sessions[-1]
         lease = d.daemon.lease
         assert lease is not None
         for code in (*TROUBLE, Code.MARSHALLING_ERROR, Code.NO_AUTH):
@@ -266,9 +266,9 @@ async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_a
                 assert lease.valid()
                 await asyncio.sleep(5.0)
                 assert not lease.valid()
-                assert not reign.term.open()
+                assert not term.gate.open()
             await lease.until_valid()
-        assert d.daemon.reign is reign, "the same term goes on"
+        assert d.daemon.term is term, "the same term goes on"
         assert epoch(w) == 1
 
 
@@ -276,7 +276,7 @@ async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_a
 async def test_a_session_timeout_that_is_negotiated_again_is_the_lease_s() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        await d.in_office()
+        await d.serving()
         lease = d.daemon.lease
         assert lease is not None
         w.server.suspend(d.session)

@@ -22,12 +22,12 @@ from state_machines.decisions.deletion import (
     waiting_for,
 )
 from state_machines.decisions.failover import failover
-from state_machines.decisions.reassignment import Asked, NotReassigned, ReassignError, judge
+from state_machines.decisions.reassignment import NotReassigned, ReassignError, ReassignmentRequest, judge
 from state_machines.machines.draft import Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal
 from state_machines.model.types import Assignment, Leadership, PartitionState, ReplicaState
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 STARTED, SUCCESSFUL, INELIGIBLE = (
@@ -98,23 +98,25 @@ def test_a_deletion_from_its_marker_to_its_last_answer() -> None:
 def test_everybody_forgets_the_partitions_and_nobody_is_told_who_leads() -> None:
     """Also a broker that is told only after the topic's znodes are gone."""
     cluster = queued(P((1, 2), 1), P((2, 1)))
-    audience = Audience(cluster)
+    propagation = Propagation(cluster)
     for broker in (1, 2, 3):
-        audience.add(broker)
+        propagation.add(broker)
     decision = decided(cluster, partial(advance, topics=[0]))
     cluster.apply(decision.moves)
     cluster.apply_replicas(decision.replica_moves)
-    audience.tell(decision.moves, decision.replica_moves)
-    assert {b: box.stop for b, box in audience.outboxes.items()} == {
+    propagation.propagate(decision.moves, decision.replica_moves)
+    assert {b: box.stop for b, box in propagation.pending.items()} == {
         1: {0: True, 1: True},
         2: {0: True, 1: True},
         3: {},
     }
-    assert all(not box.lead for box in audience.outboxes.values())
+    assert all(not box.lead for box in propagation.pending.values())
     answer(cluster, 1, 0, 1)
     answer(cluster, 2, 0, 1)
     cluster.observe_topic_gone("t")
-    assert audience.feed.since(0, audience.feed.number, 99)[0] == [0], "a partition that never started is not known"
+    assert propagation.feed.since(0, propagation.feed.number, 99)[0] == [0], (
+        "a partition that never started is not known"
+    )
     assert cluster.rows[0].has_leadership
 
 
@@ -208,7 +210,7 @@ def test_a_topic_under_reassignment_waits_for_its_end() -> None:
 @pytest.mark.seed("S4-78", "S4-84")
 def test_a_queued_topic_is_not_reassigned() -> None:
     cluster = queued(P((1, 2), 1))
-    found = judge(cluster, Asked(0, (2, 3)))
+    found = judge(cluster, ReassignmentRequest(0, (2, 3)))
     assert isinstance(found, NotReassigned)
     assert found.error is ReassignError.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -302,10 +304,10 @@ def test_many_topics_are_one_decision() -> None:
 def test_a_stop_that_was_not_sent_yet_holds_the_end_up() -> None:
     """A broker that a reassignment took the replica from: it is not asked by the deletion, but by its name."""
     cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
-    audience = Audience(cluster)
+    propagation = Propagation(cluster)
     for broker in (1, 2, 3):
-        audience.add(broker)
-    audience.outboxes[3].add_stop(0, delete=True)
-    assert [sorted(audience.stopping(rows)) for rows in ([0, 1], [1], [])] == [[3], [], []]
-    audience.outboxes[3].take_stop(99)
-    assert audience.stopping([0]) == set()
+        propagation.add(broker)
+    propagation.pending[3].add_stop(0, delete=True)
+    assert [sorted(propagation.stopping(rows)) for rows in ([0, 1], [1], [])] == [[3], [], []]
+    propagation.pending[3].take_stop(99)
+    assert propagation.stopping([0]) == set()

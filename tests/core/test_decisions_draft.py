@@ -101,7 +101,7 @@ def test_a_draft_holds_only_by_itself() -> None:
     for i in (0, 1):
         draft.move(i, PartitionState.OFFLINE, "marked")
         draft.move_replica(ReplicaMove(i, 1, ReplicaState.OFFLINE, "marked"))
-    draft.tell_metadata([0])
+    draft.send_metadata([0])
     decision = draft.finish()
     assert [change.entity for change in decision.moves] == [1]
     assert [move.entity for move in decision.replica_moves] == [1]

@@ -14,7 +14,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal
 from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 
@@ -43,12 +43,12 @@ def test_leaders_move_and_replicas_leave_the_isr() -> None:
 @pytest.mark.seed("S4-81")
 def test_it_is_told_to_the_others_only() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 1), 2))
-    audience = Audience(cluster)
+    propagation = Propagation(cluster)
     for broker in (1, 2, 3):
-        audience.add(broker)
+        propagation.add(broker)
     decision = fail(cluster, 1, 0, 1)
-    audience.tell((*decision.moves, *decision.writes), decision.replica_moves)
-    boxes = audience.outboxes
+    propagation.propagate((*decision.moves, *decision.writes), decision.replica_moves)
+    boxes = propagation.pending
     assert {b: box.lead for b, box in boxes.items()} == {1: {}, 2: {0: False, 1: False}, 3: {}}
     assert {b: box.stop for b, box in boxes.items()} == {1: {0: False, 1: False}, 2: {}, 3: {}}
 

@@ -22,9 +22,9 @@ from state_machines.decisions.reassignment import (
     TWICE,
     UNKNOWN,
     WAITS,
-    Asked,
     NotReassigned,
     ReassignError,
+    ReassignmentRequest,
     due,
     final_rewrites,
     in_progress,
@@ -119,7 +119,7 @@ def test_judge(row: int | None, target: tuple[int, ...] | None, unsound: str | N
     w = ReassignmentWorld(P((1, 2), 1), P((1, 2), 1), P((1, 2), 1), brokers=(1, 2, 3, 4))
     do(w.request({1: (2, 4)}))
     w.cluster.rows[2] = replace(w.cluster.rows[2], state=PartitionState.NON_EXISTENT)
-    found = judge(w.cluster, Asked(row, target), {DAEMON, 9_000_000})
+    found = judge(w.cluster, ReassignmentRequest(row, target), {DAEMON, 9_000_000})
     if unsound is not None:
         assert found == NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, unsound)
     elif target is None and row != 1:
@@ -135,8 +135,8 @@ def test_judge(row: int | None, target: tuple[int, ...] | None, unsound: str | N
 @pytest.mark.seed("S4-84")
 def test_a_request_by_znode_may_name_brokers_that_come_later() -> None:
     w = ReassignmentWorld(P((1, 2), 1))
-    assert judge(w.cluster, Asked(0, (2, 9)), live_only=False) == Assignment((2, 9, 1), (9,), (1,))
-    found = judge(w.cluster, Asked(0, (2, DAEMON)), {DAEMON}, live_only=False)
+    assert judge(w.cluster, ReassignmentRequest(0, (2, 9)), live_only=False) == Assignment((2, 9, 1), (9,), (1,))
+    found = judge(w.cluster, ReassignmentRequest(0, (2, DAEMON)), {DAEMON}, live_only=False)
     assert found == NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, A_DAEMON)
 
 
@@ -144,8 +144,10 @@ def test_a_request_by_znode_may_name_brokers_that_come_later() -> None:
 def test_a_broker_that_shuts_down_is_no_target() -> None:
     w = ReassignmentWorld(P((1, 2), 1))
     w.cluster.observe_shutting_down(3)
-    assert judge(w.cluster, Asked(0, (1, 3))) == NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, NOT_LIVE)
-    assert judge(w.cluster, Asked(0, (2, 1))) == Assignment((2, 1)), "who is there already may be down"
+    assert judge(w.cluster, ReassignmentRequest(0, (1, 3))) == NotReassigned(
+        ReassignError.INVALID_REPLICA_ASSIGNMENT, NOT_LIVE
+    )
+    assert judge(w.cluster, ReassignmentRequest(0, (2, 1))) == Assignment((2, 1)), "who is there already may be down"
 
 
 @pytest.mark.seed("S4-51")
@@ -174,7 +176,7 @@ def test_the_protocols_table() -> None:
     assert next(steps) == "states"
     seen.append(table_row(w))
     assert list(steps) == []
-    assert {b: box.lead for b, box in w.audience.outboxes.items()} == {b: {0: b > 3} for b in range(1, 7)}
+    assert {b: box.lead for b, box in w.propagation.pending.items()} == {b: {0: b > 3} for b in range(1, 7)}
     assert [w.cluster.replica_state(0, b) for b in range(1, 7)] == [ReplicaState.ONLINE] * 3 + [ReplicaState.NEW] * 3
     steps = w.isr({0: (1, 2, 3, 4, 5, 6)})
     assert next(steps) == "states"
@@ -195,8 +197,8 @@ def test_the_protocols_table() -> None:
     assert w.row().leader_epoch == 5, "and the leader epoch is the same: begun, elected, three replicas removed"
     assert w.deleted == {(0, 1), (0, 2), (0, 3)}
     assert w.cluster.replica_states == {}
-    assert {b: box.stop for b, box in w.audience.outboxes.items() if box.stop} == {b: {0: True} for b in (1, 2, 3)}
-    assert {b for b, box in w.audience.outboxes.items() if box.lead} == {4, 5, 6}
+    assert {b: box.stop for b, box in w.propagation.pending.items() if box.stop} == {b: {0: True} for b in (1, 2, 3)}
+    assert {b for b, box in w.propagation.pending.items() if box.lead} == {4, 5, 6}
     assert w.cluster.hosted(1) == []
     assert w.cluster.hosted(4) == [0]
 
@@ -213,7 +215,7 @@ def test_the_controller_dies_before_each_of_its_writes(kill_at: int) -> None:
     w = ReassignmentWorld(P((1, 2, 3), 1), brokers=range(1, 7))
     steps = chain(w.request({0: (4, 5, 6)}), later(w))
     assert [next(steps) for _ in range(kill_at + 1)] == ["topic", "states", "states", "final"][: kill_at + 1]
-    w.take_office()
+    w.begin_term()
     do(w.resume())
     if kill_at == 0:
         assert w.written[0] == Assignment((1, 2, 3)), "nothing was acknowledged"
@@ -254,7 +256,7 @@ def test_a_destination_that_is_down_halts_it_until_it_returns() -> None:
     w.carry_out(partial(broker_return, returned=[2]))
     do(w.go_on(waiting_for(w.cluster, [2]), again=True))
     assert w.row().leader_epoch == 7
-    assert w.audience.outboxes[2].lead == {0: True}, "as new: it may choose a log directory that works"
+    assert w.propagation.pending[2].lead == {0: True}, "as new: it may choose a log directory that works"
     do(w.isr({0: (1, 2)}))
     assert (w.row().leader_epoch, w.written[0]) == (9, Assignment((2,)))
 
@@ -360,7 +362,9 @@ def test_a_cancel_ends_it_at_once(isr: tuple[int, ...], leader: int, epochs: int
     assert (w.row().isr, w.row().leader_epoch) == ((1, 2), held.leader_epoch + epochs)
     assert w.row().leader == (2 if leader == 3 else 1)
     assert w.deleted == {(0, 3), (0, 4)}
-    assert judge(w.cluster, Asked(0, None)) == NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
+    assert judge(w.cluster, ReassignmentRequest(0, None)) == NotReassigned(
+        ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED
+    )
 
 
 @pytest.mark.seed("S4-84")
@@ -370,8 +374,8 @@ def test_an_override_drops_what_the_first_target_added() -> None:
     do(w.request({0: (2, 4)}))
     assert w.written[0] == w.row().assignment == Assignment((2, 4, 1), (4,), (1,))
     assert w.deleted == {(0, 3)}
-    assert w.audience.outboxes[3].stop == {0: True}
-    assert w.audience.outboxes[3].lead == {}
+    assert w.propagation.pending[3].stop == {0: True}
+    assert w.propagation.pending[3].lead == {}
     do(w.isr({0: (1, 2, 4)}))
     assert (w.written[0], w.row().isr, w.deleted) == (Assignment((2, 4)), (2, 4), {(0, 1), (0, 3)})
 
@@ -384,7 +388,7 @@ def test_a_repeated_request_tells_again() -> None:
     do(w.request({0: (2, 3)}))
     assert w.rewrites == [1, 0]
     assert w.row().leader_epoch == 2
-    assert w.audience.outboxes[3].lead == {0: True}
+    assert w.propagation.pending[3].lead == {0: True}
 
 
 @pytest.mark.seed("S4-84")
@@ -393,7 +397,7 @@ def test_a_replica_that_was_dropped_comes_back() -> None:
     do(w.request({0: (2, 3)}))
     do(w.request({0: None}))
     do(w.request({0: (2, 3)}))
-    box = w.audience.outboxes[3]
+    box = w.propagation.pending[3]
     assert (box.stop, box.after) == ({0: True}, {0: True}), "its old log goes before it is new again"
     do(w.isr({0: (1, 2, 3)}))
     assert w.written[0] == Assignment((2, 3))
@@ -408,8 +412,8 @@ def test_the_last_good_copy_is_never_dropped() -> None:
     w.zookeeper.states["t", 0] = Leadership(3, held.leader_epoch + 1, (3,), 7, held.version + 1)
     w.cluster.observe_leadership(0, w.zookeeper.states["t", 0])
     refused = NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, LAST_IN_SYNC)
-    assert judge(w.cluster, Asked(0, None)) == refused
-    assert judge(w.cluster, Asked(0, (2, 1))) == refused
+    assert judge(w.cluster, ReassignmentRequest(0, None)) == refused
+    assert judge(w.cluster, ReassignmentRequest(0, (2, 1))) == refused
     w.cluster.observe_assignments("t", 4, {0: Assignment((2, 1))})
     decision = decided(w.cluster, partial(reassign, rows=[0], again=True))
     assert decision.refusals == [Refusal(0, WAITS, LAST_IN_SYNC)]
@@ -468,8 +472,10 @@ def test_between_the_last_two_writes_it_counts_as_complete() -> None:
     assert is_complete(w.cluster, 0)
     assert due(w.cluster, [0]) == []
     assert decided(w.cluster, partial(reassign, rows=[0], again=True)).empty
-    assert judge(w.cluster, Asked(0, None)) == NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
-    assert judge(w.cluster, Asked(0, (2, 1))) == Assignment((2, 1, 3), (1,), (3,))
+    assert judge(w.cluster, ReassignmentRequest(0, None)) == NotReassigned(
+        ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED
+    )
+    assert judge(w.cluster, ReassignmentRequest(0, (2, 1))) == Assignment((2, 1, 3), (1,), (3,))
     [change] = final_rewrites(w.cluster, [0])
     w.cluster.observe_assignments("t", 9, {0: w.written[0]})
     [again] = final_rewrites(w.cluster, [0])
@@ -486,7 +492,7 @@ def test_many_partitions_are_one_rewrite_per_topic_and_one_write_each() -> None:
     moved = {i: (w.row(i).leader, 3 + i % 2) for i in rows}
     do(w.request(dict(moved)))
     assert (w.rewrites, w.writes[1:]) == ([1], [100])
-    assert w.audience.outboxes[3].lead == {i: True for i in rows if i % 2 == 0}
+    assert w.propagation.pending[3].lead == {i: True for i in rows if i % 2 == 0}
     do(w.isr({i: (*w.row(i).isr, 3 + i % 2) for i in rows[:60]}))
     assert (w.rewrites, w.writes[1:]) == ([1, 1], [100, 60])
     assert sorted(w.cluster.reassigning) == rows[60:]
@@ -523,20 +529,20 @@ def test_what_was_to_be_dropped_when_the_controller_died_is_dropped_by_the_next(
     w.cluster.observe_leadership(0, w.zookeeper.states["t", 0])
     steps = w.request({0: target})
     assert [next(steps), next(steps)] == ["topic", "states"]
-    w.take_office()
+    w.begin_term()
     assert (w.row().isr, w.cluster.hosted(3), w.deleted) == (isr, [0], set())
     assert list(w.cluster.reassigning) == [0]
     do(w.resume())
     assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})
     assert w.row().assignment == w.written[0]
-    assert (w.cluster.hosted(3), w.audience.outboxes[3].stop) == ([], {0: True})
+    assert (w.cluster.hosted(3), w.propagation.pending[3].stop) == ([], {0: True})
 
 
 @pytest.mark.seed("S4-64", "S4-84")
 def test_what_kafkas_controller_has_cancelled_leaves_the_isr() -> None:
     """It had written the topic znode, which names broker 3 no more, and died before the state."""
     w = ReassignmentWorld(P((1, 2), 1, (1, 3)))
-    w.take_office()
+    w.begin_term()
     assert (w.row().isr, w.cluster.hosted(3), list(w.cluster.reassigning)) == ((1, 3), [0], [0])
     do(w.resume())
     assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})

@@ -1,4 +1,4 @@
-"""New topics and partitions, and assignments that are mended before they start (S4-39..S4-43, S4-79, S4-88)."""
+"""New topics and partitions, and assignments that are fixed before they start (S4-39..S4-43, S4-79, S4-88)."""
 
 from __future__ import annotations
 
@@ -131,17 +131,17 @@ def test_found_without_a_live_leader_it_is_elected() -> None:
 def test_a_daemons_id_among_the_replicas_is_replaced() -> None:
     found = topic("t", [(DAEMON, 1), (2, DAEMON), (1, 2)])
     assert names_any(found, frozenset({DAEMON}))
-    mended = repaired(found, {DAEMON}, live=[1, 2, 3], load={1: 9, 2: 5, 3: 0})
-    assert mended == {0: Assignment((3, 1)), 1: Assignment((2, 3)), 2: Assignment((1, 2))}
-    assert not names_any(TopicAssignment("t", None, mended, 0, 0), frozenset({DAEMON}))
+    fixed = repaired(found, {DAEMON}, live=[1, 2, 3], load={1: 9, 2: 5, 3: 0})
+    assert fixed == {0: Assignment((3, 1)), 1: Assignment((2, 3)), 2: Assignment((1, 2))}
+    assert not names_any(TopicAssignment("t", None, fixed, 0, 0), frozenset({DAEMON}))
 
 
 @pytest.mark.seed("S4-88")
 def test_replacements_are_spread() -> None:
     found = topic("t", [(DAEMON,)] * 9)
-    mended = repaired(found, {DAEMON}, live=[1, 2, 3], load={1: 3})
-    assert mended is not None
-    used = [a.replicas[0] for a in mended.values()]
+    fixed = repaired(found, {DAEMON}, live=[1, 2, 3], load={1: 3})
+    assert fixed is not None
+    used = [a.replicas[0] for a in fixed.values()]
     assert [used.count(b) for b in (1, 2, 3)] == [1, 4, 4], "broker 1 had three replicas already"
 
 

@@ -14,13 +14,13 @@ import uvloop
 
 from admin.listener import AdminListener
 from admin.streams import Watched
-from brokers.listener.connection_slots import Place, Places
+from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance
 from tests.core.admin_kit import Addresses, FakeController
 from tests.polling import eventually
 
 Runner = Callable[[Coroutine[object, object, None]], None]
-Hook = Callable[[Place], object]
+Hook = Callable[[ConnectionSlot], object]
 BOTH_LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 COUNT = 20
 
@@ -53,21 +53,21 @@ class Meeting:
     async def comes(self, *, first: Hook = lambda _: None, then: Hook = lambda _: None) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        place = self.listener.places.enter("10.0.0.1", lambda: None)
-        assert place is not None
-        protocol = partial(self._protocol, place, first, then)
+        slot = self.listener.slots.enter("10.0.0.1", lambda: None)
+        assert slot is not None
+        protocol = partial(self._protocol, slot, first, then)
         await asyncio.get_running_loop().connect_accepted_socket(protocol, ours)
         await eventually(lambda: ended(theirs))
         theirs.close()
 
-    def _protocol(self, place: Place, first: Hook, then: Hook) -> Watched:
-        protocol = self.listener._accept(place)
+    def _protocol(self, slot: ConnectionSlot, first: Hook, then: Hook) -> Watched:
+        protocol = self.listener._accept(slot)
         made = protocol.connection_made
 
         def there(transport: Any) -> None:
-            first(place)
+            first(slot)
             made(transport)
-            then(place)
+            then(slot)
 
         protocol.connection_made = there  # type: ignore[method-assign]
         return protocol
@@ -84,7 +84,7 @@ def test_a_client_that_gives_way_as_soon_as_it_is_there_is_closed(run: Runner) -
     async def main() -> None:
         meeting = Meeting()
         for _ in range(COUNT):
-            await meeting.comes(then=meeting.listener.places._end)
+            await meeting.comes(then=meeting.listener.slots._end)
         await meeting.over()
 
     run(main())
@@ -94,7 +94,7 @@ def test_a_client_that_gives_way_as_soon_as_it_is_there_is_closed(run: Runner) -
 def test_a_client_whose_place_is_gone_when_it_is_there_is_closed(run: Runner) -> None:
     async def main() -> None:
         meeting = Meeting()
-        await meeting.comes(first=meeting.listener.places._end)
+        await meeting.comes(first=meeting.listener.slots._end)
         await meeting.over()
 
     run(main())
@@ -114,7 +114,7 @@ def test_an_endpoint_that_stops_closes_clients_that_have_just_come(run: Runner) 
 @BOTH_LOOPS
 def test_a_connection_that_gives_way_in_the_turn_of_its_accept_is_closed(run: Runner) -> None:
     async def main() -> None:
-        entrance = Entrance(Places(1, 1, 0), lambda _: asyncio.Protocol(), lambda _: None)
+        entrance = Entrance(ConnectionSlots(1, 1, 0), lambda _: asyncio.Protocol(), lambda _: None)
         pairs = [socket.socketpair() for _ in range(COUNT)]
         for ours, _ in pairs:
             ours.setblocking(False)
@@ -140,7 +140,7 @@ def test_a_connection_that_cannot_be_let_in_is_closed_and_the_next_one_is_let_in
             raise LookupError("a mistake")
 
     async def main() -> None:
-        entrance = Entrance(Places(0, 1, 0), lambda _: asyncio.Protocol(), full)
+        entrance = Entrance(ConnectionSlots(0, 1, 0), lambda _: asyncio.Protocol(), full)
         await entrance.open("127.0.0.1", 0)
         made = [socket.create_connection(("127.0.0.1", entrance.port or 0)) for _ in range(2)]
         await eventually(lambda: all(map(ended, made)))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from brokers.wire.envelope import (
     Answer,
     Envelope,
-    encode_answer,
     encode_envelope,
-    read_answer,
+    encode_envelope_response,
     read_envelope,
+    read_envelope_response,
 )
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
@@ -49,12 +49,12 @@ def test_what_kafka_writes_is_read() -> None:
 
 def test_the_answer_is_kafkas() -> None:
     for answer in (Answer(0, b"data"), Answer(41, None), Answer(0, b"")):
-        frame = unframe([encode_answer(9, answer)])
+        frame = unframe([encode_envelope_response(9, answer)])
         correlation, entity = read_response(Api.ENVELOPE, 0, frame)
         assert (correlation, entity.error_code, entity.response_data) == (9, answer.error, answer.data)
-        assert read_answer(frame, 9) == answer
+        assert read_envelope_response(frame, 9) == answer
         with pytest.raises(Malformed, match="request 9"):
-            read_answer(frame, 8)
+            read_envelope_response(frame, 8)
 
 
 @quickly

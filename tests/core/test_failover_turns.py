@@ -69,7 +69,7 @@ async def test_a_turn_of_the_loop_has_so_many_partitions_at_the_most() -> None:
     async with world() as w:
         partitions = await skewed(w)
         with counted() as found:
-            await w.take_office()
+            await w.begin_term()
         assert sum(found["observed"].values()) == sum(found["loaded"].values()) == partitions
         assert max(found["loaded"].values()) <= TURN_ROWS
         *rest, most = sorted(found["observed"].values())
@@ -77,7 +77,7 @@ async def test_a_turn_of_the_loop_has_so_many_partitions_at_the_most() -> None:
         assert max(rest) <= TURN_ROWS
         largest_znode = len(w.node("/brokers/topics/c").data or b"")  # type: ignore[union-attr]
         assert max(found["decoded"].values()) <= TURN_BYTES + largest_znode
-        assert len(w.reign.cluster.rows) == partitions
+        assert len(w.term.cluster.rows) == partitions
         w.agreed()
 
 
@@ -99,5 +99,5 @@ async def test_after_small_topics_not_everything_is_read_at_once() -> None:
             mock.patch("controller.handlers.failover.FIRST_TOPICS", 1),
             mock.patch.object(MemoryZooKeeper, "read_many", reading(MemoryZooKeeper.read_many)),
         ):
-            await w.take_office()
+            await w.begin_term()
         assert [count for count in asked if count] == [1, 8, SMALL + LARGE + 1 - 9]

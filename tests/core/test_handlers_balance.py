@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.leader_balance import Balance
+from controller.engine.leader_balance import LeaderBalance
 from controller.metrics.kafka_metrics import controller_state
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import ask_by_znode, written
@@ -19,7 +19,7 @@ async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
     await w.topic("t", *[(1, 2, 3)] * not_led, leaders=True, led_by=2)
     if led:
         await w.topic("u", *[(1, 2, 3)] * led, leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -107,7 +107,7 @@ async def test_where_nothing_is_to_be_done_nothing_is_written() -> None:
     """A preferred replica that is behind is not asked for (KAFKA-9866)."""
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True, led_by=2, isr=(2,))
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         zxid = w.server.tree.zxid
         await after(w, 1_000.0)
@@ -145,11 +145,11 @@ async def test_a_reassignment_that_is_stuck_holds_no_partition_up() -> None:
         await ask_by_znode(w, {("t", 0): (1, 9)})
         assert written(w, "t", 0).moving
         states: list[int] = []
-        w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.reign.handling)))
+        w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.term.handling)))
         assert await after(w, 6.0) == 3
         assert written(w, "t", 0).moving, "broker 9 is not there"
         assert (states, w.counters.events["auto_balance"].count) == ([6], 1)
-        assert controller_state(w.reign.handling) == 0
+        assert controller_state(w.term.handling) == 0
 
 
 @in_virtual_time
@@ -161,7 +161,7 @@ async def test_a_large_model_is_counted_in_turns() -> None:
 
 
 def test_the_budget_is_that_of_the_last_minute() -> None:
-    balance = Balance(300.0, 10, 10)
+    balance = LeaderBalance(300.0, 10, 10)
     assert balance.budget(1_000.0) == 10
     balance.spend(1_000.0, 4)
     balance.spend(1_010.0, 0)
@@ -170,6 +170,6 @@ def test_the_budget_is_that_of_the_last_minute() -> None:
     balance.spend(2_000.0, 10)
     assert balance.next_look_s(2_015.0, left=True) == 45.0
     assert balance.next_look_s(2_015.0, left=False) == 300.0
-    assert Balance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
+    assert LeaderBalance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
     balance.spend(3_000.0, 10)
     assert balance.next_look_s(3_000.0 + 59.999_999, left=True) == 1.0, "never a look after the other without a pause"

@@ -65,24 +65,24 @@ def asking(w: World, *, every: dict[str, str] | None = None, **files: dict[str, 
 
 async def settled(w: World) -> None:
     """Until the term knows what its brokers have."""
-    await asyncio.wait_for(w.reign.controller.adoption.settled.wait(), 60.0)
+    await asyncio.wait_for(w.term.controller.adoption.settled.wait(), 60.0)
     await w.settle()
 
 
 def held(w: World, key: str) -> object:
-    return w.reign.controller.adoption.found[key].value
+    return w.term.controller.adoption.found[key].value
 
 
 async def served(w: World, body: Any) -> Any:
     """A call of a client, which waits until clients are served."""
-    return await Calls(w.reign.queue, w.reign.authorizer).carried(call(body))
+    return await Calls(w.term.queue, w.term.authorizer).carried(call(body))
 
 
 @in_virtual_time
 async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create() -> None:
     async with world() as w:
         asking(w, every=GUARDED)
-        await w.take_office()
+        await w.begin_term()
         [made] = (await served(w, create(topic("t")))).topics
         assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 4, 3)
 
@@ -92,7 +92,7 @@ async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed()
     async with world() as w:
         asking(w, broker_2=GUARDED)
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         [refused] = (await w.delete_topics("t")).topics
         assert refused.error is Error.TOPIC_DELETION_DISABLED
@@ -109,7 +109,7 @@ async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_an
         brokers.silent = {1, 2, 3}
         await w.topic("t", (1, 2), leaders=True)
         await w.mark("t", "never-was")
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert held(w, DELETE) is None
         assert w.node(paths.deletion("t")) is not None
@@ -129,7 +129,7 @@ async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_an
 async def test_numbers_that_no_broker_has_said_yet_are_not_made_up() -> None:
     async with world() as w:
         asking(w).silent = {1, 2, 3}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         wanted = create(topic("a"), topic("b", 1))
         first, second = (await served(w, wanted)).topics
@@ -152,16 +152,16 @@ async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_ba
     async with world() as w:
         brokers = asking(w, every=GUARDED)
         brokers.silent = {1, 2, 3}
-        await w.take_office()
+        await w.begin_term()
         w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
         brokers.silent.clear()
-        await eventually(lambda: not w.reign.controller.ready.is_set(), 60.0)
+        await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
         asked = brokers.asked
         w.server.resume(w.active.zk.session_id)
-        await eventually(lambda: not w.reign.controller.adoption.unkept, 60.0)
+        await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)
         assert w.node(BROKER_SETTINGS) is not None
         assert brokers.asked == asked, "they need not say it again"
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -170,7 +170,7 @@ async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permiss
 ) -> None:
     async with world() as w:
         asking(w, every=GUARDED).silent = {3}
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(60.0)
         [said] = [line for line in caplog.messages if line.startswith("broker 3 does not say its settings")]
         assert "DescribeConfigs on the cluster" in said
@@ -182,7 +182,7 @@ async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not(
     async with world() as w:
         asking(w, every=GUARDED).slow_s = 2.0
         await w.topic("u", (1, 2, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         started_s = asyncio.get_running_loop().time()
         waiting = asyncio.create_task(served(w, create(topic("t"))))
         answer = await w.alter_partition(1, w.proposal("u", 0, (1, 2)))
@@ -197,7 +197,7 @@ async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not(
 async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing() -> None:
     async with world() as w:
         asking(w, every=GUARDED).silent = {3}
-        await w.take_office()
+        await w.begin_term()
         started_s = asyncio.get_running_loop().time()
         [made] = (await served(w, create(topic("t")))).topics
         assert made.num_partitions == 4
@@ -208,12 +208,12 @@ async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing() -> 
 async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none_answers() -> None:
     async with world() as w:
         brokers = asking(w, every=GUARDED)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         await eventually(lambda: w.node(BROKER_SETTINGS) is not None)
         await w.active.crash()
         brokers.silent = {1, 2, 3}
-        await w.take_office()
+        await w.begin_term()
         started_s = asyncio.get_running_loop().time()
         [made] = (await served(w, create(topic("t")))).topics
         assert (made.num_partitions, made.replication_factor) == (4, 3)
@@ -228,7 +228,7 @@ async def test_kept_settings_that_cannot_be_understood_are_asked_for_anew(kept: 
         asking(w, every=GUARDED)
         await w.seat()
         await w.operator.create(BROKER_SETTINGS, kept)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         assert held(w, DELETE) is False
         await eventually(lambda: json.loads((w.node(BROKER_SETTINGS)).data)["version"] == 1)  # type: ignore[union-attr, arg-type]
@@ -242,7 +242,7 @@ async def test_settings_that_cannot_be_kept_hold_all_the_same() -> None:
         created = await w.operator.create(BROKER_SETTINGS, b"{}")
         closed = [digest_acl("other", "one"), Acl(READ, "world", "anyone")]
         await w.operator.set_acls(BROKER_SETTINGS, closed, created.stat.acl_version)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         assert held(w, DELETE) is False
         assert sum(w.counters.failures.values()) == 1
@@ -252,7 +252,7 @@ async def test_settings_that_cannot_be_kept_hold_all_the_same() -> None:
 async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_its_end() -> None:
     async with world() as w:
         asking(w, broker_4=GUARDED)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         assert held(w, DELETE) is True
         await w.boot(4)
@@ -268,7 +268,7 @@ async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbid
         asking(w, broker_4=GUARDED)
         await w.topic("t", (1, 2), leaders=True)
         await w.topic("u", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         w.die(2)
         await w.mark("t")
@@ -289,7 +289,7 @@ async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbid
 async def test_a_value_of_ours_comes_before_the_brokers() -> None:
     async with world(num_partitions=2, delete_topic_enable=True) as w:
         asking(w, every=GUARDED)
-        await w.take_office()
+        await w.begin_term()
         [made] = (await served(w, create(topic("t")))).topics
         assert (made.num_partitions, made.replication_factor) == (2, 3)
         assert held(w, DELETE) is True
@@ -300,7 +300,7 @@ async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored(
     for ignored in (False, True):
         async with world(ignore_create_topic_policy=ignored) as w:
             asking(w, broker_1={"create.topic.policy.class.name": "com.example.Rules"})
-            await w.take_office()
+            await w.begin_term()
             for validate_only in (True, False):
                 wanted = create(topic("t", 1, 1), validate_only=validate_only)
                 [made] = (await served(w, wanted)).topics
@@ -314,7 +314,7 @@ async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored(
 async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(static: str) -> None:
     async with world() as w:
         asking(w, every={"remote.log.storage.system.enable": static})
-        await w.take_office()
+        await w.begin_term()
         [made] = (await served(w, create(topic("t", 1, 1, remote_storage_enable="true")))).topics
         assert made.error_code == (0 if static == "true" else TopicError.INVALID_CONFIG)
         compacted = create(topic("u", 1, 1, remote_storage_enable="true", cleanup_policy="delete,compact"))
@@ -330,7 +330,7 @@ async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(
         asking(w, every={"unclean.leader.election.enable": static})
         await w.topic("t", (1, 2), leaders=True, isr=(1,))
         w.die(1)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         await w.told()
         assert held(w, UNCLEAN) is (static == "true")
@@ -344,7 +344,7 @@ async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections
         asking(w, every={"unclean.leader.election.enable": "true"})
         await w.configure("brokers", "3", unclean_leader_election_enable=own)
         await w.topic("t", (1, 2), leaders=True, isr=(1,))
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         w.die(1)
         await w.told()
@@ -357,7 +357,7 @@ async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(allowed
     async with world() as w:
         asking(w, every={"auto.leader.rebalance.enable": allowed})
         await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(400.0)
         await w.told()
         assert w.led()["t", 0][0] == (1 if allowed == "true" else 2)
@@ -367,16 +367,16 @@ async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(allowed
 async def test_brokers_windows_are_those_of_quotas() -> None:
     async with world() as w:
         asking(w, every={"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "2"})
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
-        assert w.reign.controller.quotas.window_s == 10
+        assert w.term.controller.quotas.window_s == 10
 
 
 @in_virtual_time
 async def test_brokers_that_differ_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         asking(w, broker_2=GUARDED)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         w.die(3)
         await w.told()
@@ -395,10 +395,10 @@ async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assign
             w, every={"unclean.leader.election.enable": "true"}, broker_1={"unclean.leader.election.enable": "false"}
         )
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await settled(w)
         await w.alter_partition(1, w.proposal("t", 0, (1,)))
         w.die(1)
         await w.told()
         assert w.led()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
-        assert w.reign.controller.unclean.default is False
+        assert w.term.controller.unclean.default is False

@@ -19,7 +19,7 @@ from tests.core.virtual_time import in_virtual_time
 async def running(w: World) -> None:
     """Topic t over three brokers, each leading one partition."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
     w.witness.told.clear()
@@ -64,9 +64,9 @@ async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_bac
         w.die(1)
         await w.told()
         assert w.led()["single", 0] == (-1, (1,))
-        row = w.reign.cluster.find("single", 0)
+        row = w.term.cluster.find("single", 0)
         assert row is not None
-        assert w.reign.cluster.rows[row].state is PartitionState.OFFLINE
+        assert w.term.cluster.rows[row].state is PartitionState.OFFLINE
         await w.boot(1)
         await w.told()
         assert w.led()["single", 0] == (1, (1,))
@@ -104,7 +104,7 @@ async def test_a_bounce_faster_than_we_look_is_seen_by_its_epoch() -> None:
         await w.bounce(1)
         await w.told()
         assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (3, (3, 2))}
-        assert w.reign.cluster.brokers[1].epoch == w.broker_epoch(1) > before
+        assert w.term.cluster.brokers[1].epoch == w.broker_epoch(1) > before
         led = {name: (state.leader, state.leader_epoch) for name, state in w.states.items()}
         assert w.wires.last_word(1, LEADER_AND_ISR) == led, "its new life was told everything"
         assert {entity.broker_epoch for entity in w.wires.heard(1)} == {w.broker_epoch(1)}
@@ -122,7 +122,7 @@ async def test_deaths_returns_and_bounces_at_once_are_one_look() -> None:
         w.die(4)
         w.server.release_watches(w.active.zk.session_id)
         await w.told()
-        assert set(w.reign.cluster.brokers) == {2, 3, 5}
+        assert set(w.term.cluster.brokers) == {2, 3, 5}
         assert w.led()["t", 1] == (3, (3,)), "1 is gone, 2 lost its place in the ISR by its restart"
         assert w.led()["u", 0] == (-1, (4,)), "no ISR is ever emptied"
         assert w.counters.events["broker_change"].count <= 2
@@ -159,7 +159,7 @@ async def test_a_registration_that_cannot_be_understood_is_not_live_until_it_is_
         await w.operator.create(f"{paths.BROKER_IDS}/not-a-number", registration(8))
         await w.topic("new", (7, 1))
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert {paths.broker(7), f"{paths.BROKER_IDS}/not-a-number"} <= set(w.counters.malformed)
         assert w.led()["new", 0] == (1, (1,)), "the rest of the cluster is served"
         assert live(w, 1) == {1, 2, 3}
@@ -191,18 +191,18 @@ async def test_a_registration_without_our_listener_does_not_stop_the_others() ->
         await w.operator.create(paths.broker(4), data)
         w.die(1)
         await w.settle()
-        await w.reign.channels.quiesced(0.5)
+        await w.term.channels.quiesced(0.5)
         assert w.led()["t", 0] == (2, (2, 3))
         assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4)
-        assert "EXTERNAL" not in str(w.reign.channels.propagation()[4].last_error)
-        assert "no listener named INTERNAL" in str(w.reign.channels.propagation()[4].last_error)
+        assert "EXTERNAL" not in str(w.term.channels.lag()[4].last_error)
+        assert "no listener named INTERNAL" in str(w.term.channels.lag()[4].last_error)
 
 
 @in_virtual_time
 async def test_an_unclean_election_needs_permission() -> None:
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True, isr=(1,))
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         assert w.led()["t", 0] == (-1, (1,))
@@ -232,7 +232,7 @@ async def test_brokers_that_joined_are_reported() -> None:
     async with world() as w:
         await running(w)
         joined: list[Any] = []
-        w.reign.controller.brokers_joined = lambda ids: joined.append(tuple(ids))
+        w.term.controller.brokers_joined = lambda ids: joined.append(tuple(ids))
         await w.bounce(2)
         await w.boot(9)
         await w.told()

@@ -23,7 +23,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.wires.frames.clear()
     w.witness.told.clear()
@@ -70,16 +70,16 @@ async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_fo
     async with world() as w:
         await w.topic("v", (1, 3), (2, 1), leaders=True)
         await running(w)
-        rows, waited = w.reign.cluster.rows, list[list[int]]()
+        rows, waited = w.term.cluster.rows, list[list[int]]()
 
         async def waits(wanted: Any, _timeout_s: float) -> frozenset[int]:
             waited.append([*wanted])
             return frozenset()
 
-        with mock.patch.object(w.reign.channels, "leaders_told", waits):
+        with mock.patch.object(w.term.channels, "leaders_acknowledged", waits):
             await w.controlled_shutdown(1)
             await w.controlled_shutdown(1)
-        moved, again = [{w.reign.cluster.name(i) for i in wanted} for wanted in waited]
+        moved, again = [{w.term.cluster.name(i) for i in wanted} for wanted in waited]
         assert moved == {("t", 0), ("v", 0)}
         assert again == {("t", 0), ("t", 1), ("v", 0), ("v", 1), ("u", 0)}, "asked again: it may still be under way"
         assert {rows[i].leader for i in waited[0]} == {2, 3}
@@ -123,7 +123,7 @@ async def test_a_broker_that_stopped_and_came_back_is_live_again() -> None:
         await w.told()
         await w.boot(1)
         await w.told()
-        assert 1 in w.reign.cluster.live
+        assert 1 in w.term.cluster.live
         assert w.led()["u", 0][0] == 1
         assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == 0
 
@@ -152,10 +152,10 @@ async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody() -> 
         async def never(*_: Any) -> None:
             await asyncio.sleep(3_600)
 
-        with mock.patch.object(w.reign.channels, "leaders_told", never):
+        with mock.patch.object(w.term.channels, "leaders_acknowledged", never):
             asked = asyncio.create_task(w.controlled_shutdown(1))
             await eventually(lambda: w.led()["t", 0][0] == 2)
-            w.reign.term.end("a test")
+            w.term.gate.end("a test")
             with pytest.raises(NotController):
                 await asked
 
@@ -202,7 +202,7 @@ async def test_producer_ids_that_cannot_be_given_end_no_term(data: bytes, error:
         await w.operator.set(paths.PRODUCER_IDS, data, -1)
         assert (await w.producer_ids(1)).error == error
         await w.settle()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         node = w.node(paths.PRODUCER_IDS)
         assert node is not None
         assert node.data == data
@@ -233,4 +233,4 @@ async def test_producer_ids_that_others_take_all_the_time_are_tried_later() -> N
 
         w.active.script.at(paths.PRODUCER_IDS, foreign)
         assert (await w.producer_ids(1)).error == Error.REQUEST_TIMED_OUT
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended

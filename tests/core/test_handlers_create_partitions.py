@@ -21,7 +21,7 @@ from tests.polling import eventually
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -134,7 +134,7 @@ async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for
         waiting = asyncio.create_task(created(w, grow("t", 4)))
         await asyncio.sleep(0.2)
         assert len(w.assignment("t").partitions) == 4
-        assert w.reign.cluster.find("t", 3) is None
+        assert w.term.cluster.find("t", 3) is None
         assert not waiting.done()
         w.server.resume(session)
         assert await waiting == {"t": 0}
@@ -153,7 +153,7 @@ async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
 @in_virtual_time
 async def test_a_topic_grows_right_after_it_was_created() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         first = asyncio.create_task(created(w, create(topic("t", 1, 1))))
         second = asyncio.create_task(created(w, grow("t", 3)))
         assert (await first, await second) == ({"t": 0}, {"t": 0})
@@ -171,7 +171,7 @@ async def test_who_waits_when_the_term_ends_is_told() -> None:
         await w.topic("dark", (8,))
         await w.settle()
         waiting = asyncio.create_task(created(w, grow("dark", 2, (9,))))
-        await eventually(lambda: w.reign.cluster.find("dark", 1) is not None)
-        w.reign.term.end("a test")
+        await eventually(lambda: w.term.cluster.find("dark", 1) is not None)
+        w.term.gate.end("a test")
         with pytest.raises(NotController):
             await waiting

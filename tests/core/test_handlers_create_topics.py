@@ -39,7 +39,7 @@ def notified(w: World) -> list[str]:
 @in_virtual_time
 async def test_a_topic_is_created_started_told_and_answered() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
         [made] = answer.topics
         found = w.assignment("t")
@@ -60,7 +60,7 @@ async def test_a_topic_is_created_started_told_and_answered() -> None:
 @in_virtual_time
 async def test_validation_changes_nothing_and_tells_what_would_be() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         zxid = w.server.tree.zxid
         answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
         assert [(t.name, t.error_code, t.num_partitions) for t in answer.topics] == [("t", 0, 3), ("u", 38, -1)]
@@ -71,7 +71,7 @@ async def test_validation_changes_nothing_and_tells_what_would_be() -> None:
 @in_virtual_time
 async def test_a_leader_that_does_not_answer_is_waited_for_a_second() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.wires.silent_to = None
         w.wires.silent.add(2)
@@ -85,7 +85,7 @@ async def test_a_leader_that_does_not_answer_is_waited_for_a_second() -> None:
 @in_virtual_time
 async def test_what_no_broker_shows_is_late() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.wires.silent_to = UPDATE_METADATA
         w.wires.silent.update((1, 2, 3))
@@ -96,7 +96,7 @@ async def test_what_no_broker_shows_is_late() -> None:
 async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it() -> None:
     async with world() as w:
         await w.topic("t", (1, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         w.die(3)
         await w.mark("t")
         await w.told()
@@ -110,7 +110,7 @@ async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it() -> None:
 async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone() -> None:
     """No broker shows it, so other reasons come first, as with Kafka's controller."""
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         w.die(3)
         await w.settle()
         assert await created(w, create(topic("t", -1, -1, (3,)), timeout_ms=200)) == {"t": 7}
@@ -122,7 +122,7 @@ async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone() -> N
 async def test_each_topic_of_a_request_is_on_its_own() -> None:
     async with world() as w:
         await w.topic("there", (1,), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         asked = create(
             topic("t", 1, 1), topic("there", 1, 1), topic("no/slash"), topic("two", 1, 1), topic("two", 2, 1)
         )
@@ -136,7 +136,7 @@ async def test_each_topic_of_a_request_is_on_its_own() -> None:
 @in_virtual_time
 async def test_a_time_out_of_nothing_creates_and_does_not_wait() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
         await w.told()
         assert ("t", 0) in w.led()
@@ -145,9 +145,9 @@ async def test_a_time_out_of_nothing_creates_and_does_not_wait() -> None:
 @in_virtual_time
 async def test_without_a_live_replica_the_answer_waits_for_one() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
-        await eventually(lambda: w.reign.cluster.topic("t") is not None)
+        await eventually(lambda: w.term.cluster.topic("t") is not None)
         assert not waiting.done()
         await w.boot(9)
         assert await waiting == {"t": 0, "u": 0}
@@ -156,18 +156,18 @@ async def test_without_a_live_replica_the_answer_waits_for_one() -> None:
 @in_virtual_time
 async def test_without_a_live_replica_in_time_that_topic_alone_timed_out() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         assert await created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))) == {"t": 7, "u": 0}
-        row = w.reign.cluster.find("t", 0)
+        row = w.term.cluster.find("t", 0)
         assert row is not None
-        assert w.reign.cluster.rows[row].state is PartitionState.NEW
+        assert w.term.cluster.rows[row].state is PartitionState.NEW
 
 
 @in_virtual_time
 async def test_a_configuration_from_before_is_replaced_and_brokers_notice() -> None:
     async with world() as w:
         await w.operator.create(paths.topic_config("t"), b'{"version":1,"config":{"retention.ms":"1"}}')
-        await w.take_office()
+        await w.begin_term()
         assert await created(w, create(topic("t", 1, 1))) == {"t": 0}
         assert config(w, "t") == {}
         assert notified(w) == ["topics/t"]
@@ -179,7 +179,7 @@ async def test_a_topic_that_waits_for_its_deletion_is_not_created() -> None:
         await w.topic("t", (1, 3), leaders=True)
         w.die(3)
         await w.mark("t")
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
 
@@ -187,7 +187,7 @@ async def test_a_topic_that_waits_for_its_deletion_is_not_created() -> None:
 @in_virtual_time
 async def test_below_ibp_2_8_there_is_no_topic_id() -> None:
     async with world() as w:
-        await w.take_office("2.7-IV1")
+        await w.begin_term("2.7-IV1")
         answer = await carried(w, create(topic("t", 1, 1)))
         assert (answer.topics[0].error_code, answer.topics[0].topic_id) == (0, bytes(16))
         assert w.assignment("t").topic_id is None
@@ -196,7 +196,7 @@ async def test_below_ibp_2_8_there_is_no_topic_id() -> None:
 @in_virtual_time
 async def test_racks_of_brokers_count() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         for broker, rack in ((1, "a"), (2, "a"), (3, "b")):
             node = w.node(paths.broker(broker))
             assert node is not None
@@ -213,7 +213,7 @@ async def test_racks_of_brokers_count() -> None:
 @in_virtual_time
 async def test_calls_that_wait_together_are_written_together() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.active.script.writes.clear()
         calls = [created(w, create(topic(f"t{n}", 2, 2)), call_id=b"%16d" % n) for n in range(50)]
@@ -225,7 +225,7 @@ async def test_calls_that_wait_together_are_written_together() -> None:
 @in_virtual_time
 async def test_of_two_calls_for_one_name_the_first_creates() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         calls = [created(w, create(topic("t", n, 1)), call_id=b"%16d" % n) for n in (1, 2)]
         assert await asyncio.gather(*calls) == [{"t": 0}, {"t": 36}]
         assert len(w.assignment("t").partitions) == 1
@@ -234,7 +234,7 @@ async def test_of_two_calls_for_one_name_the_first_creates() -> None:
 @in_virtual_time
 async def test_somebody_else_creates_it_first() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         w.active.script.at(paths.topic("t"), lambda: w.topic("t", (2,)))
         assert await created(w, create(topic("t", 3, 1), topic("u", 1, 1))) == {"t": 36, "u": 0}
         await w.told()
@@ -245,7 +245,7 @@ async def test_somebody_else_creates_it_first() -> None:
 @in_virtual_time
 async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         many = topic("many", 90_000, 3)
         assert await created(w, create(many, topic("t", 1, 1))) == {"many": 37, "t": 0}
         assert set(w.assignments()) == {"t"}
@@ -259,7 +259,7 @@ def lost() -> None:
 @in_virtual_time
 async def test_a_write_whose_reply_is_lost_is_found_again(ibp: str) -> None:
     async with world() as w:
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         w.active.script.at(paths.topic("t"), lost, when="after")
         assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
         await w.told()
@@ -269,7 +269,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again(ibp: str) -> None:
 @in_virtual_time
 async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         asked = create(topic("t", 3, 2), topic("u", 1, 1))
         first = await carried(w, asked)
         zxid = w.server.tree.zxid
@@ -286,10 +286,10 @@ async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
 @in_virtual_time
 async def test_who_waits_when_the_term_ends_is_told() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
-        await eventually(lambda: w.reign.cluster.topic("t") is not None)
-        w.reign.term.end("a test")
+        await eventually(lambda: w.term.cluster.topic("t") is not None)
+        w.term.gate.end("a test")
         with pytest.raises(NotController):
             await waiting
 
@@ -297,7 +297,7 @@ async def test_who_waits_when_the_term_ends_is_told() -> None:
 @in_virtual_time
 async def test_a_fenced_term_creates_nothing() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         w.active.script.at(paths.topic("t"), w.seize)
         with pytest.raises(NotController):
             await carried(w, create(topic("t", 1, 1)))
@@ -311,8 +311,8 @@ async def test_a_fenced_term_creates_nothing() -> None:
 @in_virtual_time
 async def test_who_is_not_named_may_change_nothing() -> None:
     async with world() as w:
-        await w.take_office()
-        calls = Calls(w.reign.queue, Authorizer(principals("User:root; User:ops")))
+        await w.begin_term()
+        calls = Calls(w.term.queue, Authorizer(principals("User:root; User:ops")))
         asked: Any = call(create(topic("t", 1, 1)))
         for principal, code in (("User:alice", 29), ("User:ops", 0)):
             named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})
@@ -331,7 +331,7 @@ def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
 @in_virtual_time
 async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         many = [topic(f"t{number}", 1, 1) for number in range(TOPICS_MAX + 1)]
         found = await created(w, create(*many))
         assert set(found.values()) == {42}

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from brokers.outbound.delivery import Answer
+from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
 from controller.handlers import deletion
 from controller.requests.delete_topics_call import DeletedTopic
@@ -31,7 +31,7 @@ async def running(w: World) -> None:
     """t: two partitions on all brokers; u stays."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (3, 1), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
     w.active.script.writes.clear()
@@ -39,7 +39,7 @@ async def running(w: World) -> None:
 
 def gone(w: World, *names: str) -> bool:
     """Nothing is left of topics, in ZooKeeper and in memory."""
-    cluster = w.reign.cluster
+    cluster = w.term.cluster
     return not any(w.znodes_of(name) or cluster.topic(name) for name in names) and not cluster.deletions
 
 
@@ -88,11 +88,11 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker() ->
 async def test_many_answers_are_counted_some_at_a_time(at_once: int) -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         counted: list[int] = []
 
-        def judged(draft: Draft, answers: Sequence[Answer]) -> None:
+        def judged(draft: Draft, answers: Sequence[BrokerResponse]) -> None:
             counted.append(sum(len(answer.rows) for answer in answers))
             judge(draft, answers)
 
@@ -145,7 +145,7 @@ async def test_a_broker_that_is_down_is_waited_for(failover: bool) -> None:
         assert sorted(w.wires.deleted(1)) == sorted(w.wires.deleted(2)) == [("t", 0), ("t", 1)]
         if failover:
             await w.active.crash()
-            await w.take_office()
+            await w.begin_term()
             await w.told()
             assert w.wires.deleted(1).count(("t", 0)) == 2, "who takes over starts again from the marker"
         w.wires.frames.clear()
@@ -164,10 +164,10 @@ async def test_a_broker_that_dies_before_it_answers_is_told_again() -> None:
         await w.mark("t")
         await eventually(lambda: w.wires.deleted(2))
         await w.settle()
-        assert w.reign.controller.deleting.under_way
+        assert w.term.controller.deletion_queue.under_way
         w.die(2)
         await w.told()
-        assert not w.reign.controller.deleting.under_way, "nobody waits for the answer of a broker that is gone"
+        assert not w.term.controller.deletion_queue.under_way, "nobody waits for the answer of a broker that is gone"
         assert not gone(w, "t")
         w.wires.speak(2)
         await w.boot(2)
@@ -202,7 +202,7 @@ async def test_a_request_that_is_refused_as_stale_leaves_nothing_stuck() -> None
         await w.bounce(2)
         await w.told()
         assert gone(w, "t")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -242,12 +242,14 @@ async def test_a_bounded_number_of_partitions_is_under_way() -> None:
             await w.mark("large", *names)
             await eventually(lambda: len(w.wires.deleted(3)) == 6)
             await w.settle()
-            assert list(w.reign.controller.deleting.under_way.values()) == [6], "what is larger than the bound is alone"
+            assert list(w.term.controller.deletion_queue.under_way.values()) == [6], (
+                "what is larger than the bound is alone"
+            )
             largest = 0
 
             def seen() -> bool:
                 nonlocal largest
-                largest = max(largest, sum(w.reign.controller.deleting.under_way.values()))
+                largest = max(largest, sum(w.term.controller.deletion_queue.under_way.values()))
                 return gone(w, "large", *names)
 
             w.wires.speak(3)
@@ -283,7 +285,7 @@ async def test_who_hosts_nothing_of_it_is_told_before_its_znodes_go() -> None:
         await w.mark("u")
         await eventually(lambda: w.wires.deleted(1) and w.wires.deleted(3))
         await w.settle()
-        assert w.reign.controller.deleting.ended
+        assert w.term.controller.deletion_queue.ended
         assert not gone(w, "u")
         w.wires.speak(2)
         await w.told()
@@ -340,12 +342,12 @@ async def test_a_reassignment_comes_to_its_end_first() -> None:
         data = encode_topic({0: moving, 1: Assignment((2, 3, 1))}, w.assignment("t").topic_id)
         await w.operator.set(paths.topic("t"), data, w.assignment("t").version)
         await w.told()
-        w.reign.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
+        w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
         await w.mark("t")
         await w.told()
         assert not gone(w, "t")
         assert w.wires.deleted(1) == []
-        w.reign.cluster.observe_assignments("t", w.assignment("t").version + 1, {0: Assignment((1, 2, 3))})
+        w.term.cluster.observe_assignments("t", w.assignment("t").version + 1, {0: Assignment((1, 2, 3))})
         data = encode_topic({0: Assignment((1, 2, 3)), 1: Assignment((2, 3, 1))}, w.assignment("t").topic_id)
         await w.operator.set(paths.topic("t"), data, w.assignment("t").version)
         await w.told()
@@ -369,7 +371,7 @@ async def test_partitions_that_are_added_meanwhile_do_not_start(failover: bool) 
             await w.active.crash()
         await w.expand("t", (1, 2), (2, 1))
         if failover:
-            await w.take_office()
+            await w.begin_term()
         await w.told()
         assert set(w.led()) == {("t", 0), ("t", 1), ("u", 0)}
         assert failover or set(w.assignment("t").partitions) == {0, 1}
@@ -439,7 +441,7 @@ async def test_what_is_half_deleted_is_finished() -> None:
         await w.operator.delete(paths.state("t", 1), -1)
         await w.operator.delete(paths.partition("t", 1), -1)
         await w.mark("t")
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert gone(w, "t")
         await w.topic("never-started", (1, 2))
@@ -461,7 +463,7 @@ async def test_znodes_that_others_write_meanwhile_are_read_again() -> None:
         await w.mark("t")
         await w.told()
         assert gone(w, "t")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -474,7 +476,7 @@ async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again() -> 
         await w.mark("t")
         await w.told()
         assert not gone(w, "t")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         [failure] = w.counters.failures
         assert "tried again" in failure
         w.server.tree._nodes[paths.partition("t", 0)].acls = tuple(acls)
@@ -507,7 +509,7 @@ async def test_a_topic_that_was_not_read_yet_keeps_its_marker() -> None:
         w.server.hold_watches(w.active.zk.session_id)
         await w.topic("fresh", (1, 2))
         await w.mark("fresh")
-        w.reign.queue.signal("topic_deletion")
+        w.term.queue.signal("topic_deletion")
         await w.told()
         assert w.node(paths.deletion("fresh")) is not None
         w.server.release_watches(w.active.zk.session_id)
@@ -526,7 +528,7 @@ async def test_a_topic_that_cannot_be_understood_is_deleted_once_it_is_mended() 
         await w.operator.set(paths.topic("bad"), encode_topic({0: Assignment((3, 1))}, bytes(15) + b"b"), -1)
         await w.told()
         assert gone(w, "bad")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -534,13 +536,13 @@ async def test_a_state_that_cannot_be_understood_goes_with_its_topic() -> None:
     async with world() as w:
         await w.topic("t", (1, 2), (2, 3), leaders=True)
         await w.operator.set(paths.state("t", 0), b"{}", 0)
-        await w.take_office()
+        await w.begin_term()
         w.wires.silent.add(3)
         await w.mark("t")
         await eventually(lambda: w.wires.deleted(3))
         await w.operator.delete(paths.state("t", 0), -1)
         await w.settle()
-        assert {row.state for row in w.reign.cluster.rows} == {PartitionState.NON_EXISTENT}
+        assert {row.state for row in w.term.cluster.rows} == {PartitionState.NON_EXISTENT}
         w.wires.speak(3)
         await w.told()
         assert gone(w, "t")
@@ -588,7 +590,7 @@ async def test_a_lost_connection_only_delays_it(lost_at: int) -> None:
             await w.told()
         assert left < 0
         assert gone(w, "t", "u")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.parametrize("lost_at", range(3))
@@ -601,7 +603,7 @@ async def test_a_lost_reply_is_found_out(lost_at: int) -> None:
         await w.mark("never-was", "t")
         await w.told()
         assert gone(w, "t", "never-was")
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.seed("S4-86")
@@ -744,7 +746,7 @@ async def test_a_topic_whose_reassignment_goes_on_is_waited_for_as_long_as_the_c
     async with world() as w:
         await running(w)
         moving = Assignment((1, 2, 3), (), (3,))
-        w.reign.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
+        w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
         [only] = (await w.delete_topics("t", timeout_ms=3_000)).topics
         assert only.error is Error.REQUEST_TIMED_OUT, "brokers show it on, as with Kafka's controller"
 
@@ -757,7 +759,7 @@ async def test_a_call_whose_marker_is_refused_is_answered_at_once() -> None:
         closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
         await w.operator.set_acls(paths.DELETE_TOPICS, closed, stat.acl_version)
         assert (await w.delete_topics("t")).topics[0].error is Error.UNKNOWN_SERVER_ERROR
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -769,7 +771,7 @@ async def test_a_term_that_ends_answers_nobody(when: str) -> None:
         asked = asyncio.create_task(w.delete_topics("t"))
         if when == "after":
             await eventually(lambda: w.wires.deleted(3))
-        w.reign.term.end("a test")
+        w.term.gate.end("a test")
         with pytest.raises(NotController):
             await asked
 

@@ -35,7 +35,7 @@ async def led_by_others(w: World) -> None:
 
 async def running(w: World) -> None:
     await led_by_others(w)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
     w.active.script.writes.clear()
@@ -87,7 +87,7 @@ async def test_a_request_that_a_controller_before_us_left_is_carried_out() -> No
     async with world() as w:
         await led_by_others(w)
         await w.ask_for_preferred(("t", 0), ("u", 0))
-        await w.take_office()
+        await w.begin_term()
         assert leaders(w) == BEFORE | {"t-0": 1}
         assert w.node(paths.PREFERRED_ELECTION) is None
         await w.ask_for_preferred(("t", 1))
@@ -147,7 +147,7 @@ async def test_a_request_that_cannot_be_deleted_ends_no_term(caplog: pytest.LogC
         await w.settle()
         assert leaders(w)["t-0"] == 1
         assert "cannot be deleted" in caplog.text
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         await w.operator.set(paths.PREFERRED_ELECTION, encode_partitions([TopicPartition("t", 1)]), -1)
         await w.settle()
         assert leaders(w)["t-1"] == 2, "what it says next is heard"
@@ -194,7 +194,7 @@ async def test_each_partition_gets_its_error() -> None:
         await running(w)
         await w.topic("leaving", (1, 2), leaders=True, led_by=2)
         await w.settle()
-        w.reign.cluster.observe_deletions(["leaving"])
+        w.term.cluster.observe_deletions(["leaving"])
         found = await w.elect(PREFERRED, ("t", 0), ("u", 0), ("v", 0), ("t", 9), ("gone", 0), ("leaving", 0), ("t", 0))
         assert found == {
             ("t", 0): 0, ("u", 0): 84, ("v", 0): 80, ("t", 9): 3, ("gone", 0): 3, ("leaving", 0): 17,
@@ -214,7 +214,7 @@ async def test_of_all_those_that_need_no_election_are_left_out() -> None:
         assert await w.elect(PREFERRED, everything=True) == {("v", 0): 80}
         await w.topic("leaving", (1, 2), leaders=True, led_by=2)
         await w.settle()
-        w.reign.cluster.observe_deletions(["leaving"])
+        w.term.cluster.observe_deletions(["leaving"])
         assert await w.elect(PREFERRED, everything=True) == {("v", 0): 80}, (
             "brokers have forgotten what is being deleted"
         )
@@ -228,7 +228,7 @@ async def test_of_all_those_that_need_no_election_are_left_out() -> None:
 async def test_an_unclean_election_by_request_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await w.topic("t", (1, 2), (1, 2), (1, 9), leaders=True, isr=(1,))
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         with caplog.at_level(logging.WARNING):
@@ -248,7 +248,7 @@ async def test_an_unclean_election_by_request_is_counted_and_said(caplog: pytest
 async def test_an_unclean_election_whose_reply_is_lost_is_counted_once() -> None:
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True, isr=(1,))
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         w.active.script.at("t/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
@@ -292,7 +292,7 @@ async def test_what_no_broker_shows_in_time_is_named_alone() -> None:
 
         async def late(channels: Channels, rows: Sequence[int], timeout_s: float) -> frozenset[int]:
             await told(channels, rows, timeout_s)
-            return frozenset(i for i in rows if w.reign.cluster.name(i) == ("t", 1))
+            return frozenset(i for i in rows if w.term.cluster.name(i) == ("t", 1))
 
         with mock.patch.object(Channels, "metadata_shown", late):
             found = await w.elect(PREFERRED, ("t", 0), ("t", 1))
@@ -319,7 +319,7 @@ async def test_a_term_that_ends_first_answers_nobody() -> None:
         with pytest.raises(NotController):
             await w.elect(PREFERRED, ("t", 0))
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 84}, "asked again it is done"
 
 
@@ -327,7 +327,7 @@ async def test_a_term_that_ends_first_answers_nobody() -> None:
 async def test_many_partitions_are_several_decisions() -> None:
     async with world() as w:
         await w.topic("t", *[(1, 2, 3)] * 10, leaders=True, led_by=2)
-        await w.take_office()
+        await w.begin_term()
         w.active.script.writes.clear()
         patched = mock.patch.multiple("controller.handlers.elections", ROWS_MAX=4, TURN_ROWS=3)
         with patched:

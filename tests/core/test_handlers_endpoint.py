@@ -43,7 +43,7 @@ def entries(w: World, broker: int = 2) -> list[Any]:
 
 def shown(w: World) -> str | None:
     """As status says it."""
-    found = w.reign.controller.endpoint
+    found = w.term.controller.endpoint
     return None if found is None else str(found)
 
 
@@ -55,7 +55,7 @@ BOTH = INTERNAL | {"CLIENT": ("regent1", 9096)}
 async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives() -> None:
     async with world() as w:
         zk = await endpoint(w)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert listed(w) == BOTH
         assert shown(w) == "regent1:9096 on listener CLIENT"
@@ -72,7 +72,7 @@ async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_
 @in_virtual_time
 async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert listed(w) == INTERNAL
         first = await endpoint(w)
@@ -96,7 +96,7 @@ async def test_an_endpoint_that_restarts_is_listed_all_the_time() -> None:
     """Brokers log an error at each UpdateMetadata that lists a node without one of the others' listeners."""
     async with world() as w:
         zk = await endpoint(w)
-        await w.take_office()
+        await w.begin_term()
         for _ in range(3):
             w.server.expire(zk.session_id)
             await asyncio.sleep(GONE_S - 1.0)
@@ -114,7 +114,7 @@ async def test_an_endpoint_that_restarts_is_listed_all_the_time() -> None:
 @in_virtual_time
 async def test_another_daemons_endpoint_and_a_scribble_are_not_shown() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await endpoint(w, DAEMON + 1)
         await w.told()
         assert listed(w) == INTERNAL
@@ -129,7 +129,7 @@ async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         zk = MemoryZooKeeper(w.server)
         await zk.connect(1.0)
         session = zk.session_id + (how == "copied")
@@ -150,7 +150,7 @@ async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
 @in_virtual_time
 async def test_a_listener_that_no_broker_has_is_complained_of(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
         await w.told()
         assert "no broker has a listener OUTSIDE" in caplog.text
@@ -160,7 +160,7 @@ async def test_a_listener_that_no_broker_has_is_complained_of(caplog: pytest.Log
 async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon() -> None:
     """It passes brokers' calls on; without it brokers find the daemon itself."""
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
         await w.told()
         assert listed(w) == {"INTERNAL": ("regent1", 9096)}
@@ -172,9 +172,9 @@ async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_d
 @in_virtual_time
 async def test_what_was_missed_while_the_connection_was_away_is_read_again() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await w.told()
-        w.reign.queue.signal("reconnected")
+        w.term.queue.signal("reconnected")
         await endpoint(w)
         await w.told()
         assert listed(w) == BOTH

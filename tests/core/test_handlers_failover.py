@@ -29,7 +29,7 @@ async def test_what_was_left_undone_is_decided_and_everybody_hears_everything() 
         await w.topic("single", (1,), leaders=True)
         await w.topic("new", (3, 2))
         w.die(1)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.led() == {
             ("t", 0): (2, (2, 3)),
@@ -49,15 +49,15 @@ async def test_what_was_left_undone_is_decided_and_everybody_hears_everything() 
 async def test_what_the_controller_before_us_committed_without_telling_is_told() -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
-        w.active.script.at("t/partitions/0/state", lambda: w.reign.term.end("dies now"), when="after")
+        w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
         w.die(1)
         await w.active.ended()
         await w.active.crash()
         w.wires.frames.clear()
         zxid = w.server.tree.zxid
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
         assert w.states["t", 0].leader_epoch == 4, "nothing left to decide"
@@ -69,7 +69,7 @@ async def test_update_metadata_comes_before_the_first_leader_and_isr() -> None:
     """A follower that hears of a leader outside of its live list ignores it for good (KAFKA-4443)."""
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         for broker in (1, 2, 3):
             first = next(frame for to, frame in w.wires.frames if to == broker)
@@ -85,13 +85,13 @@ async def test_update_metadata_comes_before_the_first_leader_and_isr() -> None:
 @in_virtual_time
 async def test_the_feature_znode_follows_the_ibp(ibp: str, version: int, enabled: bool) -> None:
     async with world() as w:
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         node = w.node(paths.FEATURE)
         assert node is not None
         found = decode_features(paths.FEATURE, node.data)
         assert (found.version, found.enabled) == (version, enabled)  # type: ignore[union-attr]
         await w.active.crash()
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         again = w.node(paths.FEATURE)
         assert again is not None
         assert again.stat.version == node.stat.version, "nothing to change the next time"
@@ -101,8 +101,8 @@ async def test_the_feature_znode_follows_the_ibp(ibp: str, version: int, enabled
 async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left() -> None:
     async with world() as w:
         await w.operator.create(paths.FEATURE, b"broken")
-        await w.take_office()
-        assert w.reign.in_office.is_set()
+        await w.begin_term()
+        assert w.term.serving.is_set()
         assert paths.FEATURE in w.counters.malformed
         node = w.node(paths.FEATURE)
         assert node is not None
@@ -116,9 +116,9 @@ async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office() -
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
         contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
         with mock.patch("metadata_store.kafka_store.KafkaStore.set_up_features", contended):
-            await w.take_office()
-        assert w.reign.in_office.is_set()
-        assert not w.reign.term.ended
+            await w.begin_term()
+        assert w.term.serving.is_set()
+        assert not w.term.gate.ended
 
 
 @pytest.mark.kafka(
@@ -130,7 +130,7 @@ async def test_notes_of_brokers_for_the_controller_before_us_are_discarded() -> 
         await w.topic("t", (1, 2, 3), leaders=True)
         await w.leader_writes("t", 0, (1, 2), notify=True)
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
-        await w.take_office("2.7-IV1")
+        await w.begin_term("2.7-IV1")
         assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
         assert w.server.tree._nodes[paths.LOG_DIR_EVENTS].children == {}
         w.agreed()
@@ -142,7 +142,7 @@ async def test_an_empty_ensemble_gets_what_every_broker_creates() -> None:
         w.die(1, 2, 3)
         await w.operator.delete(paths.ISR_CHANGES, -1)
         await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
-        await w.take_office()
+        await w.begin_term()
         assert all(w.node(path) is not None for path in paths.PERSISTENT)
         await w.boot(1)
         await w.topic("first", (1,))
@@ -170,7 +170,7 @@ async def test_events_that_come_while_taking_office_are_handled_after_it() -> No
         await seat.begin("2.7-IV1")
         await w.told()
         assert w.led() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
-        assert set(w.reign.cluster.brokers) == {2, 3, 4}
+        assert set(w.term.cluster.brokers) == {2, 3, 4}
         w.agreed()
 
 
@@ -179,9 +179,9 @@ async def test_the_events_between_two_reads_of_the_start_are_not_lost_either() -
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True)
         seat = await w.seat()
-        claim = await seat.office.claim()
-        reign = seat.reign_now(claim, "3.9", frozenset({DAEMON}))
-        store, number = reign.controller.store, 0
+        claim = await seat.role.claim()
+        term = seat.term_now(claim, "3.9", frozenset({DAEMON}))
+        store, number = term.controller.store, 0
         really = {name: getattr(store, name) for name in ("load_brokers", "load_topics", "load_states")}
 
         def after(name: str):  # type: ignore[no-untyped-def]
@@ -201,7 +201,7 @@ async def test_the_events_between_two_reads_of_the_start_are_not_lost_either() -
         await w.told()
         assert number == 3
         assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.led()}
-        assert {10 + n for n in range(1, number + 1)} <= set(w.reign.cluster.brokers)
+        assert {10 + n for n in range(1, number + 1)} <= set(w.term.cluster.brokers)
         w.agreed()
 
 
@@ -211,7 +211,7 @@ async def test_a_term_that_ends_while_reading_decides_and_tells_nothing() -> Non
         await w.topic("t", (1, 2, 3), leaders=True)
         w.die(1)
         seat = await w.seat()
-        seat.script.at(paths.FEATURE, lambda: w.reign.term.end("a test"), when="after")
+        seat.script.at(paths.FEATURE, lambda: w.term.gate.end("a test"), when="after")
         await seat.begin()
         assert await seat.ended() == "a test"
         await asyncio.sleep(0.1)

@@ -37,7 +37,7 @@ async def asked(w: World, *updates: FeatureUpdate, attempt: int = 0, validate_on
 async def test_a_finalised_feature_is_deleted_and_everything_else_kept() -> None:
     async with world() as w:
         await finalised(w)
-        await w.take_office()
+        await w.begin_term()
         answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
         assert (answer.error_code, [(r.feature, r.error_code) for r in answer.results]) == (0, [("old", 0)])
         assert (found(w).features, found(w).unknown) == ({"other": FeatureRange(1)}, {"note": "kept"})
@@ -51,7 +51,7 @@ async def test_a_finalised_feature_is_deleted_and_everything_else_kept() -> None
 async def test_validation_writes_nothing() -> None:
     async with world() as w:
         await finalised(w)
-        await w.take_office()
+        await w.begin_term()
         zxid = w.server.tree.zxid
         answer = await asked(w, FeatureUpdate("old", 0, allow_downgrade=True), validate_only=True)
         assert [r.error_code for r in answer.results] == [0]
@@ -72,7 +72,7 @@ async def test_validation_writes_nothing() -> None:
 async def test_what_may_not_change_is_told_why(update: FeatureUpdate, why: str) -> None:
     async with world() as w:
         await finalised(w)
-        await w.take_office()
+        await w.begin_term()
         [result] = (await asked(w, update)).results
         assert (result.error_code, why in result.error_message) == (Error.INVALID_REQUEST, True)
         assert found(w).features == OLD.features
@@ -82,7 +82,7 @@ async def test_what_may_not_change_is_told_why(update: FeatureUpdate, why: str) 
 async def test_somebody_else_changes_it_in_between() -> None:
     async with world() as w:
         await finalised(w)
-        await w.take_office()
+        await w.begin_term()
 
         async def meanwhile() -> None:
             more = Features(2, True, {**OLD.features, "new": FeatureRange(1)}, OLD.unknown)
@@ -96,7 +96,7 @@ async def test_somebody_else_changes_it_in_between() -> None:
 @in_virtual_time
 async def test_below_ibp_2_7_there_are_no_features() -> None:
     async with world() as w:
-        await w.take_office("2.6-IV0")
+        await w.begin_term("2.6-IV0")
         answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
         assert (answer.error_code, answer.results) == (Error.INVALID_REQUEST, ())
 
@@ -105,6 +105,6 @@ async def test_below_ibp_2_7_there_are_no_features() -> None:
 async def test_a_znode_that_cannot_be_understood_is_left() -> None:
     async with world() as w:
         await w.operator.create(paths.FEATURE, b"{")
-        await w.take_office()
+        await w.begin_term()
         answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
         assert (answer.error_code, paths.FEATURE in answer.error_message) == (Error.FEATURE_UPDATE_FAILED, True)

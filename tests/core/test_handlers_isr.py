@@ -27,7 +27,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.wires.frames.clear()
     w.witness.told.clear()
@@ -178,7 +178,7 @@ async def test_a_znode_that_may_not_be_written_is_no_success() -> None:
         await w.operator.set_acls(paths.state("t", 0), [Acl(READ, "world", "anyone")], 0)
         found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
         assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.parametrize("fault", ["lose_replies", "lose_requests", "suspend"])
@@ -199,7 +199,7 @@ async def test_a_call_survives_a_lost_connection(fault: str) -> None:
 async def test_a_term_that_ends_answers_not_controller() -> None:
     async with world() as w:
         await running(w)
-        w.active.script.at("t/partitions/0/state", lambda: w.reign.term.end("a test"), when="after")
+        w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("a test"), when="after")
         calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in found] == [NotController, NotController]
@@ -260,5 +260,5 @@ async def test_a_note_that_cannot_be_deleted_ends_no_term() -> None:
         await running(w, "2.7-IV1")
         await w.leader_writes("t", 0, (1, 2), notify=True)
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         w.agreed()

@@ -19,7 +19,7 @@ async def running(w: World) -> None:
     """t-0 and t-2 are led by 1, t-1 by 2; u has one replica, on 1."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), (1, 3, 2), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
     w.active.script.writes.clear()
@@ -60,9 +60,9 @@ async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it() -> N
         assert notes(w) == {}
         assert offline(w, 3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
         assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
-        row = w.reign.cluster.find("t", 0)
+        row = w.term.cluster.find("t", 0)
         assert row is not None
-        assert w.reign.cluster.replica_state(row, 1) is ReplicaState.OFFLINE
+        assert w.term.cluster.replica_state(row, 1) is ReplicaState.OFFLINE
         w.agreed()
 
 
@@ -121,7 +121,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
             w.wires.lost[1] = {("t", 0)}
             if noted:
                 await w.log_directory_fails(1)
-            await w.take_office()
+            await w.begin_term()
             await w.told()
             await w.told()
             assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 1, 3))}
@@ -140,7 +140,7 @@ async def test_notes_that_name_nobody_are_deleted() -> None:
         assert notes(w) == {}
         assert not w.wires.heard(2, LEADER_AND_ISR)
         assert not w.counters.malformed
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.seed("S4-81")
@@ -149,15 +149,15 @@ async def test_answers_of_a_former_life_mean_nothing() -> None:
     async with world() as w:
         await running(w)
         former = w.broker_epoch(1)
-        row = w.reign.cluster.find("t", 0)
+        row = w.term.cluster.find("t", 0)
         assert row is not None
         await w.bounce(1)
         await w.told()
         before = w.led()
-        w.reign.queue.signal("replicas_failed", _failed(1, former, row))
-        w.reign.queue.signal("replicas_failed", _failed(9, 1, row))
+        w.term.queue.signal("replicas_failed", _failed(1, former, row))
+        w.term.queue.signal("replicas_failed", _failed(9, 1, row))
         await w.told()
-        assert (w.led(), w.reign.cluster.failed_dirs) == (before, {})
+        assert (w.led(), w.term.cluster.failed_dirs) == (before, {})
 
 
 def _failed(broker: int, epoch: int, *rows: int) -> Failed:
@@ -169,10 +169,10 @@ def _failed(broker: int, epoch: int, *rows: int) -> Failed:
 async def test_answers_of_several_brokers_are_one_decision() -> None:
     async with world() as w:
         await running(w)
-        rows = [w.reign.cluster.find("t", partition) for partition in (0, 1)]
+        rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
         for broker, row in zip((1, 2), rows, strict=True):
             assert row is not None
-            w.reign.queue.signal("replicas_failed", _failed(broker, w.broker_epoch(broker), row))
+            w.term.queue.signal("replicas_failed", _failed(broker, w.broker_epoch(broker), row))
         await w.told()
         assert [len(multi) for multi in w.active.script.writes] == [3], "the check of the epoch, and both partitions"
         assert w.led()["t", 0] == (2, (2, 3))

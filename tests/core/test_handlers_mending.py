@@ -19,7 +19,7 @@ from tests.polling import eventually
 
 async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.wires.frames.clear()
     w.witness.told.clear()
@@ -35,14 +35,14 @@ async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(ibp: str, given: bool
     async with world() as w:
         await w.topic("old", (1, 2), topic_id=None, leaders=True)
         w.knows = {broker: {"old": None} for broker in w.brokers}
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         await w.told()
         await w.topic("new", (2, 3), topic_id=None)
         await w.told()
         for name in ("old", "new"):
             assert (w.assignment(name).topic_id is not None) is given
         assert w.led()["new", 0] == (2, (2, 3))
-        known = w.reign.cluster.topic("old")
+        known = w.term.cluster.topic("old")
         assert known is not None
         assert known.topic_id == w.assignment("old").topic_id
         assert known.version == w.assignment("old").version
@@ -96,13 +96,13 @@ async def test_added_partitions_that_no_broker_can_host_wait_and_do_not_harm_the
         await w.topic("t", (1, 2, 3), leaders=True)
         if found_at == "failover":
             await w.expand("t", (1, 2, 3, DAEMON), (3, 2))
-            await w.take_office()
+            await w.begin_term()
         else:
-            await w.take_office()
+            await w.begin_term()
             await w.expand("t", (1, 2, 3, DAEMON), (3, 2))
         await w.told()
         assert w.led() == {("t", 0): (1, (1, 2, 3)), ("t", 2): (3, (3, 2))}
-        assert not any(DAEMON in r for i in w.reign.cluster.rows for r in [i.assignment.replicas])
+        assert not any(DAEMON in r for i in w.term.cluster.rows for r in [i.assignment.replicas])
         w.die(1)
         await w.told()
         assert w.led()["t", 0] == (2, (2, 3)), "it is controlled all the same"
@@ -110,7 +110,7 @@ async def test_added_partitions_that_no_broker_can_host_wait_and_do_not_harm_the
         await w.told()
         assert w.assignments()["t"][1] == (1, 2, 3, 4), "a broker came: it is mended now"
         assert w.led()["t", 1] == (1, (1, 2, 3, 4))
-        assert not w.reign.controller.waiting_topics
+        assert not w.term.controller.waiting_topics
         w.agreed()
 
 
@@ -123,7 +123,7 @@ async def test_a_fresh_topic_that_cannot_be_deleted_is_left_alone() -> None:
         await w.told()
         assert w.node(paths.topic("auto")) is not None
         assert ("auto", 0) not in w.led()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -171,7 +171,7 @@ async def test_a_connection_lost_while_mending_starts_every_topic_in_the_end(fau
         w.server.release_watches(session)
         await eventually(lambda: {("a-topic", 0), ("b-topic", 0)} <= set(w.led()))
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         w.agreed()
 
 
@@ -184,9 +184,9 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
         await w.expand("auto", (3, DAEMON))
         for name in ("t", "auto"):
             await w.operator.set_acls(paths.topic(name), [Acl(READ | 4 | 16, "world", "anyone")], 0)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         w.die(1)
         await w.told()
         assert w.led() == {("t", 0): (2, (2, 3)), ("auto", 0): (2, (2, 3))}
@@ -203,7 +203,7 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
 async def test_a_topic_znode_that_somebody_keeps_rewriting_never_ends_the_term() -> None:
     async with world() as w:
         await running(w)
-        left = 2 * mending.MEND_ROUNDS_MAX
+        left = 2 * mending.REPAIR_ROUNDS_MAX
 
         async def touch() -> None:
             nonlocal left
@@ -218,7 +218,7 @@ async def test_a_topic_znode_that_somebody_keeps_rewriting_never_ends_the_term()
         await w.topic("auto", (3, DAEMON))
         await eventually(lambda: ("auto", 0) in w.led())
         assert left == 0
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert DAEMON not in w.assignments()["auto"][0]
 
 
@@ -256,12 +256,12 @@ async def test_a_term_that_ends_while_mending_starts_nothing() -> None:
         may_write = asyncio.Event()
         w.active.script.at("auto", may_write.wait)
         await w.topic("auto", (3, DAEMON))
-        await eventually(lambda: w.reign.handling == "topic_change")
-        w.reign.term.end("a test")
+        await eventually(lambda: w.term.handling == "topic_change")
+        w.term.gate.end("a test")
         may_write.set()
         assert await w.active.ended() == "a test"
         assert ("auto", 0) not in w.led()
-        with mock.patch.object(w.reign.channels, "tell", side_effect=AssertionError("a dead term speaks")):
+        with mock.patch.object(w.term.channels, "propagate", side_effect=AssertionError("a dead term speaks")):
             await asyncio.sleep(0.1)
 
 
@@ -272,7 +272,7 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes() -> N
         for number in range(60):
             await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
         w.knows = {broker: {f"old-{number}": None for number in range(60)} for broker in w.brokers}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert len({w.assignment(f"old-{number}").topic_id for number in range(60)}) == 60
         assert len([ops for ops in w.active.script.writes if "/old-" in str(ops)]) <= 3

@@ -31,7 +31,7 @@ MOVING = Assignment((2, 3, 1), (3,), (1,))
 async def running(w: World, ibp: str = "3.9", *replicas: tuple[int, ...]) -> None:
     """t has one partition on brokers 1 and 2, led by 1, unless said otherwise; everybody knows."""
     await w.topic("t", *(replicas or ((1, 2),)), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await told(w)
     w.wires.frames.clear()
     w.active.script.writes.clear()
@@ -132,7 +132,7 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
         assert [len(paths_) for paths_ in w.active.script.writes] == [121, 121, 3]
         assert [len(w.wires.heard(b, STOP_REPLICA)) for b in (1, 2, 3, 4)] == [1, 1, 0, 0]
         assert len(deleted(w, 1)) == len(deleted(w, 2)) == 120
-        assert w.reign.cluster.reassigning == {}
+        assert w.term.cluster.reassigning == {}
         assert {a for t in "tu" for a in w.assignment(t).partitions.values()} == {Assignment((3, 4))}
         w.agreed()
 
@@ -256,7 +256,7 @@ async def test_a_target_that_is_in_sync_by_its_election_completes() -> None:
     """Nobody but the controller changes the ISR: the only replica is on a broker that never was."""
     async with world() as w:
         await w.topic("t", (9,))
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert await alter(w, {("t", 0): (1,)}) == {}
         await told(w)
@@ -325,7 +325,7 @@ async def test_cancelled_at_each_phase(phase: str) -> None:
         assert found == {}
         assert (written(w, "t"), w.led()) == (Assignment((1, 2)), {("t", 0): (1, (1, 2))})
         assert (deleted(w, 3), deleted(w, 4), deleted(w, 1)) == ({("t", 0)}, {("t", 0)}, set())
-        assert (w.reign.cluster.reassigning, await listed(w)) == ({}, {})
+        assert (w.term.cluster.reassigning, await listed(w)) == ({}, {})
         w.agreed()
 
 
@@ -568,7 +568,7 @@ async def test_an_answer_that_is_lost_is_read_back(which: str) -> None:
         await caught_up(w)
         assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
         assert w.counters.unknown_outcomes == 1
-        assert w.reign.cluster.reassigning == {}
+        assert w.term.cluster.reassigning == {}
         w.agreed()
 
 
@@ -601,7 +601,7 @@ async def test_a_topic_that_was_recreated_meanwhile_is_another_topic() -> None:
     async with world() as w:
         await running(w)
 
-        store = w.reign.controller.store
+        store = w.term.controller.store
         commit = store.commit_topics
 
         async def recreated_before(*changes: Any, **options: Any) -> TopicOutcome:
@@ -658,7 +658,7 @@ async def test_only_what_changed_is_read_again() -> None:
         with mock.patch.object(Controller, "reread", autospec=True, side_effect=Controller.reread) as reread:
             await w.leader_writes("t", 1, (1,))
             await told(w)
-        assert {i for call in reread.call_args_list for i in call.args[1]} == {w.reign.cluster.find("t", 1)}
+        assert {i for call in reread.call_args_list for i in call.args[1]} == {w.term.cluster.find("t", 1)}
         assert w.led()["t", 1] == (1, (1,))
 
 
@@ -701,7 +701,7 @@ async def test_the_next_controller_goes_on() -> None:
         await w.active.crash()
         await ask_by_operator(w)
         w.wires.frames.clear()
-        await w.take_office()
+        await w.begin_term()
         await told(w)
         assert new_to(w, 3) == {("t", 0): True, ("t", 1): True}
         assert [w.states["t", p].leader_epoch for p in (0, 1)] == [3 + 2, 3 + 1]

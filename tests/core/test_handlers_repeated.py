@@ -55,7 +55,7 @@ async def running(w: World) -> None:
     """t-0 and t-1 are led by 3 although they prefer 1 and 2; u is led by its preferred replica."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True, led_by=3)
     await w.topic("u", (3, 1), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -94,10 +94,10 @@ async def test_the_success_of_an_earlier_attempt_waits_for_the_new_leader() -> N
         waited: list[Sequence[int]] = []
 
         async def told(_: Channels, rows: Sequence[int], __: float) -> frozenset[int]:
-            waited.append([w.reign.cluster.rows[i].partition for i in rows])
+            waited.append([w.term.cluster.rows[i].partition for i in rows])
             return frozenset()
 
-        with mock.patch.object(Channels, "leaders_told", told):
+        with mock.patch.object(Channels, "leaders_acknowledged", told):
             await carried(w, election(PREFERRED, 0))
             await carried(w, election(PREFERRED, 0, 1), attempt=1)
         assert waited == [[0], [0, 1]]
@@ -150,7 +150,7 @@ async def test_a_call_whose_term_ends_before_its_waiter_begins_is_refused(name: 
             spawn(c, *args, **options)
             for waiter in c._beside - before:
                 waiter.cancel()
-            c.term.end("a test")
+            c.gate.end("a test")
 
         asked = CALLS[name]
         with mock.patch.object(Controller, "spawn", and_end):

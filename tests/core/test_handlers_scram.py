@@ -72,7 +72,7 @@ def test_credentials_are_those_of_the_rfc() -> None:
 async def test_credentials_are_set_kept_beside_quotas_and_deleted() -> None:
     async with world() as w:
         await w.configure("users", "bob", producer_byte_rate="1024")
-        await w.take_office()
+        await w.begin_term()
         told = len(notes(w))
         assert await altered(w, upsert("al ice"), upsert("bob", SHA_512)) == {"al ice": 0, "bob": 0}
         assert settings(w, "al%20ice").keys() == {"SCRAM-SHA-256"}
@@ -100,7 +100,7 @@ async def test_credentials_are_set_kept_beside_quotas_and_deleted() -> None:
 @in_virtual_time
 async def test_one_wrong_credential_refuses_the_user_and_nobody_else(wanted: list[Any], error: int) -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         user = wanted[0].name
         assert await altered(w, *wanted, upsert("good")) == {user: error, "good": 0}
         assert w.node(paths.config("users", "u")) is None
@@ -113,7 +113,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
         raise OutcomeUnknown("the reply is lost")
 
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         assert await altered(w, upsert("u")) == {"u": 0}
         told = len(notes(w))
         w.active.script.at(paths.config("users", "u"), lost, when="after")
@@ -125,7 +125,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
 @in_virtual_time
 async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         await altered(w, upsert("u"))
         assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
         assert await altered(w, ScramDeletion("u", SHA_256), attempt=1) == {"u": 0}
@@ -136,7 +136,7 @@ async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did() -> No
 async def test_settings_that_cannot_be_understood_are_left() -> None:
     async with world() as w:
         await w.operator.create(paths.config("users", "u"), b"{")
-        await w.take_office()
+        await w.begin_term()
         assert await altered(w, upsert("u")) == {"u": -1}
         node = w.node(paths.config("users", "u"))
         assert node is not None

@@ -82,7 +82,7 @@ async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays() -> Non
     async with world(**SETTINGS) as w:
         await tokens(w, young=EVERY_MS, old=-1, older=-5, now=0)
         await w.operator.create(paths.delegation_token("spent"), znode(9, -1, version=1))
-        await w.take_office()
+        await w.begin_term()
         assert await noted(w) == []
         await looked(w)
         assert await left(w) == ["now", "young"]
@@ -94,7 +94,7 @@ async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays() -> Non
 async def test_it_looks_again_every_interval(clock: mock.Mock) -> None:
     async with world(**SETTINGS) as w:
         await tokens(w, t=10)
-        await w.take_office()
+        await w.begin_term()
         await looked(w)
         clock.return_value = NOW_MS + 11
         await looked(w, 50.0)
@@ -109,9 +109,9 @@ async def test_without_tokens_the_parent_alone_is_looked_at(ever: bool) -> None:
     async with world(**SETTINGS) as w:
         if ever:
             await tokens(w)
-        await w.take_office()
+        await w.begin_term()
         zxid = w.server.tree.zxid
-        zk = w.reign.zk
+        zk = w.term.zk
         with (
             mock.patch.object(zk, "read_many", side_effect=zk.read_many) as reads,
             mock.patch.object(zk, "children", side_effect=zk.children) as listed,
@@ -126,7 +126,7 @@ async def test_without_tokens_the_parent_alone_is_looked_at(ever: bool) -> None:
 async def test_it_can_be_switched_off() -> None:
     async with world(delegation_token_expiry_check_interval_ms=0) as w:
         await tokens(w, old=-1)
-        await w.take_office()
+        await w.begin_term()
         await looked(w, 10_000.0)
         assert await left(w) == ["old"]
 
@@ -135,7 +135,7 @@ async def test_it_can_be_switched_off() -> None:
 async def test_a_token_that_is_renewed_meanwhile_stays_and_holds_no_other_up() -> None:
     async with world(**SETTINGS) as w:
         await tokens(w, a=-1, b=-1, c=-1, d=-1)
-        await w.take_office()
+        await w.begin_term()
 
         async def renew() -> None:
             await w.operator.set(paths.delegation_token("b"), znode(EVERY_MS), 0)
@@ -153,18 +153,18 @@ async def test_a_write_whose_reply_is_lost_is_not_noted_twice() -> None:
 
     async with world(**SETTINGS) as w:
         await tokens(w, a=-1, b=-1)
-        await w.take_office()
+        await w.begin_term()
         w.active.script.at(paths.delegation_token("a"), lost, when="after")
         await looked(w)
         assert (await left(w), await noted(w)) == ([], ["a", "b"])
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
 async def test_who_is_no_longer_controller_deletes_nothing() -> None:
     async with world(**SETTINGS) as w:
         await tokens(w, a=-1)
-        await w.take_office()
+        await w.begin_term()
         w.active.script.at(paths.delegation_token("a"), w.seize)
         await asyncio.sleep(6.0)
         await w.active.ended()
@@ -177,7 +177,7 @@ async def test_a_token_that_cannot_be_understood_is_reported_and_stays() -> None
         await tokens(w, a=-1)
         for name, data in (("bad", b"{"), ("empty", None), ("new", znode(-1, version=4))):
             await w.operator.create(paths.delegation_token(name), data)
-        await w.take_office()
+        await w.begin_term()
         await looked(w)
         assert await left(w) == ["bad", "empty", "new"]
         assert sorted(w.counters.malformed) == [paths.delegation_token(name) for name in ("bad", "empty", "new")]
@@ -193,7 +193,7 @@ async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
     with mock.patch("controller.handlers.token_expiry.TOKENS_MAX", 3):
         async with world(**SETTINGS) as w:
             await tokens(w, **{f"t{n}": -1 for n in range(8)}, young=1)
-            await w.take_office()
+            await w.begin_term()
             await looked(w)
             assert (await left(w), await noted(w)) == (["young"], [f"t{n}" for n in range(8)])
 
@@ -202,7 +202,7 @@ async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
 async def test_a_lost_connection_puts_it_off() -> None:
     async with world(**SETTINGS) as w:
         await tokens(w, a=-1)
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(4.0)
         w.server.suspend(w.active.zk.session_id)
         await asyncio.sleep(2.0)

@@ -19,7 +19,7 @@ from tests.core.virtual_time import in_virtual_time
 
 async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.wires.frames.clear()
     w.witness.told.clear()
@@ -60,9 +60,9 @@ async def test_a_new_topic_without_a_live_replica_waits_for_one() -> None:
         await w.topic("waits", (8, 9))
         await w.told()
         assert ("waits", 0) not in w.led()
-        row = w.reign.cluster.find("waits", 0)
+        row = w.term.cluster.find("waits", 0)
         assert row is not None
-        assert w.reign.cluster.rows[row].state is PartitionState.NEW
+        assert w.term.cluster.rows[row].state is PartitionState.NEW
         await w.boot(9)
         await w.told()
         assert w.led()["waits", 0] == (9, (9,))
@@ -117,7 +117,7 @@ def as_they_should_be(w: World, names: list[str]) -> None:
     assert (names[0], 0) not in led
     assert led[names[1], 0] == (2, (2, 1))
     assert (names[1], 1) not in led
-    assert w.reign.cluster.topic(names[0]) is None
+    assert w.term.cluster.topic(names[0]) is None
     assert list(w.counters.malformed) == [paths.topic(names[2])]
 
 
@@ -125,8 +125,8 @@ def as_they_should_be(w: World, names: list[str]) -> None:
 async def test_topics_that_change_together_are_read_together() -> None:
     async with world() as w:
         names = await crowd(w)
-        reads = mock.Mock(wraps=w.reign.controller.store.load_topics)
-        with mock.patch.object(w.reign.controller.store, "load_topics", reads):
+        reads = mock.Mock(wraps=w.term.controller.store.load_topics)
+        with mock.patch.object(w.term.controller.store, "load_topics", reads):
             await all_change(w, names)
             await w.told()
         as_they_should_be(w, names)
@@ -141,9 +141,9 @@ async def test_topics_that_change_together_are_read_together() -> None:
 async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare() -> None:
     async with world() as w:
         names = await crowd(w)
-        reads = mock.Mock(wraps=w.reign.controller.store.load_topics)
+        reads = mock.Mock(wraps=w.term.controller.store.load_topics)
         with (
-            mock.patch.object(w.reign.controller.store, "load_topics", reads),
+            mock.patch.object(w.term.controller.store, "load_topics", reads),
             mock.patch("controller.handlers.topic_change.PARTITIONS_MAX", 10),
         ):
             await all_change(w, names)
@@ -155,7 +155,7 @@ async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(
 @in_virtual_time
 async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare() -> None:
     async with world() as w:
-        await w.take_office()
+        await w.begin_term()
         started = mock.Mock(wraps=new_partitions)
         names = [f"new-{n}" for n in range(7)]
         with (
@@ -201,7 +201,7 @@ async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_start
         old = w.assignment("t").topic_id
         await w.delete_topic("t")
         await w.settle()
-        assert w.reign.cluster.topic("t") is None
+        assert w.term.cluster.topic("t") is None
         await w.topic("t", (2, 1), (3, 1), topic_id=bytes(15) + b"x")
         await w.told()
         assert w.led() == {("t", 0): (2, (2, 1)), ("t", 1): (3, (3, 1))}
@@ -228,16 +228,16 @@ async def test_a_topic_recreated_between_two_looks_is_a_new_one() -> None:
     """Its data watch fired for a growth; before that is handled it is gone, and back before the next look."""
     async with world() as w:
         await running(w)
-        really = w.reign.controller.store.load_topics
+        really = w.term.controller.store.load_topics
 
         async def gone_then_back(*names: Any) -> Any:
-            w.reign.controller.store.load_topics = really  # type: ignore[method-assign]
+            w.term.controller.store.load_topics = really  # type: ignore[method-assign]
             await w.delete_topic("t")
             found = await really(*names)
             await w.topic("t", (2, 1), topic_id=bytes(15) + b"x")
             return found
 
-        w.reign.controller.store.load_topics = gone_then_back  # type: ignore[method-assign,assignment]
+        w.term.controller.store.load_topics = gone_then_back  # type: ignore[method-assign,assignment]
         await w.expand("t", (2, 3))
         await w.told()
         assert w.led() == {("t", 0): (2, (2, 1))}
@@ -250,7 +250,7 @@ async def test_a_topic_recreated_between_two_looks_is_a_new_one() -> None:
 async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(ibp: str) -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True, isr=(1, 2, 3), epoch=9)
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         await w.told()
         assert w.states["t", 0].leader_epoch == 9
         assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (1, 9)
@@ -296,7 +296,7 @@ async def test_a_topic_that_cannot_be_understood_waits_until_it_is_mended(data: 
             await w.operator.create(paths.topic("bad"), data)
         await w.topic("good", (2, 3))
         await w.settle()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert paths.topic("bad") in w.counters.malformed
         assert w.led()["good", 0] == (2, (2, 3))
         w.server.blip(w.active.zk.session_id)
@@ -308,7 +308,7 @@ async def test_a_topic_that_cannot_be_understood_waits_until_it_is_mended(data: 
         await w.operator.set(paths.topic("good"), b"broken", -1)
         await w.settle()
         assert w.led()["good", 0] == (2, (2, 3)), "what ran goes on"
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
@@ -316,7 +316,7 @@ async def test_a_state_that_cannot_be_understood_leaves_its_partition_alone_unti
     async with world() as w:
         await w.topic("t", (1, 2), (1, 2), leaders=True)
         await w.operator.set(paths.state("t", 0), b"{}", 0)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.die(1)
         await w.told()

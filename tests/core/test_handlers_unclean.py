@@ -33,7 +33,7 @@ async def allow_by_default(w: World, value: str = "true") -> None:
 async def without_leader(w: World) -> None:
     """Broker 1 is dead, and nothing else is in sync."""
     await behind(w)
-    await w.take_office()
+    await w.begin_term()
     w.die(1)
     await w.told()
 
@@ -62,7 +62,7 @@ async def test_the_topic_comes_before_the_default_and_that_before_the_setting(
             await allow_by_default(w, default)
         if own is not None:
             await allow(w, "t", own)
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         by_default = setting if default is None else default == "true"
@@ -79,7 +79,7 @@ async def test_it_is_one_election_marked_as_recovering() -> None:
     async with world() as w:
         await behind(w)
         await allow(w, "t")
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         assert (w.states["t", 0].leader_epoch, w.states["t", 0].recovering) == (4, True)
@@ -92,7 +92,7 @@ async def test_a_controller_that_takes_over_asks_too() -> None:
         await behind(w)
         await allow(w, "t")
         w.die(1)
-        await w.take_office()
+        await w.begin_term()
         assert led(w) == {"t": ELECTED, "u": (-1, (1,))}
         assert w.counters.unclean_elections == 1
 
@@ -123,7 +123,7 @@ async def test_a_permission_that_was_taken_back_is_not_remembered() -> None:
     async with world() as w:
         await behind(w)
         await allow(w, "t")
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         assert led(w)["t"] == ELECTED
@@ -144,12 +144,12 @@ async def test_where_a_clean_election_is_possible_nobody_asks() -> None:
         await w.topic("t", (1, 2), (2, 1), leaders=True)
         await w.topic("alone", (1,), leaders=True)
         with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
-            await w.take_office()
+            await w.begin_term()
             w.die(1)
             await w.told()
             await w.bounce(2)
             await w.told()
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         assert w.led() == {("t", 0): ELECTED, ("t", 1): ELECTED, ("alone", 0): (-1, (1,))}
 
 
@@ -159,7 +159,7 @@ async def test_a_configuration_that_cannot_be_used_allows_nothing_until_it_is_me
     async with world(unclean_leader_election_enable=True) as w:
         await behind(w)
         await w.operator.set(paths.topic_config("t"), b"{", -1)
-        await w.take_office()
+        await w.begin_term()
         w.die(1)
         await w.told()
         assert led(w) == {"t": LOST, "u": ELECTED}
@@ -176,7 +176,7 @@ async def test_a_connection_that_is_lost_while_asking_is_waited_for() -> None:
     async with world() as w:
         await behind(w)
         await allow(w, "t")
-        await w.take_office()
+        await w.begin_term()
         really, asked = KafkaStore.load_topic_configs, 0
 
         async def cut(store: KafkaStore, names: list[str]) -> object:

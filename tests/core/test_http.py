@@ -16,7 +16,7 @@ import uvloop
 from controller.http.models import Difference, Operation
 from controller.http.peers import uid_of
 from controller.http.server import serving
-from controller.metrics.gauges import Mode
+from controller.metrics.gauges import ShownMode
 from tests.core.http_world import DaemonDouble, app_settings, http_world
 from tests.polling import eventually
 
@@ -77,7 +77,7 @@ async def test_errors_say_what_and_what_to_do(tmp_path: Path) -> None:
     async with http_world(tmp_path, view) as client:
         missing = await client.get("/v1/topics/nothing")
         nowhere = await client.get("/v2/status")
-        view.mode = Mode.STANDBY
+        view.mode = ShownMode.STANDBY
         standby = await client.get("/v1/brokers")
         view.broken = True
         broken = await client.get("/v1/status")
@@ -89,13 +89,13 @@ async def test_errors_say_what_and_what_to_do(tmp_path: Path) -> None:
     assert "log" in broken.json()["remedy"]
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-async def test_probes_and_metrics_answer_in_every_mode(tmp_path: Path, mode: Mode) -> None:
-    view = DaemonDouble(mode=mode, ready=mode in (Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW))
+@pytest.mark.parametrize("mode", list(ShownMode))
+async def test_probes_and_metrics_answer_in_every_mode(tmp_path: Path, mode: ShownMode) -> None:
+    view = DaemonDouble(mode=mode, ready=mode in (ShownMode.ACTIVE, ShownMode.STANDBY, ShownMode.SHADOW))
     async with http_world(tmp_path, view) as client:
         live, ready = await client.get("/liveness"), await client.get("/readiness")
         scrape = await client.get("/metrics")
-    assert live.status_code == (503 if mode is Mode.STOPPING else 200)
+    assert live.status_code == (503 if mode is ShownMode.STOPPING else 200)
     assert ready.status_code == (200 if view.ready else 503)
     assert ready.json()["mode"] == mode
     assert ready.json()["why"]

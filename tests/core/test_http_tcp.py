@@ -26,7 +26,7 @@ from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
-from controller.metrics.gauges import Mode
+from controller.metrics.gauges import ShownMode
 from tests.certificates import Authority
 from tests.core.http_world import DaemonDouble
 from tests.polling import eventually
@@ -102,8 +102,8 @@ async def test_on_loopback_everything_readable_is_read_without_credentials() -> 
         assert "regent_role" in (await http.get("/metrics")).text
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-async def test_metrics_are_served_in_every_mode(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(ShownMode))
+async def test_metrics_are_served_in_every_mode(mode: ShownMode) -> None:
     async with surface(DaemonDouble(mode=mode)) as at, client(at) as http:
         assert f'regent_role{{mode="{mode}"}} 1.0' in (await http.get("/metrics")).text
 

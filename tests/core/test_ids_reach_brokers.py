@@ -35,7 +35,7 @@ async def led_without_an_id(w: World) -> None:
     """Topic t, whose id no broker knows; ``other`` has its own."""
     await lost(w)
     w.knows = {broker: {"other": id_of("other")} for broker in w.brokers}
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -52,7 +52,7 @@ async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its
     async with world() as w:
         await upgraded(w, "a")
         w.wires.silent_to, w.wires.silent = slow, {2}
-        await w.take_office()
+        await w.begin_term()
         await thaws(w, 2)
         topic_id = w.assignment("a").topic_id
         assert topic_id is not None
@@ -69,7 +69,7 @@ async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id
         await rewrite(w, "t", {0: (2, 3)})
         await w.topic("other", (3, 1), leaders=True)
         w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.wires.frames.clear()
         w.wires.silent_to, w.wires.silent = slow, {1}
@@ -98,14 +98,14 @@ async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again()
         w.channels.answered([1, 2])
         w.brokers[2].hold()
         w.channels.snapshot()
-        await eventually(lambda: w.channels.propagation()[1].partitions == 0)
+        await eventually(lambda: w.channels.lag()[1].partitions == 0)
         for name in names:
             w.cluster.observe_topic_id(name, id_of(name))
         w.channels.hand_out(topics)
         w.brokers[1].hold()
         w.channels.snapshot(None)
         w.brokers[2].let_go.set()
-        await eventually(lambda: w.channels.propagation()[2].partitions == 0)
+        await eventually(lambda: w.channels.lag()[2].partitions == 0)
         w.brokers[1].let_go.set()
         await channel_world.settled(w)
         for broker in w.brokers.values():
@@ -117,11 +117,11 @@ async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again()
 async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_broker() -> None:
     async with channel_world.world(1, 2) as w:
         without_ids(w, "t")
-        w.channels._audience.metadata_changed([0])
-        sealer, cut = w.channels._shared.sealer, w.channels._audience.feed.number
-        before, _ = sealer.update_metadata(0, cut)
+        w.channels._propagation.metadata_changed([0])
+        batcher, cut = w.channels._shared.batcher, w.channels._propagation.feed.number
+        before, _ = batcher.update_metadata(0, cut)
         w.cluster.observe_topic_id("t", OTHER_ID)
-        after, _ = sealer.update_metadata(0, cut)
+        after, _ = batcher.update_metadata(0, cut)
         assert before is not None
         assert after is not None
         assert [OTHER_ID in body for body in (before, after)] == [False, True]
@@ -132,7 +132,7 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
     """The operator writes it just before a reassignment rewrites the znode."""
     async with world(1, 2, 3, 4) as w:
         await led_without_an_id(w)
-        store = w.reign.controller.store
+        store = w.term.controller.store
         commit = store.commit_topics
 
         async def after_the_operator(*args: Any, **how: Any) -> Any:
@@ -144,7 +144,7 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
         assert not await alter(w, {("t", 0): (2, 3, 4)})
         await caught_up(w)
         assert w.assignment("t").topic_id == OTHER_ID
-        assert not w.reign.controller.lost_ids.topics
+        assert not w.term.controller.lost_ids.topics
         for broker in (2, 3, 4):
             assert last_id(w, broker, UPDATE_METADATA, "t") == OTHER_ID
             assert last_id(w, broker, LEADER_AND_ISR, "t") == OTHER_ID
@@ -181,7 +181,7 @@ async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_
         moved = {**held.partitions, 0: Assignment((4, 1, 2), adding=(4,), removing=(1, 2))}
         await w.operator.set(paths.topic("t"), encode_topic(moved, None), held.version)
         await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.assignment("t").topic_id == id_of("t")
         for broker in (1, 2, 3, 4):
@@ -201,13 +201,13 @@ async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_t
             await rewrite(w, name, {0: (1, 2, 3)})
         await w.topic("z", (3, 1), leaders=True)
         w.knows = {broker: {"z": id_of("z")} for broker in (1, 2, 3)}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         await w.active.crash()
         for name in names[:22]:
             await rewrite(w, name, {0: (1, 2, 3)}, id_of(name))
         w.knows = {broker: {**dict.fromkeys(names), "z": id_of("z")} for broker in (1, 2, 3)}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert [w.assignment(name).topic_id for name in names[22:]] == [None] * 3
 
@@ -219,11 +219,11 @@ async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try() -> Non
         w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
         w.knows[3] = {"t": id_of("t")}
         Silence(w, 3)
-        await w.take_office()
-        lost_ids = w.reign.controller.lost_ids
+        await w.begin_term()
+        lost_ids = w.term.controller.lost_ids
         await eventually(lambda: not lost_ids.tries_left, 60.0)
         assert lost_ids.asking
-        w.reign.controller.queue.signal("lost_ids")  # a busy queue, or a repeated event
+        w.term.controller.queue.signal("lost_ids")  # a busy queue, or a repeated event
         await asyncio.sleep(1.0)
         assert lost_ids.asking
         assert not ids_told(w, "t", UPDATE_METADATA, (3,))
@@ -235,9 +235,9 @@ async def test_an_id_that_is_known_already_is_no_news() -> None:
     """A conflict shows it again: nothing is written or sent for it, and what brokers refused stays refused."""
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
-        c, known = w.reign.controller, w.assignment("t").topic_id
+        c, known = w.term.controller, w.assignment("t").topic_id
         c.cluster.observe_id_refused([0])
         c.learn_id("t", known)
         assert not c.late

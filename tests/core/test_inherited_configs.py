@@ -11,7 +11,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
-from controller.engine.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, InheritedConfigs
+from controller.engine.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, DefaultConfigs
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
 from state_machines.model.types import Broker
@@ -56,10 +56,10 @@ class Brokers:
 
 async def serving(w: World, ibp: str = "3.9") -> Brokers:
     """A term in office whose controller asks ``Brokers``."""
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
-    brokers, c = Brokers(), w.reign.controller
-    c.inherited = InheritedConfigs(c.cluster, brokers.ask, Ibp.parse(ibp))
+    brokers, c = Brokers(), w.term.controller
+    c.inherited = DefaultConfigs(c.cluster, brokers.ask, Ibp.parse(ibp))
     return brokers
 
 

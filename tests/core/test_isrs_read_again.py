@@ -26,7 +26,7 @@ async def running(w: World, *, ibp: str = IBP, isr: tuple[int, ...] = (2, 3)) ->
     """t-0 and t-1 prefer broker 1 and are led by 2; as far as anybody knows, t-0 has not caught up there."""
     await w.topic("t", (1, 2, 3), leaders=True, led_by=2, isr=isr)
     await w.topic("u", (1, 2, 3), leaders=True, led_by=2)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.active.script.writes.clear()
 
@@ -107,7 +107,7 @@ async def test_a_bounded_number_is_read_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("controller.engine.controller.DOUBTED_MAX", 2)
     async with world() as w:
         await w.topic("t", *[(1, 2)] * 5, leaders=True, led_by=2, isr=(2,))
-        await w.take_office(IBP)
+        await w.begin_term(IBP)
         await w.told()
         for partition in range(5):
             await w.leader_writes("t", partition, (2, 1))
@@ -160,7 +160,7 @@ async def test_a_follower_that_rejoined_and_died_leaves_the_isr() -> None:
 async def test_a_cancel_that_only_the_known_isr_forbids_is_done() -> None:
     async with world() as w:
         await w.topic("t", (1,), leaders=True)
-        await w.take_office(IBP)
+        await w.begin_term(IBP)
         await alter(w, {("t", 0): (2, 3)})
         await told(w)
         await w.leader_writes("t", 0, (1, 2))

@@ -33,7 +33,7 @@ DECIDERS = (
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 

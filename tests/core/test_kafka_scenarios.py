@@ -11,7 +11,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.engine.event_queue import Event
 from controller.operator.counts import Counted, Deletions, imbalance
-from controller.operator.role_status import Watchtower
+from controller.operator.role_status import StatusReader
 from controller.operator.sampling import gauges_of
 from controller.role.mode import Mode
 from metadata_store import paths
@@ -29,7 +29,7 @@ OLD_IBP = "2.7-IV1"
 
 async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
-    await w.take_office(ibp)
+    await w.begin_term(ibp)
     await w.told()
     w.wires.frames.clear()
 
@@ -59,17 +59,17 @@ async def create_topic(w: World) -> None:
 
 async def topic_appears(w: World) -> None:
     await w.topic("new", (1, 2))
-    w.reign.queue.signal("topic_change")
+    w.term.queue.signal("topic_change")
 
 
 async def delete_topic(w: World) -> None:
     await w.mark("t")
-    w.reign.queue.signal("topic_deletion")
+    w.term.queue.signal("topic_deletion")
 
 
 async def elect_preferred(w: World) -> None:
     await w.ask_for_preferred(("behind", 0))
-    w.reign.queue.signal("preferred_election")
+    w.term.queue.signal("preferred_election")
 
 
 async def reassign(w: World) -> None:
@@ -79,7 +79,7 @@ async def reassign(w: World) -> None:
 
 async def reassign_by_znode(w: World) -> None:
     await ask_by_znode(w, {("t", 0): (3, 1)})
-    w.reign.queue.signal("reassign_partitions")
+    w.term.queue.signal("reassign_partitions")
 
 
 MOVES = {
@@ -124,13 +124,13 @@ async def test_whose_epoch_was_raised_meanwhile_writes_nothing(asked: Callable[[
 async def test_an_error_ends_the_term_is_timed_and_the_next_one_has_a_higher_epoch() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
-        reign, claimed = await d.in_office(), epoch(w)
+        term, claimed = await d.serving(), epoch(w)
         handled = d.daemon.counters.events["broker_change"].count
         with mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug")):
             w.die(1)
-            await reign.finished.wait()
+            await term.finished.wait()
         assert d.daemon.counters.events["broker_change"].count == handled + 1
-        assert await d.in_office() is not reign
+        assert await d.serving() is not term
         assert epoch(w) == claimed + 1
         assert w.led()["t", 0] == (2, (2, 3))
 
@@ -148,7 +148,7 @@ async def test_the_epoch_outlives_everybody_and_grows_with_each_term() -> None:
         await w.active.crash()
         w.die(1, 2, 3)
         assert epoch(w) == 1
-        await w.take_office()
+        await w.begin_term()
         assert epoch(w) == 2
 
 
@@ -159,7 +159,7 @@ async def test_a_controller_that_comes_before_all_brokers_tells_them_what_is_off
     async with world() as w:
         await w.topic("gone", (1, 2), leaders=True)
         w.die(1, 2, 3)
-        await w.take_office()
+        await w.begin_term()
         leader, isr = w.led()["gone", 0]
         assert (leader, len(isr)) == (-1, 1), "no ISR is ever empty"
         await w.boot(3)
@@ -212,7 +212,7 @@ async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole() -> None:
         await w.told()
         await w.told()
         assert w.znodes_of("t") == []
-        assert w.reign.cluster.topic("t") is None
+        assert w.term.cluster.topic("t") is None
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testPartitionReassignment")
@@ -239,10 +239,10 @@ async def test_how_long_events_waited_is_counted() -> None:
     async with world() as w:
         await running(w)
         handled = w.counters.queue_time.count
-        w.reign.queue.signal("topic_change")
+        w.term.queue.signal("topic_change")
         late = Event("reconnected")
         late.enqueued_s -= 5.0
-        w.reign.queue.post(late)
+        w.term.queue.post(late)
         await w.settle()
         assert w.counters.queue_time.count >= handled + 2
         assert 5.0 <= w.counters.queue_time.max_s < 60.0
@@ -263,7 +263,7 @@ async def test_the_feature_znode_as_it_was_found(before: Features | None, ibp: s
     async with world() as w:
         if before is not None:
             await w.operator.create(paths.FEATURE, encode_features(before))
-        await w.take_office(ibp)
+        await w.begin_term(ibp)
         node = w.node(paths.FEATURE)
         assert node is not None
         kept = {} if ibp == "2.6" or before is None else before.features
@@ -316,12 +316,12 @@ async def test_a_leader_of_an_older_ibp_completes_a_reassignment_by_its_notifica
 async def test_an_id_is_given_once_and_outlives_everything_but_its_topic() -> None:
     async with world() as w:
         await w.topic("old", (1, 2), topic_id=None, leaders=True)
-        await w.take_office(OLD_IBP)
+        await w.begin_term(OLD_IBP)
         await w.told()
         assert w.assignment("old").topic_id is None
         await w.active.crash()
         w.knows = {broker: {"old": None} for broker in (1, 2, 3)}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         given = w.assignment("old").topic_id
         assert given is not None
@@ -329,7 +329,7 @@ async def test_an_id_is_given_once_and_outlives_everything_but_its_topic() -> No
         assert heard == given, "brokers that run it without an id hear it"
         for ibp in (OLD_IBP, "3.9"):
             await w.active.crash()
-            await w.take_office(ibp)
+            await w.begin_term(ibp)
             await w.expand("old", (2, 3))
             await w.told()
             target = (1, 3) if ibp == OLD_IBP else (1, 2)
@@ -340,13 +340,13 @@ async def test_an_id_is_given_once_and_outlives_everything_but_its_topic() -> No
                 await w.alter_partition(1, w.proposal("old", 0, (1, 2, 3), topic=given))
             await told(w)
             assert (written(w, "old"), w.assignment("old").topic_id) == (Assignment(target), given)
-            known = w.reign.cluster.topic("old")
+            known = w.term.cluster.topic("old")
             assert known is not None
             assert known.topic_id == given
         await w.mark("old")
         await w.told()
         assert w.node(paths.topic("old")) is None
-        assert given not in w.reign.cluster.topic_ids
+        assert given not in w.term.cluster.topic_ids
 
 
 @pytest.mark.kafka(
@@ -360,12 +360,12 @@ async def test_below_ibp_2_8_nothing_gives_an_id() -> None:
     async with world() as w:
         await w.topic("old", (1, 2), topic_id=None)
         for _ in range(2):
-            await w.take_office(OLD_IBP)
+            await w.begin_term(OLD_IBP)
             await w.expand("old", (2, 3))
             await w.told()
             assert w.assignment("old").topic_id is None
             await w.active.crash()
-        await w.take_office(OLD_IBP)
+        await w.begin_term(OLD_IBP)
         await w.mark("old")
         await w.told()
         assert w.node(paths.topic("old")) is None
@@ -377,7 +377,7 @@ async def test_below_ibp_2_8_nothing_gives_an_id() -> None:
 def offline_partitions(w: World) -> int:
     """The gauge that alerts look at."""
     owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE, heartbeat_s=0.0)
-    return gauges_of(owner, w.reign, Watchtower(mock.Mock()), 0).offline_partitions
+    return gauges_of(owner, w.term, StatusReader(mock.Mock()), 0).offline_partitions
 
 
 @pytest.mark.kafka(
@@ -417,13 +417,13 @@ async def test_who_is_not_led_by_its_preferred_replica_is_counted_until_it_is_de
     async with world(auto_leader_rebalance_enable=False) as w:
         await w.topic("a", (1, 2, 3), (1, 2, 3), (1, 2, 3), leaders=True)
         await w.topic("b", (1, 2, 3), (3, 2, 1), leaders=True, led_by=3)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
 
         def count() -> int:
-            census = Counted().of(w.reign.cluster)
-            assert census is not None
-            return imbalance(census, Deletions.of(w.reign.cluster))
+            found = Counted().of(w.term.cluster)
+            assert found is not None
+            return imbalance(found, Deletions.of(w.term.cluster))
 
         counts = [count()]
         w.die(1)
@@ -458,8 +458,8 @@ async def test_replicas_begin_a_term_online_or_offline() -> None:
     async with world(2, 3) as w:
         await w.topic("led", (2, 1), leaders=True)
         await w.topic("never-led", (1,))
-        await w.take_office()
-        cluster = w.reign.cluster
+        await w.begin_term()
+        cluster = w.term.cluster
         led, never = cluster.find("led", 0), cluster.find("never-led", 0)
         assert led is not None
         assert never is not None

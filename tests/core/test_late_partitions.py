@@ -33,7 +33,7 @@ def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
 
@@ -79,14 +79,14 @@ async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(known
     """Whether the term knew it before or not: its leader knows an older partition epoch."""
     async with world() as w:
         await w.topic("late", (1, 2), leaders=True)
-        path, mended = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
-        await w.operator.set(path, mended if known else b"{", 0)
+        path, repaired = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
+        await w.operator.set(path, repaired if known else b"{", 0)
         await running(w)
-        await w.operator.set(path, mended, 1)
+        await w.operator.set(path, repaired, 1)
         if known:
-            w.reign.queue.signal("mended_state", path)
+            w.term.queue.signal("mended_state", path)
         await w.told()
-        assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.reign.cluster.epoch, 3)
+        assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.term.cluster.epoch, 3)
         assert heard(w, 1, "late")[-1] == (0, 4, False)
         w.agreed()
 
@@ -120,7 +120,7 @@ async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_n
         await w.settle()
         assert heard(w, 2, "late") == [], "nothing is told before it is written"
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.led()["late", 0] == (2, (2, 3))
         w.agreed()

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channels import Channels
-from controller.operator.counts import Census, Counted
+from controller.operator.counts import Counted, Counts
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership
 from state_machines.propagation.feed import Feed
@@ -53,7 +53,7 @@ async def test_one_small_object_for_each_bounce_would_be_seen() -> None:
             await w.calm()
             bouncing = Bouncing(w)
             await growth(bouncing, 200, 1)
-            w.reign.channels.__class__ = Leaky
+            w.term.channels.__class__ = Leaky
             left = await growth(bouncing, 0, 500)
             assert len(leak) == 500
             assert not flat(left, 500), left
@@ -84,7 +84,7 @@ async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
                 per_partition = (tracemalloc.get_traced_memory()[0] - before) / 300
             finally:
                 tracemalloc.stop()
-            assert w.reign.cluster.ended == len(w.reign.cluster.rows) == 453
+            assert w.term.cluster.ended == len(w.term.cluster.rows) == 453
             assert per_partition < 400, "a row, its index, and its share of the topic's name and id"
 
 
@@ -97,7 +97,7 @@ async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_re
             await w.calm()
             left = await growth(Topics(w), 100, 500)
             assert (w.daemon.counters.terms, w.daemon.counters.resignations["renewed"]) == (7, 6)
-            assert len(w.reign.cluster.rows) == len(PARTITIONS)
+            assert len(w.term.cluster.rows) == len(PARTITIONS)
             assert flat(left, 500), left
             assert set(w.led()) == {("t", p) for p in range(len(PARTITIONS))}
 
@@ -123,7 +123,7 @@ async def test_what_a_silent_broker_must_hear_is_bounded_by_the_partitions_there
             ages = w.metric("regent_broker_propagation_age_seconds")
             assert ages["4"] > 0 == ages["1"] == ages["2"] == ages["3"]
             w.wires.silent.clear()
-            await w.reign.channels.quiesced(120.0)
+            await w.term.channels.quiesced(120.0)
             assert set(w.metric("regent_broker_unacknowledged_partitions").values()) == {0}
 
 
@@ -157,14 +157,14 @@ async def test_only_partitions_that_changed_are_counted_again(monkeypatch: pytes
     monkeypatch.setattr("controller.operator.counts.TURN_ROWS", 10)
     monkeypatch.setattr("controller.operator.counts.REST_TIMES", 0)
     counted, looked_at = Counted(), 0
-    really = Census.count
+    really = Counts.count
 
-    def count(census: Census, rows: list[object], least: object) -> None:
+    def count(counts: Counts, rows: list[object], least: object) -> None:
         nonlocal looked_at
         looked_at += len(rows)
-        really(census, rows, least)  # type: ignore[arg-type]
+        really(counts, rows, least)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Census, "count", count)
+    monkeypatch.setattr(Counts, "count", count)
     for change, expected in ((None, 100), (None, 0), (37, 10), (None, 0)):
         looked_at = 0
         if change is not None:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.gate import Term, TermEnded
+from controller.engine.gate import Gate, TermEnded
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import STALLED_EXIT, StallGuard
 from controller.role.lease import HEARTBEATS_PER_SESSION, Lease
@@ -177,48 +177,48 @@ async def test_a_lost_session_is_nothing_that_ends_the_keeper() -> None:
 async def test_the_gate_needs_term_connection_and_lease() -> None:
     clock, connected = Clock(), True
     lease = Lease(10.0, clock)
-    term = Term(7, 3, lease, lambda: connected)
-    assert not term.open()
+    gate = Gate(7, 3, lease, lambda: connected)
+    assert not gate.open()
     lease.answered(clock())
-    assert term.open()
+    assert gate.open()
     connected = False
-    assert not term.open()
+    assert not gate.open()
     connected = True
     clock.now_s += 8.01
-    assert not term.open()
-    term.check()
+    assert not gate.open()
+    gate.check()
     lease.answered(clock())
-    term.end("a test")
-    assert not term.open()
+    gate.end("a test")
+    assert not gate.open()
     with pytest.raises(TermEnded, match="a test"):
-        term.check()
+        gate.check()
 
 
 async def test_a_term_ends_at_once_from_any_thread_and_the_first_reason_stays() -> None:
-    term = Term(7, 3, Lease(10.0, Clock()), lambda: True)
+    gate = Gate(7, 3, Lease(10.0, Clock()), lambda: True)
     stuck = asyncio.Event()
     ended: list[bool] = []
 
     def end() -> None:
-        term.end("the session is lost")
-        ended.append(term.ended)
+        gate.end("the session is lost")
+        ended.append(gate.ended)
 
-    with term.scope:
+    with gate.scope:
         thread = threading.Thread(target=end)
         thread.start()
         thread.join()
         assert ended == [True], "before the loop turns"
         await stuck.wait()
         pytest.fail("the scope was not cancelled")
-    term.end("something later")
-    assert term.why_ended == "the session is lost"
+    gate.end("something later")
+    assert gate.why_ended == "the session is lost"
 
 
 async def test_a_term_that_ended_before_it_began_does_nothing() -> None:
-    term = Term(7, 3, Lease(10.0, Clock()), lambda: True)
-    term.end("asked to stop")
+    gate = Gate(7, 3, Lease(10.0, Clock()), lambda: True)
+    gate.end("asked to stop")
     await asyncio.sleep(0)
-    with term.scope:
+    with gate.scope:
         await asyncio.sleep(3_600)
 
 

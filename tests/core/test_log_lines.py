@@ -37,7 +37,7 @@ def lines(caplog: pytest.LogCaptureFixture, logger: str = CONTROLLER) -> list[tu
 async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.topic("single", (2,), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -68,7 +68,7 @@ async def test_a_gone_broker_is_logged_with_the_partitions_whose_producers_wait(
     waits = "below min.insync.replicas, so that acks=all producers wait: "
     async with world() as w:
         await running(w)
-        w.reign.controller.min_isr = MinIsr(2, {"single": 1})
+        w.term.controller.min_isr = MinIsr(2, {"single": 1})
         w.die(1)
         await w.told()
         [line] = [found for _, found in lines(caplog) if found.startswith("broker 1 is gone")]
@@ -152,7 +152,7 @@ async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to
 ) -> None:
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         await alter(w, {("t", 0): (2, 3)})
         await alter(w, {("t", 0): None})
@@ -175,7 +175,7 @@ async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to
 async def test_a_new_target_is_logged_as_an_override(caplog: pytest.LogCaptureFixture) -> None:
     async with world(1, 2, 3, 4) as w:
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         await alter(w, {("t", 0): (2, 3)})
         await alter(w, {("t", 0): (2, 4)})

@@ -31,26 +31,26 @@ class Silence:
 
     def __init__(self, w: World, *brokers: int) -> None:
         self.frozen = set(brokers)
-        self.asked: list[int] = []
+        self.queries: list[int] = []
         self.names: list[int] = []
-        self._ask = w.ask
-        w.ask = self.ask  # type: ignore[method-assign]
+        self._dial = w.dial
+        w.dial = self.dial  # type: ignore[method-assign]
 
     @asynccontextmanager
-    async def ask(self, broker: Broker) -> AsyncIterator[Any]:
-        self.asked.append(broker.id)
+    async def dial(self, broker: Broker) -> AsyncIterator[Any]:
+        self.queries.append(broker.id)
         if broker.id in self.frozen:
             await asyncio.sleep(3_600.0)
-        async with self._ask(broker) as asked:
-            answer: Callable[[Iterable[str]], Any] = asked.metadata
+        async with self._dial(broker) as queries:
+            answer: Callable[[Iterable[str]], Any] = queries.metadata
 
             async def metadata(names: Iterable[str]) -> ClusterMetadata:
                 self.names.append(len(list(names)))
                 found: ClusterMetadata = await answer(names)
                 return found
 
-            asked.metadata = metadata
-            yield asked
+            queries.metadata = metadata
+            yield queries
 
 
 async def upgraded(w: World, *names: str, dead_leader: int | None = None) -> None:
@@ -68,7 +68,7 @@ def given(w: World, *names: str) -> set[bool]:
 
 async def tries_over(w: World) -> None:
     await w.ids_asked()
-    assert not w.reign.controller.lost_ids.tries_left
+    assert not w.term.controller.lost_ids.tries_left
 
 
 # -- after an upgrade
@@ -78,7 +78,7 @@ async def tries_over(w: World) -> None:
 async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know() -> None:
     async with world() as w:
         await upgraded(w)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w) == {True}
         assert {state.leader_epoch for state in w.states.values()} == {3}
@@ -97,7 +97,7 @@ async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
     async with world() as w:
         await upgraded(w)
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await eventually(lambda: "do not answer" in caplog.text, 30.0)
         assert given(w) == {False}
         assert "broker 3 (no answer within 5.0 s)" in caplog.text
@@ -105,7 +105,7 @@ async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
         silence.frozen.clear()
         await w.told()
         assert given(w) == {True}
-        assert silence.asked == [1, 2, 3, 3], "answers are remembered"
+        assert silence.queries == [1, 2, 3, 3], "answers are remembered"
         assert metadata_ids(w, "a") >= {w.assignment("a").topic_id}
         w.agreed()
 
@@ -115,7 +115,7 @@ async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more() -> Non
     async with world() as w:
         await upgraded(w)
         Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await tries_over(w)
         assert given(w) == {False}
         w.die(3)
@@ -129,7 +129,7 @@ async def test_a_frozen_broker_that_knows_ids_after_all_is_believed() -> None:
         await upgraded(w)
         w.knows[3] = {name: id_of(name) for name in OLD}
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
         assert ids_told(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
         assert ids_told(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
@@ -146,9 +146,9 @@ async def test_what_a_broker_says_after_it_was_told_none_is_no_proof() -> None:
     async with world() as w:
         await upgraded(w)
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await tries_over(w)
-        assert silence.asked.count(3) == TRIES_MAX
+        assert silence.queries.count(3) == TRIES_MAX
         await w.told()
         assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
         silence.frozen.clear()
@@ -174,20 +174,20 @@ async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_ter
     async with world() as w:
         await upgraded(w)
         w.knows = {broker: {} for broker in (1, 2, 3)}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w) == {False}
         w.knows = {broker: dict.fromkeys(OLD) for broker in (1, 2, 3)}
         await w.bounce(2)
         await w.told()
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w) == {False}, "this daemon told them none"
         assert f"delete {TOPIC_IDS_BEGIN} and restart the daemon" in caplog.text
         await w.active.crash()
         await w.operator.delete(TOPIC_IDS_BEGIN, -1)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w) == {True}
 
@@ -197,11 +197,11 @@ async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the
     async with world() as w:
         await upgraded(w)
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
         await w.active.crash()
         silence.frozen.clear()
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w) == {True}
 
@@ -211,11 +211,11 @@ async def test_a_note_whose_reply_was_lost_is_brought_up_to_date() -> None:
     async with world() as w:
         await upgraded(w)
         Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         found = await w.operator.get(TOPIC_IDS_BEGIN)
         assert found is not None
         assert found.data == lost_ids.ASKED
-        c = w.reign.controller
+        c = w.term.controller
         c.lost_ids.noted, c.lost_ids.evidence.told_none = None, True
         await lost_ids._note(c)
         await lost_ids._note(c)
@@ -229,7 +229,7 @@ async def test_new_topics_and_elections_do_not_wait_for_the_question() -> None:
     async with world() as w:
         await upgraded(w, dead_leader=1)
         Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         assert {w.led()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
         await w.topic("new", (2, 3), topic_id=None)
         await w.settle()
@@ -239,7 +239,7 @@ async def test_new_topics_and_elections_do_not_wait_for_the_question() -> None:
         w.die(2)
         await w.settle()
         assert {w.led()[name, 0] for name in OLD} == {(3, (3,))}
-        assert w.reign.controller.lost_ids.asking
+        assert w.term.controller.lost_ids.asking
         assert given(w) == {False}
         epoch = w.states["a", 0].leader_epoch
         await eventually(lambda: w.wires.last_word(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
@@ -254,15 +254,15 @@ async def test_a_term_that_ends_while_ids_are_given_leaves_the_rest_to_the_next(
     async with world() as w:
         await upgraded(w)
         seat = await w.seat()
-        reign = await seat.begin()
-        seat.script.at(paths.topic("a"), lambda: reign.term.end("a test"), when="after", exact=True)
+        term = await seat.begin()
+        seat.script.at(paths.topic("a"), lambda: term.gate.end("a test"), when="after", exact=True)
         await seat.ended()
         first = w.assignment("a").topic_id
         assert (first is not None, given(w, "b", "c")) == (True, {False})
         assert w.node(TOPIC_IDS_BEGIN) is not None
         for known in w.knows.values():
             known["a"] = first
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert (w.assignment("a").topic_id, given(w)) == (first, {True})
         assert w.node(TOPIC_IDS_BEGIN) is None
@@ -274,7 +274,7 @@ async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_know
     async with world() as w:
         await upgraded(w, *many)
         silence = Silence(w)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert given(w, *many) == {True}
         assert max(silence.names) == LOST_SAMPLE_MAX
@@ -282,7 +282,7 @@ async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_know
         await upgraded(w, *many)
         w.knows[2] = {name: id_of(name) for name in many[1:]} | {many[0]: None}
         silence = Silence(w)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert [w.assignment(name).topic_id for name in many[1:]] == [id_of(name) for name in many[1:]]
         assert w.assignment(many[0]).topic_id is None, "a controller that knows ids told brokers none of it"
@@ -299,18 +299,18 @@ async def test_a_daemon_that_loses_its_office_meanwhile_writes_nothing(how: str)
         await lost(w)
         w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
         if how == "the session":
             w.server.expire(w.active.zk.session_id)
         else:
             await w.seize(2)
         silence.frozen.clear()
-        asked = len(silence.asked)
+        queries = len(silence.queries)
         await w.active.ended()
         await asyncio.sleep(30.0)
         assert w.assignment("t").topic_id is None
-        assert len(silence.asked) == asked
+        assert len(silence.queries) == queries
 
 
 @pytest.mark.parametrize("how", ["gone", "recreated", "mended"])
@@ -320,7 +320,7 @@ async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(how: str)
         await lost(w)
         w.knows = {3: {"t": id_of("t")}}
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         if how == "mended":
             await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
         else:
@@ -331,9 +331,9 @@ async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(how: str)
         await w.settle()
         silence.frozen.clear()
         await w.told()
-        cluster = w.reign.cluster
+        cluster = w.term.cluster
         assert cluster.topic_by_id(id_of("t")) is None
-        assert not w.reign.controller.lost_ids.topics
+        assert not w.term.controller.lost_ids.topics
         if how != "gone":
             assert w.assignment("t").topic_id == OTHER_ID
             assert metadata_ids(w) == {OTHER_ID}
@@ -345,20 +345,20 @@ async def test_the_verdict_is_remembered_until_a_broker_registers() -> None:
         await lost(w)
         w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
         silence = Silence(w, 3)
-        await w.take_office()
+        await w.begin_term()
         await tries_over(w)
-        asked = len(silence.asked)
+        queries = len(silence.queries)
         await w.expand("t", (2, 3))
         await w.told()
         await asyncio.sleep(120.0)
-        assert len(silence.asked) == asked
+        assert len(silence.queries) == queries
         silence.frozen.clear()
         w.knows[3] = {"t": id_of("t")}
         w.wires.frames.clear()
         await w.bounce(3)
         await w.told()
         assert w.assignment("t").topic_id == id_of("t")
-        assert silence.asked[asked:] == [3]
+        assert silence.queries[queries:] == [3]
         assert ids_told(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
         w.agreed()
 
@@ -369,12 +369,12 @@ async def test_many_silent_brokers_are_asked_a_bounded_number_of_times() -> None
         await lost(w)
         silence = Silence(w, *range(1, 40))
         began_s = asyncio.get_running_loop().time()
-        await w.take_office()
+        await w.begin_term()
         assert asyncio.get_running_loop().time() - began_s < lost_ids.ANSWER_S_MAX, "the take-over does not wait"
         await tries_over(w)
         taken_s = asyncio.get_running_loop().time() - began_s
         assert taken_s < TRIES_MAX * (lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + lost_ids.PAUSE_S)
-        assert len(silence.asked) <= TRIES_MAX * 39
+        assert len(silence.queries) <= TRIES_MAX * 39
         assert w.assignment("t").topic_id is None
 
 
@@ -383,21 +383,21 @@ async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(caplog: 
     async with world() as w:
         await upgraded(w, "t")
         denied = 29
-        answer = w.ask
+        answer = w.dial
 
         @asynccontextmanager
-        async def ask(broker: Broker) -> AsyncIterator[Any]:
-            async with answer(broker) as asked:
+        async def dial(broker: Broker) -> AsyncIterator[Any]:
+            async with answer(broker) as queries:
                 if broker.id == 3:
 
                     async def metadata(names: Iterable[str]) -> ClusterMetadata:
                         return ClusterMetadata(None, 0, (), {name: TopicMetadata(denied, None, {}) for name in names})
 
-                    asked.metadata = metadata
-                yield asked
+                    queries.metadata = metadata
+                yield queries
 
-        w.ask = ask  # type: ignore[method-assign]
-        await w.take_office()
+        w.dial = dial  # type: ignore[method-assign]
+        await w.begin_term()
         await w.told()
         assert given(w, "t") == {False}
         assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text

@@ -22,7 +22,14 @@ from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.deletion import advance, answered, finished, ineligible, sort_markers
 from state_machines.decisions.failover import failover
 from state_machines.decisions.log_directories import log_directories_failed
-from state_machines.decisions.reassignment import Asked, due, final_rewrites, reassign, rewrites, waiting_for
+from state_machines.decisions.reassignment import (
+    ReassignmentRequest,
+    due,
+    final_rewrites,
+    reassign,
+    rewrites,
+    waiting_for,
+)
 from state_machines.decisions.reassignment import judge as judge_reassignment
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.machines import selectors
@@ -341,7 +348,7 @@ class ClusterHistory(RuleBasedStateMachine):
         wanted: dict[int, Assignment] = {}
         for name in sorted(names):
             row = self.cluster.find(*name)
-            found = judge_reassignment(self.cluster, Asked(row, wish), live_only=False)
+            found = judge_reassignment(self.cluster, ReassignmentRequest(row, wish), live_only=False)
             if isinstance(found, Assignment) and row is not None:
                 wanted[row] = found
         self.rewrite(rewrites(self.cluster, wanted))

@@ -13,7 +13,7 @@ from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.machines.selectors import Selector
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER, ReplicaState
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, decided, die, enter, make_cluster
 
 BROKERS = (1, 2, 3, 4)
@@ -23,19 +23,19 @@ class Told:
     """What waits for each broker after a decision was carried out."""
 
     def __init__(self, cluster: Cluster, decide: Decide) -> None:
-        audience = Audience(cluster)
+        propagation = Propagation(cluster)
         for broker in cluster.brokers:
-            audience.add(broker)
+            propagation.add(broker)
         decision = enter(cluster, decided(cluster, decide))
-        audience.tell((*decision.moves, *decision.writes), decision.replica_moves)
-        audience.metadata_changed(decision.metadata)
-        boxes = audience.outboxes
+        propagation.propagate((*decision.moves, *decision.writes), decision.replica_moves)
+        propagation.metadata_changed(decision.metadata)
+        boxes = propagation.pending
         self.leader_and_isr = {b: box.lead for b, box in boxes.items() if box.lead}
         self.stop_replica = {b: box.stop for b, box in boxes.items() if box.stop}
         self.update_metadata = {
             b: rows
             for b, box in boxes.items()
-            if (rows := audience.feed.since(box.position, audience.feed.number, 99)[0])
+            if (rows := propagation.feed.since(box.position, propagation.feed.number, 99)[0])
         }
 
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
-from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, Mode
+from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
 from controller.metrics.kafka_metrics import STATES, controller_state
 from controller.metrics.metric_families import LABELS_MAX
 
@@ -30,7 +30,7 @@ class View:
 
 
 BUSY = Gauges(
-    mode=Mode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
+    mode=ShownMode.ACTIVE, controller_epoch=7, lease_remaining_s=12.5, zookeeper_connected=True, session_timeout_s=18,
     lease_remaining_part=0.75, heartbeat_age_s=3.5, holder="daemon", role_flag="regent", reassigning_partitions=2,
     event_queue_size=4, ibp_mismatch_brokers=1, malformed_znodes=2, endpoint_shown=True, controller_state=2,
     offline_partitions=3, preferred_replica_imbalance=5, topics=6, partitions=60, active_brokers=2,
@@ -154,19 +154,19 @@ def test_own_names_are_in_base_units() -> None:
     assert all(units.search(name) for name in found if name.startswith("regent_"))
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_each_mode_is_one_gauge_of_several(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(ShownMode))
+def test_each_mode_is_one_gauge_of_several(mode: ShownMode) -> None:
     """While not active nothing of Kafka's is counted twice over several daemons."""
     found = scrape(Counters(), View(Gauges(mode=mode, offline_partitions=3)))
-    assert {m: found[f'regent_role{{mode="{m}"}}'] for m in Mode} == {m: float(m is mode) for m in Mode}
-    assert found["kafka_controller_kafkacontroller_activecontrollercount"] == float(mode is Mode.ACTIVE)
-    shown = 3 if mode in (Mode.ACTIVE, Mode.SUSPENDED) else 0
+    assert {m: found[f'regent_role{{mode="{m}"}}'] for m in ShownMode} == {m: float(m is mode) for m in ShownMode}
+    assert found["kafka_controller_kafkacontroller_activecontrollercount"] == float(mode is ShownMode.ACTIVE)
+    shown = 3 if mode in (ShownMode.ACTIVE, ShownMode.SUSPENDED) else 0
     assert found["kafka_controller_kafkacontroller_offlinepartitionscount"] == shown
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_who_holds_the_role_is_shown_in_every_mode(holder: HolderKind) -> None:
-    for mode in Mode:
+    for mode in ShownMode:
         found = scrape(Counters(), View(Gauges(mode=mode, holder=holder)))
         assert {h: found[f'regent_role_held{{by="{h}"}}'] for h in HOLDERS} == {h: float(h == holder) for h in HOLDERS}
         assert found["regent_role_wanted"] == 0

@@ -21,7 +21,7 @@ async def commanded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, hold: bool
     async with kafka(folder, hold=hold) as cluster:
         credentials = DIGEST if hold else None
         monkeypatch.setattr(offline, "connection", lambda _: MemoryZooKeeper(cluster.server, credentials=credentials))
-        monkeypatch.setattr(offline, "asker", lambda _: cluster.ask)
+        monkeypatch.setattr(offline, "asker", lambda _: cluster.dial)
         monkeypatch.setattr(offline, "server_version", cluster.release_of)
         yield cluster
 
@@ -70,7 +70,7 @@ async def test_a_daemon_in_office_has_nothing_to_do(tmp_path: Path, monkeypatch:
         async with cluster.daemon() as daemon:
             begun = await takeover(cluster)
             assert begun.state == "running"
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             again = await takeover(cluster)
             assert (again.state, again.message) == ("done", f"daemon {DAEMON} holds the role already: nothing to do")
         assert await cluster.controller() == DAEMON, "held while it is dead"
@@ -81,14 +81,14 @@ async def test_handed_back_again_there_is_nothing_to_do(tmp_path: Path, monkeypa
     async with commanded(tmp_path, monkeypatch, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await takeover(cluster)
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
         assert "/regent/role says brokers" in (await handback(cluster)).steps
         before = cluster.snapshot()
         broker = await cluster.controller()
         again = await handback(cluster)
         assert (again.state, again.message) == ("done", f"broker {broker} holds the role already: nothing to do")
         async with cluster.daemon() as standby:
-            again = await View(standby, cluster.ask, cluster.release_of).handback(OperationRequest())
+            again = await View(standby, cluster.dial, cluster.release_of).handback(OperationRequest())
             assert (again.state, again.message) == ("done", f"broker {broker} holds the role already: nothing to do")
         assert cluster.snapshot()["/regent/role"] == before["/regent/role"]
 
@@ -98,8 +98,8 @@ async def test_a_lock_that_is_left_is_lifted_by_asking_again(tmp_path: Path, mon
     async with commanded(tmp_path, monkeypatch, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await takeover(cluster)
-            await cluster.in_office(daemon)
-        await cluster.office().set_role("brokers", "cut short after this")
+            await cluster.serving(daemon)
+        await cluster.role().set_flag("brokers", "cut short after this")
         assert await cluster.controller() == DAEMON
         assert (await handback(cluster)).state == "done"
         assert await cluster.controller() in cluster.brokers

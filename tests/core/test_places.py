@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from brokers.listener.connection_slots import ALLOWANCE_BYTES, KNOWN_MAX, Place, Places
+from brokers.listener.connection_slots import ALLOWANCE_BYTES, KNOWN_MAX, ConnectionSlot, ConnectionSlots
 
 MIB = 1_048_576
 
@@ -16,25 +16,25 @@ class Door:
     """Places, and the connections that had to give way."""
 
     def __init__(self, connections_max: int = 4, per_address_max: int = 3, bytes_max: int = MIB) -> None:
-        self.places = Places(connections_max, per_address_max, bytes_max)
+        self.slots = ConnectionSlots(connections_max, per_address_max, bytes_max)
         self.ended: list[str] = []
 
-    def enter(self, name: str, address: str | None = None) -> Place | None:
-        return self.places.enter(address or name, lambda: self.ended.append(name))
+    def enter(self, name: str, address: str | None = None) -> ConnectionSlot | None:
+        return self.slots.enter(address or name, lambda: self.ended.append(name))
 
-    def let_in(self, name: str, address: str | None = None, *, proven: bool = False) -> Place:
-        place = self.enter(name, address)
-        assert place is not None
+    def let_in(self, name: str, address: str | None = None, *, proven: bool = False) -> ConnectionSlot:
+        slot = self.enter(name, address)
+        assert slot is not None
         if proven:
-            place.prove()
-        return place
+            slot.prove()
+        return slot
 
 
 def test_a_crowd_of_strangers_gives_way_to_each_newcomer_the_oldest_first() -> None:
     door = Door()
     for name in "abcdef":
         door.let_in(name)
-    assert (door.ended, door.places.open) == (["a", "b"], 4)
+    assert (door.ended, door.slots.open) == (["a", "b"], 4)
 
 
 def test_a_connection_that_has_proven_itself_never_gives_way() -> None:
@@ -54,7 +54,7 @@ def test_an_address_that_has_its_share_makes_room_itself() -> None:
     assert door.ended == ["b"]
     assert other.open
     for _ in range(2):
-        assert door.places.enter("crowd", lambda: None)
+        assert door.slots.enter("crowd", lambda: None)
     assert door.ended == ["b", "c", "d"]
 
 
@@ -70,10 +70,10 @@ def test_a_crowd_from_elsewhere_goes_before_a_newcomer_from_an_address_that_was_
 
 def test_an_address_that_is_known_beforehand_is_no_strangers() -> None:
     ended: list[str] = []
-    places = Places(2, 2, MIB, lambda address: address == "10.0.0.1")
-    broker = places.enter("10.0.0.1", lambda: ended.append("broker"))
+    slots = ConnectionSlots(2, 2, MIB, lambda address: address == "10.0.0.1")
+    broker = slots.enter("10.0.0.1", lambda: ended.append("broker"))
     for name in "abcd":
-        assert places.enter(name, partial(ended.append, name))
+        assert slots.enter(name, partial(ended.append, name))
     assert broker is not None
     assert broker.open
     assert ended == ["a", "b", "c"]
@@ -90,11 +90,11 @@ def test_where_all_are_from_addresses_that_were_served_the_oldest_unproven_one_g
 def test_strangers_that_hold_all_bytes_give_way_to_one_that_has_proven_itself() -> None:
     door = Door(connections_max=20)
     strangers = [door.let_in(name) for name in "abcdefgh"]
-    assert all(place.hold(MIB // 8) for place in strangers)
+    assert all(slot.hold(MIB // 8) for slot in strangers)
     assert not strangers[0].hold(MIB)
     broker = door.let_in("broker", proven=True)
     assert broker.hold(MIB // 2)
-    assert door.places.held <= MIB
+    assert door.slots.held <= MIB
     assert broker.open
     assert not broker.hold(2 * MIB), "it has no more than there is"
 
@@ -111,27 +111,27 @@ def test_the_addresses_that_are_remembered_are_bounded() -> None:
     door = Door()
     for number in range(KNOWN_MAX + 50):
         door.let_in(str(number), proven=True).leave()
-    assert len(door.places._proven) == KNOWN_MAX
+    assert len(door.slots._proven) == KNOWN_MAX
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_counts_come_out_even_whatever_happens(seed: int) -> None:
     random, door = Random(seed), Door(8, 4, 3 * ALLOWANCE_BYTES)
-    inside: list[Place] = []
+    inside: list[ConnectionSlot] = []
     for turn in range(500):
-        inside = [place for place in inside if place.open]
-        assert door.places.open == len(inside) <= 8
-        assert door.places.held == sum(place.held for place in inside)
-        assert door.places.held <= (3 + 8) * ALLOWANCE_BYTES
-        place = random.choice(inside) if inside else None
+        inside = [slot for slot in inside if slot.open]
+        assert door.slots.open == len(inside) <= 8
+        assert door.slots.held == sum(slot.held for slot in inside)
+        assert door.slots.held <= (3 + 8) * ALLOWANCE_BYTES
+        slot = random.choice(inside) if inside else None
         match random.randrange(4):
             case 0 | 1:
                 if (found := door.enter(str(turn), random.choice("abc"))) is not None:
                     inside.append(found)
-            case 2 if place is not None and not place.hold(random.randrange(2 * ALLOWANCE_BYTES)):
-                place.leave()
-            case 3 if place is not None:
-                random.choice((place.prove, place.leave))()
-    for place in inside:
-        place.leave()
-    assert (door.places.open, door.places.held, door.places._shares) == (0, 0, {})
+            case 2 if slot is not None and not slot.hold(random.randrange(2 * ALLOWANCE_BYTES)):
+                slot.leave()
+            case 3 if slot is not None:
+                random.choice((slot.prove, slot.leave))()
+    for slot in inside:
+        slot.leave()
+    assert (door.slots.open, door.slots.held, door.slots._shares) == (0, 0, {})

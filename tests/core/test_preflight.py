@@ -14,10 +14,10 @@ from controller.handover.preflight.finding import Level
 from controller.handover.preflight.run import CHECKS
 from controller.role import own_znodes as own
 from controller.role.own_znodes import this_process
-from controller.role.queue import Place, read_places
+from controller.role.queue import QueuePosition, read_positions
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_acl, digest_id
-from metadata_store.codecs.controller import Controller, Migration, encode_controller, encode_migration
+from metadata_store.codecs.controller import ControllerZnode, Migration, encode_controller, encode_migration
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
@@ -74,7 +74,7 @@ async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: 
 
 async def test_a_daemon_of_these_settings_is_no_twin_of_itself(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon():
-        [place] = await read_places(cluster.operator)
+        [place] = await read_positions(cluster.operator)
         assert place.process is not None
         assert place.process.listener.startswith("127.0.0.1:")
         assert (await cluster.finding("controller.id")).level is Level.OK
@@ -86,7 +86,7 @@ async def test_the_preflight_names_the_holder_for_those_without_a_daemon(tmp_pat
         assert f"; broker {holder} holds the role; a take-over" in (await cluster.finding("controller epoch")).what
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             assert f"; daemon {DAEMON} holds the role;" in (await cluster.finding("controller epoch")).what
 
 
@@ -96,12 +96,12 @@ async def test_a_clock_that_is_not_zookeepers_is_a_warning(
 ) -> None:
     async with kafka(tmp_path) as cluster:
         process = replace(this_process(DAEMON), clock_ms=10_000_000 + ahead_ms, mark="of its secret")
-        place = Place("/regent/locks/lock-1", process, 1, 10_000_000)
+        place = QueuePosition("/regent/locks/lock-1", process, 1, 10_000_000)
 
-        async def read(_zk: object) -> list[Place]:
+        async def read(_zk: object) -> list[QueuePosition]:
             return [place]
 
-        monkeypatch.setattr("controller.handover.preflight.absence.read_places", read)
+        monkeypatch.setattr("controller.handover.preflight.absence.read_positions", read)
         assert (await cluster.finding("daemons agree")).level is level
 
 
@@ -119,7 +119,7 @@ async def migration_unreadable(c: Kafka) -> None:
 async def kraft_controller(c: Kafka) -> None:
     c.brokers[1].elects = c.brokers[2].elects = c.brokers[3].elects = False
     await c.operator.delete(paths.CONTROLLER, ANY_VERSION)
-    await c.operator.create(paths.CONTROLLER, encode_controller(Controller(3000, 0, 4)))
+    await c.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(3000, 0, 4)))
 
 
 async def migration_switched_on(c: Kafka) -> None:

@@ -15,7 +15,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World
-from tests.core.reassignment_kit import Asked, alter, ask_by_znode, asked_by_znode, caught_up, written
+from tests.core.reassignment_kit import ReassignmentRequest, alter, ask_by_znode, asked_by_znode, caught_up, written
 from tests.core.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 from tests.core.virtual_time import in_virtual_time
 
@@ -51,7 +51,7 @@ async def moving(w: World, partition: int, assignment: Assignment, isr: tuple[in
     await w.operator.set(paths.state("m", partition), state, held.version)
 
 
-async def asked(w: World, targets: Asked, *, by_call: bool = True) -> None:
+async def asked(w: World, targets: ReassignmentRequest, *, by_call: bool = True) -> None:
     await alter(w, targets)
     await caught_up(w, by_call=by_call)
 
@@ -105,7 +105,7 @@ def ended(w: World) -> dict[str, Any]:
         "assigned": [written(w, "m", p) for p in (0, 1)],
         "znode": asked_by_znode(w),
         "deleted": {b: found for b in w.brokers if (found := w.wires.stopped(b))},
-        "under way": dict(w.reign.cluster.reassigning),
+        "under way": dict(w.term.cluster.reassigning),
     }
 
 
@@ -118,7 +118,7 @@ async def test_killed_before_and_after_every_write(scenario: Scenario) -> None:
         if scenario.failover:
             await scenario.again(w)
             writes = len(w.active.script.writes)
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
         clean = ended(w)
         assert (clean["deleted"], clean["znode"], clean["under way"]) == (DELETED[scenario.name], None, {})
         await once_more(w)

@@ -20,12 +20,12 @@ OVERRIDDEN = Assignment((2, 4, 1, 3), (4, 3), (1, 3))
 BEGUN = Assignment((2, 4, 1), (4,), (1,))
 
 
-async def in_office(w: World, moved: Assignment, state: bytes) -> None:
+async def serving(w: World, moved: Assignment, state: bytes) -> None:
     """A term of a topic whose partition is being moved."""
     await w.topic("t", (1, 2), leaders=True)
     await w.operator.set(paths.topic("t"), encode_topic({0: moved}, id_of("t")), ANY_VERSION)
     await w.operator.set(paths.state("t", 0), state, ANY_VERSION)
-    await w.take_office()
+    await w.begin_term()
     await told(w)
 
 
@@ -38,7 +38,7 @@ def words(w: World, broker: int, api: int) -> int:
 @in_virtual_time
 async def test_nothing_is_dropped_of_a_partition_before_its_isr_is_known(moved: Assignment) -> None:
     async with world(1, 2, 3, 4) as w:
-        await in_office(w, moved, b"{")
+        await serving(w, moved, b"{")
         assert written(w, "t") == moved
         assert [words(w, broker, LEADER_AND_ISR) for broker in (1, 2, 3, 4)] == [0, 0, 0, 0]
         await w.operator.set(paths.state("t", 0), encode_state(1, 3, (1, 2), 0), ANY_VERSION)

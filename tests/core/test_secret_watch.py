@@ -22,7 +22,7 @@ from controller.handover.preflight.finding import Finding, Level
 from controller.operator.view import View
 from controller.role.own_znodes import this_process
 from metadata_store import paths
-from metadata_store.codecs.controller import Controller, decode_controller
+from metadata_store.codecs.controller import ControllerZnode, decode_controller
 from metadata_store.errors import MultiFailed
 from metadata_store.nodes.cluster_nodes import ensure_cluster_id
 from metadata_store.port import ANY_VERSION
@@ -89,7 +89,7 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in
     async with kafka(tmp_path) as cluster:
         file = secret_file(cluster, mode=0o644)
         async with cluster.daemon(secret_file=file) as daemon, endpoint(cluster) as carrier:
-            view = View(daemon, cluster.ask, cluster.release_of)
+            view = View(daemon, cluster.dial, cluster.release_of)
             await eventually(lambda: TROUBLE in caplog.text)
             assert TROUBLE in (await warning(cluster, "secrets")).what
             assert f"daemon {DAEMON} on" in (await warning(cluster, "daemons agree")).what
@@ -97,7 +97,7 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in
             assert TROUBLE in (view.status().admin_endpoint_trouble or "")
             assert (view.readiness().ok, TROUBLE in view.readiness().why) == (True, True)
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             assert not await carries(carrier)
             assert view.status().admin_endpoint is None
             file.chmod(0o600)
@@ -115,7 +115,7 @@ async def test_a_secret_that_is_exchanged_in_office_is_taken_and_the_term_goes_o
         file = secret_file(cluster)
         async with cluster.daemon(secret_file=file) as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             epoch = await cluster.epoch()
             async with endpoint(cluster) as carrier:
                 await eventually(lambda: carries(carrier))
@@ -129,8 +129,8 @@ async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with
     async with kafka(tmp_path) as cluster:
         await cluster.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
         async with cluster.daemon(secret_file=secret_file(cluster)) as daemon, endpoint(cluster) as carrier:
-            await cluster.office().set_role("regent", "given before")
-            await cluster.in_office(daemon)
+            await cluster.role().set_flag("regent", "given before")
+            await cluster.serving(daemon)
             await eventually(lambda: carries(carrier))
             await ensure_cluster_id(cluster.operator, CLUSTER_ID)
             await cluster.add(4)
@@ -142,7 +142,7 @@ async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with
 async def sealed_with_id(cluster: Kafka) -> bool:
     """Whether ``/controller`` is."""
     held = decode_controller(paths.CONTROLLER, (await cluster.operator.get(paths.CONTROLLER)).data)  # type: ignore[union-attr]
-    assert isinstance(held, Controller)
+    assert isinstance(held, ControllerZnode)
     nonce, listener, seal = (str(held.unknown[key]) for key in (NONCE, LISTENER, SEAL))
     return Seals(SECRET, CLUSTER_ID).is_controller(held.broker, nonce, listener, seal)
 
@@ -154,7 +154,7 @@ async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_u
         file = secret_file(cluster)
         async with cluster.daemon(secret_file=file) as daemon, endpoint(cluster) as carrier:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             await eventually(lambda: carries(carrier))
             file.chmod(0o644)
             await eventually(lambda: "goes on with the admin secret that it read before" in caplog.text)
@@ -163,7 +163,7 @@ async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_u
 
 async def test_a_standby_shows_the_endpoint_beside_it_and_one_with_another_secret(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.ask, cluster.release_of)
+        view = View(daemon, cluster.dial, cluster.release_of)
         await view.refresh()
         assert "none has announced itself" in (view.status().admin_endpoint_trouble or "")
         async with endpoint(cluster):
@@ -188,27 +188,27 @@ async def test_a_seal_is_written_again_only_while_the_claim_holds() -> None:
     async with world() as w:
         await w.give_role_to("regent")
         seat = await Seat(w).sit()
-        claim = await seat.office.claim()
+        claim = await seat.role.claim()
         before = w.node(paths.CONTROLLER)
-        await seat.office.seal_again(claim)
+        await seat.role.seal_again(claim)
         assert w.node(paths.CONTROLLER) == before, "nothing is written for the secret that it has"
-        later = await seat.office.claim()
-        seat.office.take_secret(OTHER)
+        later = await seat.role.claim()
+        seat.role.take_secret(OTHER)
         held = w.node(paths.CONTROLLER)
         with pytest.raises(MultiFailed):
-            await seat.office.seal_again(claim)
+            await seat.role.seal_again(claim)
         assert w.node(paths.CONTROLLER) == held
-        await seat.office.seal_again(later)
+        await seat.role.seal_again(later)
         assert w.node(paths.CONTROLLER) != held
-        await seat.office.claim()
+        await seat.role.claim()
 
 
 async def test_a_hand_back_is_ended_by_a_daemon_whose_place_was_sealed_again() -> None:
     async with world() as w:
         await w.give_role_to("regent")
         former, seat = await Seat(w).sit(), await Seat(w, me=this_process(DAEMON + 1)).sit()
-        await former.office.claim()
-        seat.office.take_secret(OTHER)
-        await seat.office.seal_again(None)
+        await former.role.claim()
+        seat.role.take_secret(OTHER)
+        await seat.role.seal_again(None)
         await w.give_role_to("brokers")
-        assert "of a former daemon was deleted" in (await finish(seat.office) or "")
+        assert "of a former daemon was deleted" in (await finish(seat.role) or "")

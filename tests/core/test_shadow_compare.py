@@ -8,7 +8,7 @@ import pytest
 
 from controller.shadow import judgement as compare
 from controller.shadow.judgement import Judgement, Outcome, Step, hidden_isr_explains, judge
-from controller.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Tally, difference
+from controller.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
 from state_machines.model.types import NO_LEADER, Leadership
 
 DEATH = 1
@@ -211,10 +211,10 @@ class TestTally:
             assert part in str(found)
 
     def test_differences_are_kept_up_to_their_bound_and_counted_beyond_it(self) -> None:
-        tally = Tally()
+        statistics = Statistics()
         for number in range(DIFFERENCES_MAX + 5):
-            tally.differs(difference(f"/{number}", BASE, BASE, None, "e", "w"))
-        assert (tally.differing, len(tally.differences)) == (DIFFERENCES_MAX + 5, DIFFERENCES_MAX)
-        assert [d.path for d in tally.differences[:2]] == ["/0", "/1"]
-        assert len(tally.news()) == SHOWN_MAX + 1
-        assert tally.news() == []
+            statistics.differs(difference(f"/{number}", BASE, BASE, None, "e", "w"))
+        assert (statistics.differing, len(statistics.differences)) == (DIFFERENCES_MAX + 5, DIFFERENCES_MAX)
+        assert [d.path for d in statistics.differences[:2]] == ["/0", "/1"]
+        assert len(statistics.news()) == SHOWN_MAX + 1
+        assert statistics.news() == []

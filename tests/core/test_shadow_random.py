@@ -136,7 +136,7 @@ class Play:
 
     def end(self) -> Counter[str]:
         self.wait(None)
-        assert [str(d) for d in self.watcher.tally.differences] == []
+        assert [str(d) for d in self.watcher.statistics.differences] == []
         assert not self.watcher.tracker.waiting
         for i, held in self.watcher._states():
             row = self.watcher.tracker.model.rows[i]
@@ -146,7 +146,7 @@ class Play:
                 held.leadership.version,
             ), "at the end the model is what was read"
         return Counter(
-            compared=self.watcher.tally.compared.total(), uncomparable=self.watcher.tally.uncomparable.total()
+            compared=self.watcher.statistics.compared.total(), uncomparable=self.watcher.statistics.uncomparable.total()
         )
 
 
@@ -208,6 +208,6 @@ def test_one_tampered_write_is_found_and_nothing_else(actions: list[tuple[str, o
     assume(tamper.changed is not None)
     assert tamper.changed is not None
     topic, partition = tamper.changed
-    assert {d.path for d in scene.watcher.tally.differences} == {
+    assert {d.path for d in scene.watcher.statistics.differences} == {
         f"/brokers/topics/{topic}/partitions/{partition}/state"
     }

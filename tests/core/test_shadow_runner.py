@@ -248,7 +248,7 @@ async def test_its_report_outlives_the_process_and_the_next_one_goes_on_counting
             await reported(shadow, partial(compared, expected))
         kept = load(file)
         assert kept is not None
-        assert (kept.compared_total, kept.since_ms) == (expected, shadow.tally.since_ms)
+        assert (kept.compared_total, kept.since_ms) == (expected, shadow.statistics.since_ms)
         w.register(broker)
         w.controller.finish()
     assert not await anyio.to_thread.run_sync(lambda: [p for p in tmp_path.iterdir() if p != file]), "no draft is left"

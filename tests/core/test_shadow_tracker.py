@@ -29,9 +29,9 @@ def finish(made: World) -> None:
 def clean(watcher: Watcher) -> None:
     """Nothing differs, nothing waits, nothing was left uncompared."""
     watcher.pass_time()
-    assert [str(d) for d in watcher.tally.differences] == []
+    assert [str(d) for d in watcher.statistics.differences] == []
     assert not watcher.tracker.waiting
-    assert not watcher.tally.uncomparable
+    assert not watcher.statistics.uncomparable
 
 
 def killed(watcher: Watcher, b: int) -> None:
@@ -61,12 +61,12 @@ def test_a_clean_shutdown_is_recognised_before_and_after_the_broker_left(seen_be
     if seen_before_it_leaves:
         watcher.read()
         watcher.read()
-        assert watcher.tally.events[Kind.SHUTDOWN] == 1
+        assert watcher.statistics.events[Kind.SHUTDOWN] == 1
     w.deregister(3)
     watcher.read()
     finish(w)
     clean(watcher)
-    assert +watcher.tally.events == {"clean shutdown": 1, "broker departure": 1}, "a stop is not called a death"
+    assert +watcher.statistics.events == {"clean shutdown": 1, "broker departure": 1}, "a stop is not called a death"
     assert watcher.agreed(Kind.SHUTDOWN) == 6
     assert watcher.agreed(Kind.DEATH) == 1, "only the single replica is left to the death of the broker"
 
@@ -96,7 +96,7 @@ def test_a_topic_created_before_a_death_starts_with_the_broker_that_dies() -> No
     watcher.read()
     clean(watcher)
     assert watcher.agreed(Kind.CREATION) == 0, "the states were overwritten before they were read"
-    assert watcher.tally.unseen == len(TRIPLES)
+    assert watcher.statistics.unseen == len(TRIPLES)
     assert watcher.agreed(Kind.DEATH) == 3 + len(TRIPLES) + 4
 
 
@@ -107,7 +107,7 @@ def test_the_controllers_own_death_is_answered_by_the_failover_of_the_next() -> 
     w.deregister(1)
     watcher.read()
     watcher.pass_time()
-    assert not watcher.tally.differing, "nobody holds the role, nothing is late"
+    assert not watcher.statistics.differing, "nobody holds the role, nothing is late"
     w.elect(2)
     watcher.read(w.controller.step)
     finish(w)
@@ -125,7 +125,7 @@ def test_a_failover_that_only_raises_the_epoch_of_an_offline_partition_is_listed
     finish(w)
     watcher.read()
     clean(watcher)
-    assert watcher.tally.not_ours[BARE_EPOCH] == 1
+    assert watcher.statistics.not_ours[BARE_EPOCH] == 1
 
 
 def test_an_isr_change_of_the_leader_that_comes_first_is_what_the_decision_stands_on() -> None:
@@ -138,8 +138,8 @@ def test_an_isr_change_of_the_leader_that_comes_first_is_what_the_decision_stand
     finish(w)
     watcher.read()
     clean(watcher)
-    assert watcher.tally.isr_changes == 1
-    assert not watcher.tally.compared, "the leader was faster: there was nothing left to decide"
+    assert watcher.statistics.isr_changes == 1
+    assert not watcher.statistics.compared, "the leader was faster: there was nothing left to decide"
 
 
 def test_an_isr_change_between_two_reads_is_counted_as_uncomparable_only_where_it_could_explain_the_state() -> None:
@@ -152,8 +152,8 @@ def test_an_isr_change_between_two_reads_is_counted_as_uncomparable_only_where_i
     watcher.read()
     assert w.state(("t", 0)).leader == 3
     watcher.pass_time()
-    assert not watcher.tally.differing
-    assert watcher.tally.uncomparable == {ISR_UNSEEN: 1}
+    assert not watcher.statistics.differing
+    assert watcher.statistics.uncomparable == {ISR_UNSEEN: 1}
     assert watcher.agreed(Kind.DEATH) == 1
 
 
@@ -169,7 +169,7 @@ def test_a_preferred_election_is_not_compared_and_not_a_difference() -> None:
     held = w.state(("t", 0))
     w.write(("t", 0), 1, held.leader_epoch + 1, held.isr)
     clean(watcher)
-    assert watcher.tally.not_ours == {PREFERRED: 1}
+    assert watcher.statistics.not_ours == {PREFERRED: 1}
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -189,8 +189,8 @@ def test_a_preferred_election_beside_a_decision_between_two_reads_is_uncomparabl
     watcher.read()
     watcher.pass_time()
     assert w.state(name) == Leadership(1, 3, (1, 2), 1, 3)
-    assert not watcher.tally.differing
-    assert watcher.tally.uncomparable == {PREFERRED_UNSEEN: 1}
+    assert not watcher.statistics.differing
+    assert watcher.statistics.uncomparable == {PREFERRED_UNSEEN: 1}
     assert watcher.agreed(Kind.SHUTDOWN) == 1
 
 
@@ -210,8 +210,8 @@ def test_two_deaths_agree_whether_the_controller_saw_one_snapshot_or_two(split: 
         w.controller.finish()
         watcher.read()
     watcher.pass_time()
-    assert not watcher.tally.differing
-    assert watcher.agreed(Kind.DEATH) + sum(watcher.tally.uncomparable.values()) == 3
+    assert not watcher.statistics.differing
+    assert watcher.agreed(Kind.DEATH) + sum(watcher.statistics.uncomparable.values()) == 3
 
 
 def planted(change: Mapping[str, object], at: int = 0) -> Watcher:
@@ -242,7 +242,7 @@ def planted(change: Mapping[str, object], at: int = 0) -> Watcher:
 )
 def test_a_decision_that_the_controller_takes_otherwise_is_found(change: Mapping[str, object], fields: str) -> None:
     watcher = planted(change)
-    [found] = watcher.tally.differences
+    [found] = watcher.statistics.differences
     assert found.path == "/brokers/topics/t/partitions/0/state"
     assert found.fields == fields
     assert found.event == "broker departure of 1"
@@ -259,9 +259,9 @@ def test_a_decision_without_its_counterpart_is_missing_after_its_time_and_not_be
         w.controller.step()
     for _ in range(8):
         watcher.read(seconds=1)
-    assert not watcher.tally.differing
+    assert not watcher.statistics.differing
     watcher.pass_time()
-    [found] = watcher.tally.differences
+    [found] = watcher.statistics.differences
     assert found.theirs == found.before
     assert found.ours is not None
     assert found.ours.leader_epoch == 1
@@ -285,7 +285,7 @@ def test_a_state_written_by_hand_on_a_quiet_cluster_is_found(
     w.write(("t", 0), leader, epochs, isr)
     watcher.read()
     watcher.pass_time()
-    [found] = watcher.tally.differences
+    [found] = watcher.statistics.differences
     assert found.fields == fields
     assert found.event == "no event explains it"
     assert not watcher.tracker.waiting
@@ -302,10 +302,10 @@ def test_after_a_planted_state_and_a_withdrawn_inference_the_next_events_agree_a
     w.create("during", *TRIPLES)
     watcher.read(lambda: finish(w))
     watcher.pass_time()
-    assert watcher.tally.differing == 1
+    assert watcher.statistics.differing == 1
     killed(watcher, 3)
     watcher.pass_time()
-    assert watcher.tally.differing == 1
+    assert watcher.statistics.differing == 1
     assert watcher.agreed(Kind.DEATH) == 6 + len(TRIPLES)
     assert watcher.agreed(Kind.CREATION) == len(TRIPLES)
 
@@ -319,8 +319,8 @@ def test_a_vanished_topic_takes_what_waited_with_it() -> None:
     watcher.read()
     finish(w)
     watcher.pass_time()
-    assert not watcher.tally.differing
-    assert sum(watcher.tally.uncomparable.values()) == len(TRIPLES)
+    assert not watcher.statistics.differing
+    assert sum(watcher.statistics.uncomparable.values()) == len(TRIPLES)
 
 
 def test_what_was_under_way_when_the_shadow_began_is_no_difference() -> None:
@@ -331,8 +331,8 @@ def test_what_was_under_way_when_the_shadow_began_is_no_difference() -> None:
     finish(w)
     watcher.read()
     watcher.pass_time()
-    assert not watcher.tally.differing
-    assert sum(watcher.tally.uncomparable.values()) == len(TRIPLES) - 1
+    assert not watcher.statistics.differing
+    assert sum(watcher.statistics.uncomparable.values()) == len(TRIPLES) - 1
 
 
 def test_the_controller_of_this_kit_takes_each_step_alone() -> None:

@@ -59,9 +59,9 @@ def joined(watcher: Watcher) -> None:
 
 def uncomparable(watcher: Watcher) -> None:
     """That one partition, and nothing differs."""
-    assert [str(d) for d in watcher.tally.differences] == []
+    assert [str(d) for d in watcher.statistics.differences] == []
     assert not watcher.tracker.waiting
-    assert watcher.tally.uncomparable == {ORDER_UNKNOWN: 1}
+    assert watcher.statistics.uncomparable == {ORDER_UNKNOWN: 1}
 
 
 @pytest.mark.parametrize("read_as_one", [False, True])
@@ -76,10 +76,10 @@ def test_nothing_is_left_to_decide_once_the_broker_whose_death_was_handled_has_j
         returned(watcher)
     joined(watcher)
     watcher.pass_time()
-    assert [str(d) for d in watcher.tally.differences] == []
+    assert [str(d) for d in watcher.statistics.differences] == []
     assert not watcher.tracker.waiting
-    assert not watcher.tally.uncomparable
-    assert watcher.tally.not_ours == {PREFERRED: 1}
+    assert not watcher.statistics.uncomparable
+    assert watcher.statistics.not_ours == {PREFERRED: 1}
     assert [watcher.agreed(kind) for kind in (Kind.SHUTDOWN, Kind.DEATH, Kind.RETURN)] == [1, 1, 1]
 
 
@@ -91,7 +91,7 @@ def test_a_removal_that_nobody_decided_is_found_after_the_broker_has_joined_agai
     watcher.world.write(NAME, 3, 6, (1, 3))
     watcher.read()
     watcher.pass_time()
-    [found] = watcher.tally.differences
+    [found] = watcher.statistics.differences
     assert found.path == "/brokers/topics/t/partitions/0/state"
     assert found.event == "no event explains it"
     assert not watcher.tracker.waiting
@@ -127,10 +127,10 @@ def test_the_next_death_is_not_held_against_what_the_partition_may_have_left_to_
     watcher.read(watcher.world.controller.finish)
     assert watcher.world.state(NAME).isr == (1, 2)
     watcher.pass_time()
-    assert [str(d) for d in watcher.tally.differences] == []
+    assert [str(d) for d in watcher.statistics.differences] == []
     assert not watcher.tracker.waiting
-    assert watcher.tally.uncomparable
-    assert watcher.tally.not_ours == {PREFERRED: 1}
+    assert watcher.statistics.uncomparable
+    assert watcher.statistics.not_ours == {PREFERRED: 1}
 
 
 def test_a_controller_that_is_behind_may_answer_the_death_after_the_joining() -> None:
@@ -141,7 +141,7 @@ def test_a_controller_that_is_behind_may_answer_the_death_after_the_joining() ->
     watcher.world.controller.finish()
     assert watcher.world.state(NAME) == Leadership(3, 6, (1, 3), 1, 5)
     watcher.pass_time()
-    assert [str(d) for d in watcher.tally.differences] == []
+    assert [str(d) for d in watcher.statistics.differences] == []
     assert not watcher.tracker.waiting
-    assert not watcher.tally.uncomparable
+    assert not watcher.statistics.uncomparable
     assert watcher.agreed(Kind.DEATH) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import testing.simulated.broker_server as module
 from brokers.client import BrokerClient
 from brokers.transport import TcpTransport
-from brokers.wire.answers import Errors, Failure, parse_answer
+from brokers.wire.answers import Errors, Failure, parse_response
 from brokers.wire.errors import Error
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
@@ -24,7 +24,7 @@ from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
 from testing.embedded.process import free_port
 from testing.simulated.bodies import Bodies
-from testing.simulated.broker_server import Options, Station
+from testing.simulated.broker_server import BrokerServer, Options
 from testing.simulated.connection import FRAME_BYTES_MAX, Room
 from testing.simulated.digest import view
 from testing.simulated.replay import known
@@ -89,12 +89,12 @@ class Line:
         self.send(frame)
         found = await asyncio.wait_for(self.answer(), 10.0)
         header = read_head(Reader(frame))
-        return parse_answer(header.api, header.version, found, header.correlation)
+        return parse_response(header.api, header.version, found, header.correlation)
 
 
 @asynccontextmanager
-async def station(room: Room | None = None, **options: Any) -> AsyncIterator[tuple[Station, Line]]:
-    made = Station(1, Options(IBP, **options), Bodies(), room or Room())
+async def server(room: Room | None = None, **options: Any) -> AsyncIterator[tuple[BrokerServer, Line]]:
+    made = BrokerServer(1, Options(IBP, **options), Bodies(), room or Room())
     await made.listen()
     made.enter(EPOCH)
     try:
@@ -105,7 +105,7 @@ async def station(room: Room | None = None, **options: Any) -> AsyncIterator[tup
         made.vanish()
 
 
-def count(made: Station, api: Api) -> tuple[int, int, int]:
+def count(made: BrokerServer, api: Api) -> tuple[int, int, int]:
     found = made.counts[api]
     assert 0 < found.first_ns <= found.last_ns
     return found.requests, found.bytes, found.refused
@@ -120,7 +120,7 @@ async def test_requests_are_answered_and_counted_however_they_arrive(options: di
     frames = [sender.update(everything), sender.lead(everything), sender.stop({3: 4}), sender.lead({3: 5})]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     for size in (1_000_000, 4_096, 777):
-        async with station(**options) as (made, line):
+        async with server(**options) as (made, line):
             for at in range(0, len(stream), size):
                 line.writer.write(stream[at : at + size])
                 await asyncio.sleep(0)
@@ -135,10 +135,10 @@ async def test_requests_are_answered_and_counted_however_they_arrive(options: di
 
 
 async def test_a_port_that_is_taken_is_not_chosen_and_later_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with station() as (made, _):
+    async with server() as (made, _):
         ports = iter([made.port, made.port, free_port()])
         monkeypatch.setattr(module, "free_port", lambda: next(ports))
-        other = Station(2, Options(IBP), Bodies(), Room())
+        other = BrokerServer(2, Options(IBP), Bodies(), Room())
         await other.listen()
         assert other.port != made.port
         made.vanish()
@@ -150,7 +150,7 @@ async def test_a_port_that_is_taken_is_not_chosen_and_later_not_changed(monkeypa
 
 
 async def test_byte_by_byte() -> None:
-    async with station() as (made, line):
+    async with server() as (made, line):
         frame = Sender().lead({0: 4})
         for byte in len(frame).to_bytes(4, "big") + frame:
             line.writer.write(bytes((byte,)))
@@ -163,7 +163,7 @@ async def test_byte_by_byte() -> None:
 async def test_who_finds_no_room_waits_until_another_request_has_arrived_or_its_connection_has_ended() -> None:
     frame = Sender().update(dict.fromkeys(range(BIG), 4))
     stream = len(frame).to_bytes(4, "big") + frame
-    async with station(Room(len(frame) + len(frame) // 2)) as (made, first):
+    async with server(Room(len(frame) + len(frame) // 2)) as (made, first):
         others = [Line(*await asyncio.open_connection("127.0.0.1", made.port)) for _ in range(3)]
         first.writer.write(stream[:-1])
         await first.writer.drain()
@@ -184,7 +184,7 @@ async def test_who_finds_no_room_waits_until_another_request_has_arrived_or_its_
 
 
 async def test_full_answers_list_what_was_sent_and_say_so_where_it_was_sent_before() -> None:
-    async with station(full_answers=True) as (made, line):
+    async with server(full_answers=True) as (made, line):
         frame = Sender().lead({0: 4, 7: 4})
         for expected in (0, 11):
             line.send(frame)
@@ -199,8 +199,8 @@ async def test_full_answers_list_what_was_sent_and_say_so_where_it_was_sent_befo
 @pytest.mark.parametrize("partitions", [1, 100, BIG])
 async def test_one_kind_of_request_is_answered_in_full_where_that_is_wanted(partitions: int) -> None:
     sender, epochs = Sender(), dict.fromkeys(range(partitions), 4)
-    async with station() as (made, line):
-        made.manners.full = frozenset({Api.STOP_REPLICA})
+    async with server() as (made, line):
+        made.faults.full = frozenset({Api.STOP_REPLICA})
         frame = sender.stop(epochs, delete=True)
         line.send(frame)
         answer = await asyncio.wait_for(line.answer(), 10.0)
@@ -211,7 +211,7 @@ async def test_one_kind_of_request_is_answered_in_full_where_that_is_wanted(part
 
 @pytest.mark.parametrize("exact", [False, True])
 async def test_stale_requests_are_refused_counted_and_have_no_effect(exact: bool) -> None:
-    async with station(exact=exact) as (made, line):
+    async with server(exact=exact) as (made, line):
         assert await line.ask(Sender(controller_epoch=6).update({0: 4})) == DONE
         assert (await line.ask(Sender().update({0: 9}))).top == 11
         assert (await line.ask(Sender(controller_epoch=6, broker_epoch=EPOCH - 1).update({0: 9}))).top == 77
@@ -223,35 +223,35 @@ async def test_stale_requests_are_refused_counted_and_have_no_effect(exact: bool
 
 @pytest.mark.parametrize("exact", [False, True])
 async def test_injected_errors(exact: bool) -> None:
-    async with station(exact=exact) as (made, line):
-        made.manners.top = {Api.UPDATE_METADATA: 77}
-        made.manners.each = {Api.LEADER_AND_ISR: 56}
+    async with server(exact=exact) as (made, line):
+        made.faults.top = {Api.UPDATE_METADATA: 77}
+        made.faults.each = {Api.LEADER_AND_ISR: 56}
         assert await line.ask(Sender().update({0: 4})) == Errors(77, [])
         answered = await line.ask(Sender().lead({0: 4, 1: 4}))
         assert answered == Errors(0, [Failure(TOPIC_ID, 0, 56), Failure(TOPIC_ID, 1, 56)])
-        made.manners.top, made.manners.each = {}, {}
+        made.faults.top, made.faults.each = {}, {}
         [(_, broker)] = known([made])
         assert (broker.metadata, broker.replicas) == ({}, {})
         assert await line.ask(Sender().update({0: 4})) == DONE
 
 
 async def test_slow_and_mute_brokers_take_what_they_are_sent() -> None:
-    async with station() as (made, line):
-        made.manners.delay_s = 0.05
+    async with server() as (made, line):
+        made.faults.delay_s = 0.05
         began = asyncio.get_running_loop().time()
         assert await line.ask(Sender().update({0: 4})) == DONE
         assert asyncio.get_running_loop().time() - began >= 0.04
-        made.manners.delay_s, made.manners.mute = 0.0, True
+        made.faults.delay_s, made.faults.mute = 0.0, True
         line.send(Sender().update({0: 5}))
         await eventually(lambda: made.counts[Api.UPDATE_METADATA].requests == 2)
-        made.manners.mute = False
+        made.faults.mute = False
         assert await line.ask(Sender().update({1: 5})) == DONE, "the next answer is that of the next request"
         [(_, broker)] = known([made])
         assert broker.metadata["orders", 0].leader_epoch == 5
 
 
 async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_comes_back_empty() -> None:
-    async with station() as (made, line):
+    async with server() as (made, line):
         await line.ask(Sender().update({0: 4}))
         made.vanish()
         assert await asyncio.wait_for(line.reader.read(), 10.0) == b""
@@ -264,12 +264,12 @@ async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_co
         assert (broker.metadata, broker.epoch) == ({}, EPOCH + 5)
         frame = Sender(broker_epoch=EPOCH).update({0: 4})
         answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
-        assert parse_answer(Api.UPDATE_METADATA, 8, answer, 1).top == 77
+        assert parse_response(Api.UPDATE_METADATA, 8, answer, 1).top == 77
         connection.close()
 
 
 async def test_between_listening_and_registering_only_its_next_life_is_spoken_to() -> None:
-    async with station(exact=True) as (made, _):
+    async with server(exact=True) as (made, _):
         made.vanish()
         await made.listen()
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
@@ -295,7 +295,7 @@ async def test_between_listening_and_registering_only_its_next_life_is_spoken_to
     ids=["huge", "negative", "tiny", "old version", "old question", "no head"],
 )
 async def test_what_is_malformed_closes_the_connection_alone(sent: bytes) -> None:
-    async with station() as (made, line):
+    async with server() as (made, line):
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 10.0) == b""
@@ -304,7 +304,7 @@ async def test_what_is_malformed_closes_the_connection_alone(sent: bytes) -> Non
 
 
 async def test_a_broker_tells_its_ibp_and_its_versions() -> None:
-    async with station() as (made, _):
+    async with server() as (made, _):
         client = await BrokerClient.connect("127.0.0.1", made.port)
         assert client.api_versions[Api.LEADER_AND_ISR] == (4, 7)
         name = "inter.broker.protocol.version"
@@ -342,8 +342,8 @@ def test_what_was_put_aside_means_what_it_would_have_meant_at_once(sent: list[An
     """Several brokers, some of which were sent the very same."""
     bodies = Bodies()
     chosen = [data.draw(st.sampled_from(sent)) for _ in range(4)]
-    lean = [Station(n, Options(IBP), bodies, Room()) for n in range(4)]
-    exact = [Station(n, Options(IBP, exact=True), bodies, Room()) for n in range(4)]
+    lean = [BrokerServer(n, Options(IBP), bodies, Room()) for n in range(4)]
+    exact = [BrokerServer(n, Options(IBP, exact=True), bodies, Room()) for n in range(4)]
     for station_ in (*lean, *exact):
         station_.enter(EPOCH)
         for frame in map(framed, chosen[station_.id]):

@@ -34,7 +34,7 @@ def files(cluster: Kafka) -> list[Path]:
 
 
 async def flag(cluster: Kafka) -> str:
-    found, _ = await cluster.office().role()
+    found, _ = await cluster.role().flag()
     return found.holder
 
 
@@ -61,7 +61,7 @@ async def test_a_daemon_in_the_queue_takes_the_role_and_every_broker_knows(tmp_p
         displaced, epoch = await cluster.controller(), await cluster.epoch()
         assert displaced in cluster.brokers
         await cluster.take_over()
-        held, seen = await until_held(cluster.office, cluster.ask, 10.0)
+        held, seen = await until_held(cluster.role, cluster.dial, 10.0)
         assert held
         assert seen is not None
         assert (seen.holder, seen.by_daemon, seen.unaware) == (DAEMON, True, [])
@@ -75,8 +75,8 @@ async def test_waiting_ends_in_time_where_a_broker_does_not_hear(tmp_path: Path)
         cluster.brokers[2].deaf = True
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
-            held, seen = await until_held(cluster.office, cluster.ask, 0.5)
+            await cluster.serving(daemon)
+            held, seen = await until_held(cluster.role, cluster.dial, 0.5)
             assert not held
             assert seen is not None
             assert "broker 2 (names" in seen.sentence()
@@ -169,7 +169,7 @@ async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when:
             await cluster.take_over()
             assert await flag(cluster) == "regent"
             assert all(path.suffix == ".json" for path in files(cluster)), "no half-written file stays"
-            assert await saved_acls(cluster.office().zk) == list(OPEN)
+            assert await saved_acls(cluster.role().zk) == list(OPEN)
             if hooks.left > 0:
                 break
     assert write > 3, "some writes were hit"
@@ -183,12 +183,12 @@ async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> 
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
-            assert acls == cluster.office().lock_acls()
-        await cluster.office().set_role("brokers", "cut short after this")
+            assert acls == cluster.role().lock_acls()
+        await cluster.role().set_flag("brokers", "cut short after this")
         await cluster.take_over()
-        assert await saved_acls(cluster.office().zk) == before
+        assert await saved_acls(cluster.role().zk) == before
 
 
 def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_acls_are_written_as_the_shell_reads_them() -> None:
 @asynccontextmanager
 async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
     """'regent run --takeover', which ends by itself where it is refused."""
-    monkeypatch.setattr("controller.daemon.candidate.asker", lambda _: cluster.ask)
+    monkeypatch.setattr("controller.daemon.candidate.dial_for", lambda _: cluster.dial)
     monkeypatch.setattr("controller.daemon.candidate.server_version", cluster.release_of)
     daemon = Daemon(cluster.settings, lambda: MemoryZooKeeper(cluster.server), takeover=True)
     task = asyncio.create_task(daemon.run())
@@ -241,12 +241,12 @@ async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> A
 async def test_run_with_takeover_takes_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with kafka(tmp_path) as cluster:
         async with running_takeover(cluster, monkeypatch) as daemon:
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
         assert daemon.exit_code == 0
-        assert (await cluster.office().role())[0].reason == "regent run --takeover"
+        assert (await cluster.role().flag())[0].reason == "regent run --takeover"
         cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         async with running_takeover(cluster, monkeypatch) as again:
-            await cluster.in_office(again)
+            await cluster.serving(again)
         assert again.exit_code == 0, "a restart is not stopped by what the preflight would say now"
 
 

@@ -17,7 +17,7 @@ from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
-from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.hooks import Kill
 from metadata_store.port import Delete, Write
 from testing.memory import MemoryZooKeeper
@@ -29,23 +29,23 @@ async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         epoch, steps, deaf = await cluster.epoch(), list[str](), list[bool]()
 
         def note(step: str) -> None:
             steps.append(step)
             deaf.append(daemon.listener._handlers is None)
 
-        seen = await hand_back(daemon, cluster.ask, "upgrade of regent", note)
+        seen = await hand_back(daemon, cluster.dial, "upgrade of regent", note)
         assert seen.holder in cluster.brokers
         assert (seen.by_daemon, seen.unaware) == (False, [])
         assert await cluster.epoch() == epoch + 1
         assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role says brokers", "drained"]
         assert deaf == [False, True, True], "brokers' calls are turned away from the drain on"
         await eventually(lambda: daemon.mode is Mode.STANDBY)
-        assert (await cluster.office().role())[0].reason == "upgrade of regent"
+        assert (await cluster.role().flag())[0].reason == "upgrade of regent"
         before = cluster.snapshot()
-        assert (await hand_back(daemon, cluster.ask, "again", steps.append)).holder == seen.holder
+        assert (await hand_back(daemon, cluster.dial, "again", steps.append)).holder == seen.holder
         assert cluster.snapshot() == before, "asked again nothing is left to do"
 
 
@@ -53,8 +53,8 @@ class FallsAtTheEnd:
     """Hooks: a broker falls just before the daemon deletes ``/controller``; what it writes while it does so is kept."""
 
     def __init__(self, daemon: Daemon, broker: MiniBroker) -> None:
-        assert daemon.reign is not None
-        self.reign, self.broker = daemon.reign, broker
+        assert daemon.term is not None
+        self.term, self.broker = daemon.term, broker
         self.handled: set[str | None] = set()
         self.written: list[str] | None = None
 
@@ -66,7 +66,7 @@ class FallsAtTheEnd:
             await self.broker.zk.close()
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-                self.handled.add(self.reign.handling)
+                self.handled.add(self.term.handling)
 
     async def after(self, ops: Sequence[Write]) -> None:
         """Nothing."""
@@ -81,11 +81,11 @@ async def test_who_gives_the_role_up_decides_no_more(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.take_over()
-        await cluster.in_office(daemon)
-        assert daemon.office is not None
+        await cluster.serving(daemon)
+        assert daemon.role is not None
         hooks = FallsAtTheEnd(daemon, cluster.brokers[1])
-        cast(MemoryZooKeeper, daemon.office.zk).hooks = hooks
-        await hand_back(daemon, cluster.ask, "", lambda _: None)
+        cast(MemoryZooKeeper, daemon.role.zk).hooks = hooks
+        await hand_back(daemon, cluster.dial, "", lambda _: None)
         assert "broker_change" in hooks.handled
         assert hooks.written == []
 
@@ -94,8 +94,8 @@ async def test_back_and_forth(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         for _ in range(3):
             await cluster.take_over()
-            await cluster.in_office(daemon)
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            await cluster.serving(daemon)
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
             assert await cluster.controller() in cluster.brokers
 
 
@@ -107,11 +107,11 @@ async def test_the_lock_is_lifted_before_the_role_is_free(tmp_path: Path) -> Non
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             node = await cluster.operator.get(paths.CONTROLLER)
             assert node is not None
             assert node.stat.ephemeral_owner == 0
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
             acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
             assert acls == before
 
@@ -119,49 +119,49 @@ async def test_the_lock_is_lifted_before_the_role_is_free(tmp_path: Path) -> Non
 async def test_where_a_broker_does_not_follow_the_role_is_taken_back(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         cluster.brokers[2].deaf = True
         with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
         assert "controller.handback_timeout_ms" in failed.value.remedy
         cluster.brokers[2].deaf = False
-        await cluster.in_office(daemon)
-        flag, _ = await cluster.office().role()
+        await cluster.serving(daemon)
+        flag, _ = await cluster.role().flag()
         assert (flag.holder, "hand-back undone" in flag.reason) == ("regent", True)
 
 
 async def test_where_no_broker_elects_the_role_is_taken_back(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         for broker in cluster.brokers.values():
             broker.elects = False
         with pytest.raises(HandbackFailed, match="nobody holds the role"):
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
-        await cluster.in_office(daemon)
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
+        await cluster.serving(daemon)
 
 
 async def test_without_a_live_broker_it_is_refused(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         for broker in cluster.brokers.values():
             broker.elects = False
             await broker.zk.close()
         with pytest.raises(HandbackRefused, match="no broker is live"):
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
-        assert (await cluster.office().role())[0].holder == "regent"
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
+        assert (await cluster.role().flag())[0].holder == "regent"
 
 
 async def test_a_standby_names_the_daemon_to_ask(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as active:
         await cluster.take_over()
-        await cluster.in_office(active)
+        await cluster.serving(active)
         second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
         async with cluster.daemon(controller=second) as standby:
             with pytest.raises(HandbackRefused, match=rf"\(pid {active.me.pid}\) holds the role, not this one"):
-                await hand_back(standby, cluster.ask, "", lambda _: None)
-            assert (await cluster.office().role())[0].holder == "regent"
+                await hand_back(standby, cluster.dial, "", lambda _: None)
+            assert (await cluster.role().flag())[0].holder == "regent"
 
 
 class KilledAt:
@@ -196,18 +196,18 @@ async def test_a_daemon_that_dies_at_any_write_leaves_what_the_next_one_ends(
     """No manual repair: where the flag says brokers, the next daemon in the queue ends the hand-back by itself."""
     async with kafka(tmp_path, hold=hold) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         assert daemon.zk is not None
         hooks = daemon.zk.hooks = KilledAt()
         hooks.arm(write, when)
         with pytest.raises(Kill):
-            await hand_back(daemon, cluster.ask, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None)
         hooks.arm(0, "")
         epoch = await cluster.epoch()
         cluster.server.expire(daemon.zk.session_id)
         if (write, when) == (1, "before"):
             await eventually(lambda: daemon.counters.terms == 2)
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
             return
         await eventually(lambda: broker_holds(cluster))
         assert await cluster.epoch() <= epoch + 1
@@ -225,27 +225,27 @@ async def half_handed_back(cluster: Kafka) -> None:
     """A daemon in mode ``hold`` died after the flag: persistent ``/controller``, the lock, no daemon."""
     async with cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
-    await cluster.office().set_role("brokers", "cut short after this")
+        await cluster.serving(daemon)
+    await cluster.role().set_flag("brokers", "cut short after this")
     assert await cluster.controller() == DAEMON
 
 
 async def test_a_take_over_meanwhile_wins_over_finishing(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         await half_handed_back(cluster)
-        office = cluster.office()
+        role = cluster.role()
 
         class TakenOver:
             async def before(self, ops: Sequence[Write]) -> None:
                 cluster.operator.hooks = None
-                await cluster.office().set_role("regent", "somebody was faster")
+                await cluster.role().set_flag("regent", "somebody was faster")
 
             async def after(self, ops: Sequence[Write]) -> None: ...
 
         _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, list(OPEN), stat.acl_version)
         cluster.operator.hooks = TakenOver()
-        assert await finish(office) is None
+        assert await finish(role) is None
         assert await cluster.controller() == DAEMON
 
 
@@ -253,20 +253,20 @@ async def test_a_daemon_whose_place_is_gone_finishes_nothing(tmp_path: Path) -> 
     """It was frozen beyond its session: somebody else is first in the queue now."""
     async with kafka(tmp_path, hold=True) as cluster:
         await half_handed_back(cluster)
-        office = cluster.office()
-        office.lock_path = f"{own.LOCKS}/lock-0000000099"
-        assert await finish(office) is None
+        role = cluster.role()
+        role.lock_path = f"{own.LOCKS}/lock-0000000099"
+        assert await finish(role) is None
         assert await cluster.controller() == DAEMON
 
 
 async def test_finishing_leaves_a_brokers_role_and_a_role_that_was_never_taken_alone(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         before = cluster.snapshot()
-        assert await finish(cluster.office()) is None
+        assert await finish(cluster.role()) is None
         assert cluster.snapshot() == before
-        await cluster.office().set_role("brokers", "")
+        await cluster.role().set_flag("brokers", "")
         before = cluster.snapshot()
-        assert await finish(cluster.office()) is None
+        assert await finish(cluster.role()) is None
         assert cluster.snapshot() == before
 
 
@@ -276,7 +276,7 @@ async def test_finishing_leaves_a_brokers_role_and_a_role_that_was_never_taken_a
 async def offline(cluster: Kafka, steps: list[str] | None = None, *, dry_run: bool = False) -> int | None:
     told = steps if steps is not None else []
     seen = await hand_back_offline(
-        cluster.settings, cluster.office(), cluster.ask, "by hand", told.append, dry_run=dry_run
+        cluster.settings, cluster.role(), cluster.dial, "by hand", told.append, dry_run=dry_run
     )
     return seen.holder if seen is not None else None
 
@@ -285,7 +285,7 @@ async def test_offline_frees_a_role_that_dead_daemons_hold(tmp_path: Path) -> No
     async with kafka(tmp_path, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
         steps: list[str] = []
         assert await offline(cluster, steps, dry_run=True) is None
         assert await cluster.controller() == DAEMON
@@ -301,27 +301,27 @@ async def test_offline_frees_a_role_that_dead_daemons_hold(tmp_path: Path) -> No
 async def test_offline_is_refused_while_a_daemon_lives(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         me = this_process(DAEMON)
         with pytest.raises(HandbackRefused, match=rf"daemon {DAEMON} on {me.host} \(pid {me.pid}\) lives"):
             await offline(cluster)
-        assert (await cluster.office().role())[0].holder == "regent"
+        assert (await cluster.role().flag())[0].holder == "regent"
 
 
 async def test_offline_without_the_credentials_of_the_lock_is_refused(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
         stranger = MemoryZooKeeper(cluster.server)
         await stranger.connect(1.0)
         cluster.settings = cluster.settings.model_copy(
             update={"zookeeper": cluster.settings.zookeeper.model_copy(update={"digest": None})}
         )
         with pytest.raises(HandbackRefused, match="locked by the digest user regent") as refused:
-            await hand_back_offline(cluster.settings, cluster.office(stranger), cluster.ask, "", lambda _: None)
+            await hand_back_offline(cluster.settings, cluster.role(stranger), cluster.dial, "", lambda _: None)
         assert "zookeeper.digest_file" in refused.value.remedy
-        assert (await cluster.office().role())[0].holder == "regent"
+        assert (await cluster.role().flag())[0].holder == "regent"
         await stranger.close()
 
 
@@ -329,7 +329,7 @@ async def test_offline_says_where_no_broker_comes(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await cluster.take_over()
-            await cluster.in_office(daemon)
+            await cluster.serving(daemon)
         for broker in cluster.brokers.values():
             broker.elects = False
         with pytest.raises(HandbackFailed, match="the role is free, and after 1 s nobody holds the role"):
@@ -343,7 +343,7 @@ async def test_offline_leaves_a_foreign_controller_alone(tmp_path: Path) -> None
         await cluster.brokers[1].zk.close()
         await cluster.brokers[2].zk.close()
         await cluster.brokers[3].zk.close()
-        await cluster.operator.create(paths.CONTROLLER, encode_controller(Controller(4711)))
+        await cluster.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(4711)))
         with pytest.raises(HandbackFailed, match="broker 4711 holds the role"):
             await offline(cluster)
         assert await cluster.controller() == 4711

@@ -13,7 +13,7 @@ from state_machines.admin_rules.create_partitions import WantedGrowth, judge_gro
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
-    Site,
+    TopicContext,
     TopicDefaults,
     TopicError,
     TopicRefusal,
@@ -30,7 +30,7 @@ BROKERS: dict[int, str | None] = {1: None, 2: None, 3: None}
 E = TopicError
 
 
-def site(**changes: Any) -> Site:
+def context(**changes: Any) -> TopicContext:
     fields: dict[str, Any] = {
         "brokers": BROKERS,
         "daemons": {DAEMON},
@@ -40,11 +40,11 @@ def site(**changes: Any) -> Site:
         "found": {"new-there"},
         "marked": {"going"},
     }
-    return Site(**(fields | changes))
+    return TopicContext(**(fields | changes))
 
 
 def judged(wanted: WantedTopic, **changes: Any) -> NewTopic | TopicRefusal:
-    return judge_topic(site(**changes), wanted, 1, 2)
+    return judge_topic(context(**changes), wanted, 1, 2)
 
 
 def error(wanted: WantedTopic, **changes: Any) -> TopicError | None:
@@ -158,7 +158,7 @@ def test_assignments_that_cannot_be(assignments: Any) -> None:
 
 
 def test_a_request_creates_so_many_partitions_together() -> None:
-    here = site()
+    here = context()
     assert isinstance(judge_topic(here, WantedTopic("t", PARTITIONS_MAX - 1, 1), 0, 0), NewTopic)
     found = judge_topic(here, WantedTopic("u", 2, 1), 0, 0)
     assert isinstance(found, TopicRefusal)

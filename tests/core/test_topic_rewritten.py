@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.outbound.delivery import Answer
+from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
 from brokers.wire.versions import Api
 from metadata_store import paths
@@ -35,7 +35,7 @@ async def rewrite(w: World, name: str, replicas: Mapping[int, tuple[int, ...]], 
 async def running(w: World, *replicas: tuple[int, ...]) -> None:
     await w.topic("t", *(replicas or ((1, 2, 3), (2, 3, 1))), leaders=True)
     await w.topic("other", (3, 1), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
     w.wires.frames.clear()
     w.questioned.clear()
@@ -80,7 +80,7 @@ async def test_a_topic_rewritten_without_its_id_keeps_it(
         assert ids_told(w) == {id_of("t")}
         assert w.questioned == []
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert ids_told(w) == {id_of("t")}
         w.agreed()
@@ -92,17 +92,17 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(caplog
     """Kafka's controller gave a topic another id than its logs have (KAFKA-14190), and an operator mends it."""
     async with world() as w:
         await running(w)
-        broker, row = w.reign.cluster.brokers[2], w.reign.cluster.find("t", 1)
+        broker, row = w.term.cluster.brokers[2], w.term.cluster.find("t", 1)
         assert row is not None
         failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
-        w.witness._shared.on_event(Answer(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+        w.witness._shared.on_event(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
         assert "put topic_id from partition.metadata" in caplog.text
         await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
         await w.told()
         assert w.assignment("t").topic_id == OTHER_ID
         assert ids_told(w) == {OTHER_ID}
         assert {w.states["t", p].leader_epoch for p in (0, 1)} == {4}, "brokers take no notice of an epoch they know"
-        assert w.reign.cluster.topic_by_id(id_of("t")) is None
+        assert w.term.cluster.topic_by_id(id_of("t")) is None
         await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, id_of("t"))
         await w.told()
         assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
@@ -114,7 +114,7 @@ async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_zno
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True)
         await rewrite(w, "t", {}, OTHER_ID)
-        await w.take_office()
+        await w.begin_term()
         await rewrite(w, "t", {0: (1, 2)}, id_of("t"))
         await w.told()
         assert (w.assignment("t").topic_id, w.led()) == (id_of("t"), {("t", 0): (1, (1, 2))})
@@ -125,7 +125,7 @@ async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_zno
 async def test_below_ibp_2_8_a_known_id_is_kept_too() -> None:
     async with world() as w:
         await w.topic("t", (1, 2), leaders=True)
-        await w.take_office("2.7-IV1")
+        await w.begin_term("2.7-IV1")
         await rewrite(w, "t", {0: (1, 2)})
         await w.told()
         assert w.assignment("t").topic_id == id_of("t")
@@ -157,7 +157,7 @@ async def test_a_reassignment_that_was_cut_goes_on_to_its_target(caplog: pytest.
         assert written(w, "t") == Assignment((2, 3, 1), (3,), (1,))
         assert "the reassignment of 1 partitions" in caplog.text
         await w.active.crash()
-        await w.take_office()
+        await w.begin_term()
         await caught_up(w)
         assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
         w.agreed()
@@ -207,7 +207,7 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(knowing: int)
         await lost(w)
         w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
         w.knows[knowing]["t"] = id_of("t")
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.assignment("t").topic_id == id_of("t")
         assert metadata_ids(w) == {id_of("t")}, "brokers would forget it"
@@ -225,7 +225,7 @@ async def test_an_id_that_nobody_knows_is_not_made_up(caplog: pytest.LogCaptureF
     async with world() as w:
         await lost(w)
         w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.assignment("t").topic_id is None
         assert ids_told(w) == {None}
@@ -246,7 +246,7 @@ async def test_ids_that_contradict_each_other_are_not_believed() -> None:
     async with world() as w:
         await lost(w)
         w.knows = {1: {"t": id_of("t")}, 2: {"t": OTHER_ID}}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.assignment("t").topic_id is None
 
@@ -256,7 +256,7 @@ async def test_the_id_of_another_topic_is_not_believed() -> None:
     async with world() as w:
         await lost(w)
         w.knows = {1: {"t": id_of("other")}}
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         assert w.assignment("t").topic_id is None
 

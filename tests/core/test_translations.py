@@ -24,7 +24,7 @@ from tests.core.virtual_time import in_virtual_time
 async def asked(w: World, api: Api, body: Struct, version: int | None = None) -> Any:
     """What a client of the newest version, or of ``version``, is answered: through the codec, as on the wire."""
     spoken = MESSAGES[api].last if version is None else version
-    answer = await Calls(w.reign.queue).carried(
+    answer = await Calls(w.term.queue).carried(
         CarriedCall(api, spoken, body, "User:ANONYMOUS", "10.0.0.7", "", b"one call of many", 0)
     )
     assert response_codec(api, spoken).write(answer)
@@ -33,7 +33,7 @@ async def asked(w: World, api: Api, body: Struct, version: int | None = None) ->
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -94,7 +94,7 @@ async def test_elections_are_held_and_answered_by_topic() -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True, led_by=3)
         await w.topic("v", (1, 3), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         wanted = (p.TopicPartitions("t", (0, 7)), p.TopicPartitions("u", (0,)), p.TopicPartitions("v", (0,)))
         answer = await asked(w, Api.ELECT_LEADERS, p.ElectLeadersRequest(wanted, 30_000))
@@ -160,7 +160,7 @@ async def test_who_is_not_named_may_not_ask() -> None:
                 Api.LIST_PARTITION_REASSIGNMENTS: p.ListPartitionReassignmentsRequest(1_000, None),
             }[api]
             call = CarriedCall(api, MESSAGES[api].last, body, "User:eve", "10.0.0.7", "", b"one call of many", 0)
-            answer: Any = await Calls(w.reign.queue).carried(call)
+            answer: Any = await Calls(w.term.queue).carried(call)
             codes = {answer.error_code} if hasattr(answer, "error_code") else {d.error_code for d in answer.responses}
             assert codes <= {Error.TOPIC_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED}
             assert codes

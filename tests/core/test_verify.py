@@ -37,20 +37,20 @@ async def governed(folder: Path) -> AsyncIterator[tuple[Kafka, Daemon]]:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.topic("payments", (3, 1))
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         await eventually(lambda: all(len(b.topics) == 2 for b in cluster.brokers.values()))
         yield cluster, daemon
 
 
 def memory_of(daemon: Daemon) -> Cluster:
-    assert daemon.reign is not None
-    return daemon.reign.cluster
+    assert daemon.term is not None
+    return daemon.term.cluster
 
 
 async def look(cluster: Kafka, daemon: Daemon | None = None, settle_s: float = SETTLE_S) -> Verdict:
     memory = memory_of(daemon) if daemon is not None else None
     ibp = daemon.ibp if daemon is not None else (await cluster.context()).ibp
-    return await verify(cluster.office(), cluster.ask, ibp, memory=memory, settle_s=settle_s)
+    return await verify(cluster.role(), cluster.dial, ibp, memory=memory, settle_s=settle_s)
 
 
 def shown(verdict: Verdict) -> list[str]:

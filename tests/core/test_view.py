@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from brokers.outbound.channel import Propagation
+from brokers.outbound.channel import PropagationLag
 from brokers.security.attested import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
@@ -21,10 +21,10 @@ from controller.http.models import OperationRequest
 from controller.http.ports import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
-from controller.metrics.gauges import Mode as GaugeMode
+from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator import counts as census_module
 from controller.operator import pages
-from controller.operator.counts import Census, Counted
+from controller.operator.counts import Counted, Counts
 from controller.operator.items import happenings, partition_item
 from controller.operator.pages import partition_page, topic_page
 from controller.operator.sampling import MODES
@@ -47,13 +47,13 @@ from tests.polling import eventually
 
 @asynccontextmanager
 async def governed(folder: Path) -> AsyncIterator[tuple[Kafka, Daemon, View]]:
-    """Three brokers, two topics, a daemon in office and its view."""
+    """Three brokers, two topics, an active daemon and its view."""
     async with kafka(folder) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.topic("payments", (3, 1))
         await cluster.take_over()
-        await cluster.in_office(daemon)
-        view = View(daemon, cluster.ask, cluster.release_of)
+        await cluster.serving(daemon)
+        view = View(daemon, cluster.dial, cluster.release_of)
         await view.refresh()
         yield cluster, daemon, view
 
@@ -78,7 +78,7 @@ async def test_before_anything_is_known_the_probes_answer(tmp_path: Path) -> Non
 
 async def test_a_standby_is_ready_and_says_who_holds_the_role(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.ask, cluster.release_of)
+        view = View(daemon, cluster.dial, cluster.release_of)
         await view.refresh()
         assert view.readiness().ok
         status = view.status()
@@ -99,19 +99,19 @@ async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> Non
     async with governed(tmp_path) as (cluster, active, _):
         second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
         async with cluster.daemon(controller=second) as standby:
-            view = View(standby, cluster.ask, cluster.release_of)
+            view = View(standby, cluster.dial, cluster.release_of)
             await view.refresh()
             with pytest.raises(NotActive) as refused:
                 view.list_brokers()
             assert refused.value.remedy == f"ask the daemon on {active.me.host} (pid {active.me.pid})"
             before = f"another daemon is before us in the queue: {DAEMON} on {active.me.host} (pid {active.me.pid}, "
             await eventually(lambda: view.status().why.startswith(before))
-            assert [d.id for d in view.tower.outlook.queue] == [DAEMON, DAEMON + 1]
+            assert [d.id for d in view.status_reader.role_status.queue] == [DAEMON, DAEMON + 1]
 
 
 async def test_in_office_everything_is_described(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, daemon, view):
-        assert daemon.reign is not None
+        assert daemon.term is not None
         status = view.status()
         ibp = next(one for one in view.list_settings() if one.key == "controller.ibp")
         assert (ibp.value, ibp.source) == (status.ibp, "the lowest of the brokers, as known when the term began")
@@ -123,7 +123,7 @@ async def test_in_office_everything_is_described(tmp_path: Path) -> None:
         )
         assert (status.brokers, status.topics, status.partitions) == (3, 2, 3)
         assert (status.offline_partitions, status.under_replicated_partitions, status.warnings) == (0, 0, [])
-        assert (status.controller_epoch, status.lease_remaining_s > 0) == (daemon.reign.claim.epoch, True)
+        assert (status.controller_epoch, status.lease_remaining_s > 0) == (daemon.term.claim.epoch, True)
         described = view.describe_cluster()
         assert (described.brokers, described.daemons[0].id) == ([1, 2, 3], DAEMON)
         assert [(b.id, b.leads, b.hosts, b.state) for b in view.list_brokers()] == [
@@ -165,7 +165,7 @@ async def test_an_explanation_names_the_rule_and_who_has_not_heard(tmp_path: Pat
         assert "in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
         assert "1 is not: its broker is not registered" in found.isr_because
         assert "acks=all" not in found.isr_because, "two of three replicas are in sync, one is required"
-        await eventually(lambda: not daemon.reign or not daemon.reign.controller.channels.unacknowledged_by(0))
+        await eventually(lambda: not daemon.term or not daemon.term.controller.channels.unacknowledged_by(0))
         assert (await view.explain("orders", 0)).waiting_for == []
         cluster.brokers[3].hold()
         cluster.brokers[2].elects = False
@@ -205,8 +205,8 @@ async def test_at_min_isr_is_known_once_a_broker_was_asked(tmp_path: Path) -> No
         await create_topic(cluster.operator, "strict", {0: (1, 2, 3)}, bytes(16), {"min.insync.replicas": "3"})
         await cluster.topic("orders", (1, 2, 3))
         await cluster.take_over()
-        await cluster.in_office(daemon)
-        view = View(daemon, cluster.ask, cluster.release_of)
+        await cluster.serving(daemon)
+        view = View(daemon, cluster.dial, cluster.release_of)
         query = PartitionQuery(None, frozenset({Only.AT_MIN_ISR}), 10, None)
         with pytest.raises(Refused, match=r"min\.insync\.replicas is not known yet"):
             view.list_partitions(query)
@@ -221,8 +221,8 @@ async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_pat
         await create_topic(cluster.operator, "strict", {0: (1, 2)}, bytes(16), {"min.insync.replicas": "3"})
         await cluster.topic("orders", (1, 2, 3))
         await cluster.take_over()
-        await cluster.in_office(daemon)
-        view = View(daemon, cluster.ask, cluster.release_of)
+        await cluster.serving(daemon)
+        view = View(daemon, cluster.dial, cluster.release_of)
         assert view.status().under_min_isr_partitions is None, "no broker has sent its default yet"
         assert view.describe_topic("strict").under_min_isr is None
         await view.refresh()
@@ -241,8 +241,8 @@ async def test_partitions_below_min_isr_are_counted_listed_and_explained(tmp_pat
         assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
         assert [t.under_min_isr for t in view.list_topics(10, None).items] == [0, 1]
         assert view.describe_topic("strict").under_min_isr == 1
-        assert daemon.reign is not None
-        assert daemon.reign.controller.min_isr == view.tower.min_isr, "log lines go by the same"
+        assert daemon.term is not None
+        assert daemon.term.controller.min_isr == view.status_reader.min_isr, "log lines go by the same"
         found = await view.explain("strict", 0)
         assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
         assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)
@@ -263,9 +263,9 @@ async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_pat
 async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, _daemon, view):
         told = {
-            1: Propagation(1, 7, True, 0.0, 0, "answered UPDATE_METADATA with STALE_BROKER_EPOCH"),
-            2: Propagation(2, 8, False, 0.0, 0, "127.0.0.1:9092: Connection refused"),
-            3: Propagation(3, 9, False, 0.0, 0, None),
+            1: PropagationLag(1, 7, True, 0.0, 0, "answered UPDATE_METADATA with STALE_BROKER_EPOCH"),
+            2: PropagationLag(2, 8, False, 0.0, 0, "127.0.0.1:9092: Connection refused"),
+            3: PropagationLag(3, 9, False, 0.0, 0, None),
         }
         assert not [warning for warning in view.status().warnings if "unreachable" in warning]
         with mock.patch.object(view, "_propagation", return_value=told):
@@ -281,7 +281,7 @@ async def test_heartbeats_without_an_answer_make_a_daemon_suspended_in_every_mod
     async with governed(tmp_path) as (cluster, active, view):
         second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
         async with cluster.daemon(controller=second) as standby:
-            waiting = View(standby, cluster.ask, cluster.release_of)
+            waiting = View(standby, cluster.dial, cluster.release_of)
             await eventually(lambda: waiting.readiness().ok)
             for daemon, seen in ((active, view), (standby, waiting)):
                 assert daemon.lease is not None
@@ -322,7 +322,7 @@ async def test_a_view_that_fails_is_said_once_and_ends_nothing(
 ) -> None:
     async with governed(tmp_path) as (_, _, view):
 
-        async def broken(_office: object) -> None:
+        async def broken(_role: object) -> None:
             raise ValueError("a znode that nobody thought of")
 
         monkeypatch.setattr("controller.operator.role_status.look", broken)
@@ -362,7 +362,7 @@ async def test_a_shadow_shows_what_it_follows(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         async with cluster.daemon(shadow=True) as daemon:
-            view = View(daemon, cluster.ask, cluster.release_of)
+            view = View(daemon, cluster.dial, cluster.release_of)
             await eventually(lambda: view.status().partitions == 2)
             await view.refresh()
             status = view.status()
@@ -382,7 +382,7 @@ async def test_a_shadow_shows_what_it_follows(tmp_path: Path) -> None:
 
 async def test_a_take_over_and_a_hand_back_are_followed(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.ask, cluster.release_of)
+        view = View(daemon, cluster.dial, cluster.release_of)
         planned = await view.takeover(OperationRequest(dry_run=True))
         assert (planned.state, planned.steps[0].startswith("save a roll-back file")) == ("planned", True)
         assert view.operation() is None
@@ -414,7 +414,7 @@ async def test_of_two_that_are_asked_at_once_one_is_begun(tmp_path: Path) -> Non
 
 async def test_refused_and_failed_operations_say_why(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.ask, cluster.release_of)
+        view = View(daemon, cluster.dial, cluster.release_of)
         cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         assert (await view.takeover(OperationRequest(dry_run=True))).state == "refused"
         await view.takeover(OperationRequest())
@@ -540,16 +540,16 @@ def test_a_reassignment_makes_nothing_under_replicated_as_in_kafka() -> None:
 
 async def test_reassignments_under_way_are_a_row_of_the_status(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, daemon, view):
-        assert daemon.reign is not None
+        assert daemon.term is not None
         assert view.status().reassignments == 0
-        daemon.reign.cluster.reassigning[0] = Assignment((1, 2, 3), (3,), (1,))
+        daemon.term.cluster.reassigning[0] = Assignment((1, 2, 3), (3,), (1,))
         assert view.status().reassignments == 1
         assert "reassignments" in ALWAYS, "the row is there before anything is counted, too"
 
 
 async def test_a_large_model_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = several(4, 5)
-    exact = Census()
+    exact = Counts()
     exact.count(cluster.rows)
     assert (exact.under_replicated, exact.not_preferred, exact.leads[1], exact.hosts[3]) == (4, 0, 20, 20)
     monkeypatch.setattr(census_module, "TURN_ROWS", 7)
@@ -577,7 +577,7 @@ async def test_a_scrape_counts_no_partition_once_the_model_was_counted(monkeypat
     exact, _ = counted.seen(cluster)
     assert exact.leads == {1: 1, 2: 1}, "not counted yet, and small"
     await counted.refresh(cluster)
-    monkeypatch.setattr(Census, "count", None)
+    monkeypatch.setattr(Counts, "count", None)
     die(cluster, 2)
     assert counted.seen(cluster)[0].leads == exact.leads
     monkeypatch.undo()
@@ -598,12 +598,12 @@ async def test_the_heartbeats_age_grows_while_zookeeper_is_away_and_over_session
 
 async def test_a_standby_shows_that_a_broker_holds_the_role(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.ask, cluster.release_of)
+        view = View(daemon, cluster.dial, cluster.release_of)
         await view.refresh()
         found = view.gauges()
         assert (found.mode, found.holder, found.role_flag) == (GaugeMode.STANDBY, "broker", "brokers")
         await cluster.take_over()
-        await cluster.in_office(daemon)
+        await cluster.serving(daemon)
         await view.refresh()
         await eventually(lambda: view.gauges().mode is GaugeMode.ACTIVE)
         found = view.gauges()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.wire.answers import SMALL_ANSWER_BYTES, Errors, Failure, parse_answer
+from brokers.wire.answers import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from tests.core.wire_kit import part, quickly, to_uuid, write_response
@@ -63,17 +63,17 @@ def test_errors_of_leader_and_isr_by_partition_without_the_harmless_ones(
     version: int, top: int, errors: list[int]
 ) -> None:
     frame = leader_and_isr(version, top, errors)
-    assert parse_answer(Api.LEADER_AND_ISR, version, frame, 7) == Errors(top, expected(version, errors))
+    assert parse_response(Api.LEADER_AND_ISR, version, frame, 7) == Errors(top, expected(version, errors))
 
 
 @pytest.mark.parametrize("version", [4, 7])
 def test_a_large_answer_is_read_only_where_a_log_directory_is_offline(version: int) -> None:
     quiet, noisy = [11] * 600 + [3], [11] * 600 + [3, 11, 56, 11]
     frame = leader_and_isr(version, 0, quiet, 1_000)
-    assert len(frame) > SMALL_ANSWER_BYTES
-    assert parse_answer(Api.LEADER_AND_ISR, version, frame, 7) == Errors(0, [])
+    assert len(frame) > SMALL_RESPONSE_BYTES
+    assert parse_response(Api.LEADER_AND_ISR, version, frame, 7) == Errors(0, [])
     frame = leader_and_isr(version, 0, noisy, 1_000)
-    assert parse_answer(Api.LEADER_AND_ISR, version, frame, 7) == Errors(0, expected(version, noisy, 1_000))
+    assert parse_response(Api.LEADER_AND_ISR, version, frame, 7) == Errors(0, expected(version, noisy, 1_000))
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -82,7 +82,7 @@ def test_one_offline_replica_is_found_wherever_it_stands(version: int) -> None:
         errors = [11] * 600
         errors[place] = 56
         frame = leader_and_isr(version, 0, errors, 1_000)
-        assert parse_answer(Api.LEADER_AND_ISR, version, frame, 7).failed == expected(version, errors, 1_000)
+        assert parse_response(Api.LEADER_AND_ISR, version, frame, 7).failed == expected(version, errors, 1_000)
 
 
 @pytest.mark.seed("S4-76")
@@ -97,23 +97,23 @@ def test_errors_of_stop_replica(version: int, top: int, errors: list[int]) -> No
     )
     frame = write_response(5, version, 7, error_code=error_code(top), partition_errors=entries)
     failed = [Failure("t", p, code) for p, code in enumerate(errors) if code not in (0, 11)]
-    assert parse_answer(Api.STOP_REPLICA, version, frame, 7) == Errors(top, failed)
+    assert parse_response(Api.STOP_REPLICA, version, frame, 7) == Errors(top, failed)
 
 
 @pytest.mark.parametrize("version", [6, 7, 8])
 @pytest.mark.parametrize("code", [0, 11, 77])
 def test_the_error_of_update_metadata(version: int, code: int) -> None:
     frame = write_response(6, version, 7, error_code=error_code(code))
-    assert parse_answer(Api.UPDATE_METADATA, version, frame, 7) == Errors(code, [])
+    assert parse_response(Api.UPDATE_METADATA, version, frame, 7) == Errors(code, [])
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
     with pytest.raises(Malformed, match="answer to request 7 where 8 was asked"):
-        parse_answer(Api.UPDATE_METADATA, 8, write_response(6, 8, 7, error_code=error_code(0)), 8)
+        parse_response(Api.UPDATE_METADATA, 8, write_response(6, 8, 7, error_code=error_code(0)), 8)
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
 def test_a_cut_answer_is_refused(cut: int) -> None:
     frame = leader_and_isr(7, 0, [0, 3])
     with pytest.raises(Malformed):
-        parse_answer(Api.LEADER_AND_ISR, 7, frame[:-cut], 7)
+        parse_response(Api.LEADER_AND_ISR, 7, frame[:-cut], 7)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.outbound.batches import Sealer
+from brokers.outbound.batches import Batcher
 from brokers.outbound.snapshot import Pieces, Snapshots, encode_turn
 from brokers.wire.partitions import PartitionEncoder, metadata_tail
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
 from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
-from state_machines.propagation.propagation import Audience, is_told
+from state_machines.propagation.propagation import Propagation, is_sent
 from tests.core.model import P, make_cluster
 from tests.core.wire_kit import (
     IBPS,
@@ -117,7 +117,7 @@ def row_with(replicas: int) -> PartitionRow:
 
 
 def told(cluster: FakeCluster) -> set[int]:
-    return {i for i, row in enumerate(cluster.rows) if is_told(row)}
+    return {i for i, row in enumerate(cluster.rows) if is_sent(row)}
 
 
 @pytest.mark.kafka(
@@ -129,12 +129,12 @@ def told(cluster: FakeCluster) -> set[int]:
 @quickly
 @given(cluster=clusters(), data=st.data())
 def test_dirty_rows_read_back_field_by_field(ibp: Ibp, cluster: FakeCluster, data: st.DataObject) -> None:
-    audience = Audience(cluster)
-    audience.metadata_changed(range(len(cluster.rows)))
-    sealer = Sealer(audience, ibp)
+    propagation = Propagation(cluster)
+    propagation.metadata_changed(range(len(cluster.rows)))
+    batcher = Batcher(propagation, ibp)
     news = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
-    metadata, position = sealer.update_metadata(0, sealer.cut(0.0, 0.0))
-    leaders = sealer.leader_and_isr(news)
+    metadata, position = batcher.update_metadata(0, batcher.cut(0.0, 0.0))
+    leaders = batcher.leader_and_isr(news)
     assert position == len(cluster.rows)
     assert (metadata is None) == (leaders is None) == (not told(cluster))
     if metadata is not None and leaders is not None:
@@ -155,7 +155,7 @@ def test_a_snapshot_tells_everything_once_and_each_broker_what_it_hosts(
     while first < len(cluster.rows):
         turn = encode_turn(pieces, first, turn_rows)
         assert first < turn.last <= first + turn_rows
-        here = {i for i in range(first, turn.last) if is_told(cluster.rows[i])}
+        here = {i for i in range(first, turn.last) if is_sent(cluster.rows[i])}
         assert (turn.metadata is None) == (not here)
         if turn.metadata is not None:
             check_update_metadata(ibp, cluster, turn.metadata, here, [])
@@ -181,7 +181,7 @@ def test_a_snapshot_tells_everything_once_and_each_broker_what_it_hosts(
 @given(cluster=clusters(), data=st.data())
 def test_stop_replica_reads_back_with_its_leader_epochs(ibp: Ibp, cluster: FakeCluster, data: st.DataObject) -> None:
     deletes = {i: data.draw(st.booleans()) for i in range(len(cluster.rows))}
-    body = Sealer(Audience(cluster), ibp).stop_replica(deletes)
+    body = Batcher(Propagation(cluster), ibp).stop_replica(deletes)
     header, entity = read_request(unframe(Requests(ibp, 1000001, 9).stop_replica(77, BROKER_EPOCH, body)))
     check_header(header, entity, ibp.stop_replica_version, kraft_since=4)
     entries = by_partition(entity, cluster, topic_ids=False)
@@ -239,12 +239,12 @@ def test_partitions_that_brokers_are_to_forget_go_ahead_of_a_new_incarnation(ibp
     again = PartitionRow(1, 0, row.assignment, PartitionState.ONLINE, 1, 0, (1, 2), 2, 0)
     topics = [Topic(0, "t", bytes(15) + b"a", (0, 1, 2), 0, 1), Topic(1, "t", bytes(15) + b"b", (3,), 0, 9)]
     cluster = FakeCluster(topics, [*gone, never, again], dict.fromkeys(range(4), ()))
-    audience = Audience(cluster)
-    audience.metadata_changed([1, 0, 2, 3])
-    sealer = Sealer(audience, ibp)
+    propagation = Propagation(cluster)
+    propagation.metadata_changed([1, 0, 2, 3])
+    batcher = Batcher(propagation, ibp)
     position, said = 0, list[Any]()
-    while position < audience.feed.number:
-        body, position = sealer.update_metadata(position, sealer.cut(0.0, 0.0))
+    while position < propagation.feed.number:
+        body, position = batcher.update_metadata(position, batcher.cut(0.0, 0.0))
         assert body is not None
         sent = unframe(Requests(ibp, 1000001, 9).update_metadata(77, BROKER_EPOCH, body, live_list([])))
         _, entity = read_request(sent)
@@ -254,7 +254,7 @@ def test_partitions_that_brokers_are_to_forget_go_ahead_of_a_new_incarnation(ibp
         if ibp.update_metadata_version >= 7:
             assert state.topic_id == to_uuid(topics[len(said) - 1].topic_id)
     assert said == [[(1, -2, 0, 0, (2, 1)), (0, -2, 0, 0, (2, 1))], [(0, 1, 0, 0, (1, 2))]]
-    leads = sealer.leader_and_isr(dict.fromkeys(range(4), False))
+    leads = batcher.leader_and_isr(dict.fromkeys(range(4), False))
     assert leads is not None
     _, entity = read_request(unframe(Requests(ibp, 1000001, 9).leader_and_isr(77, BROKER_EPOCH, leads)))
     assert [[e.partition_index for e in state.partition_states] for state in entity.topic_states] == [[0]]
@@ -262,10 +262,10 @@ def test_partitions_that_brokers_are_to_forget_go_ahead_of_a_new_incarnation(ibp
 
 def test_a_broker_that_stops_in_the_midst_of_a_snapshot_is_offline_in_its_later_turns() -> None:
     cluster = make_cluster(P((1, 2), 1), P((1, 2), 1), brokers=(1, 2))
-    audience = Audience(cluster)
-    audience.add(1)
-    audience.snapshot(1)
-    snapshots = Snapshots(audience, IBPS[-1], turn_rows=1)
+    propagation = Propagation(cluster)
+    propagation.add(1)
+    propagation.snapshot(1)
+    snapshots = Snapshots(propagation, IBPS[-1], turn_rows=1)
     before = snapshots.turn(1, 0).metadata
     cluster.observe_shutting_down(2)
     after = snapshots.turn(1, 1).metadata

@@ -1,4 +1,4 @@
-"""Admin clients create, grow and delete topics by call, as the admin endpoint carries them to the daemon in office.
+"""Admin clients create, grow and delete topics by call, as the admin endpoint carries them to the active daemon.
 
 A call is tried again with the same id where the daemon goes before it has answered. What a client is told must be so:
 I8, nothing that was answered with success is lost, and nothing is done that nobody asked for.
@@ -27,7 +27,7 @@ from tests.simulation import faults
 from tests.simulation.acting import Acting
 
 if TYPE_CHECKING:
-    from controller.term.term import Reign
+    from controller.term.term import Term
     from state_machines.model.types import TopicAssignment
 
 TIMEOUT_MS: Final = 8_000
@@ -125,20 +125,20 @@ class CallActions(Acting):
         call_id, attempt = self.w.chance.randbytes(16), 0
         until_s = self.w.loop.now_s + AGAIN_S_MAX
         while self.w.loop.now_s < until_s:
-            if (reign := self._in_office()) is not None:
+            if (term := self._is_serving()) is not None:
                 call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", "", call_id, attempt)
                 attempt += 1
                 try:
-                    return await self._asked(reign, call, until_s)
+                    return await self._asked(term, call, until_s)
                 except NotController:
                     self.w.trace(f"{api.name} is to be tried again, {attempt} tries")
             await asyncio.sleep(PAUSE_S)
         return None
 
-    async def _asked(self, reign: Reign, call: CarriedCall, until_s: float) -> Any:
+    async def _asked(self, term: Term, call: CarriedCall, until_s: float) -> Any:
         """Given up when the daemon goes, or somebody else comes into office."""
-        asking = asyncio.ensure_future(Calls(reign.queue, reign.authorizer, reign.topic_name).carried(call))
-        while not asking.done() and self._in_office() is reign and self.w.loop.now_s < until_s:
+        asking = asyncio.ensure_future(Calls(term.queue, term.authorizer, term.topic_name).carried(call))
+        while not asking.done() and self._is_serving() is term and self.w.loop.now_s < until_s:
             await asyncio.wait({asking}, timeout=PAUSE_S)
         if not asking.done():
             asking.cancel()
@@ -147,5 +147,5 @@ class CallActions(Acting):
         self.w.trace(f"{call.api.name} is answered: {reply}")
         return reply
 
-    def _in_office(self) -> Reign | None:
-        return next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
+    def _is_serving(self) -> Term | None:
+        return next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)

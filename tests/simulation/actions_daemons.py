@@ -61,7 +61,7 @@ class DaemonActions(Acting):
     def do_hand_back(self, seconds: float) -> None:
         """The active daemon is asked to hand the role back; ``seconds`` later the role is regent's again."""
         for node in self.w.daemons:
-            if node.reign is not None and node.reign.in_office.is_set():
+            if node.term is not None and node.term.serving.is_set():
                 node.hand_back()
                 self.w.handed_over += 1
                 self._later(seconds, self.w.actions.do_give_role, "regent")

@@ -39,12 +39,12 @@ class ElectionActions(Acting):
             self.w.happened(faults.ELECTION_BY_ZNODE)
 
     def do_elect(self, kind: str, name: str) -> None:
-        """An administrator asks the daemon in office, for a topic or (``all``) for everything."""
+        """An administrator asks the active daemon, for a topic or (``all``) for everything."""
         self.w.operate(self._elect(ElectionType[kind.upper()], name))
 
     async def _elect(self, kind: ElectionType, name: str) -> None:
-        reign = next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
-        if reign is None:
+        term = next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
+        if term is None:
             return
         wanted = None if name == "all" else self._partitions(name)
         if kind is ElectionType.UNCLEAN:
@@ -53,7 +53,7 @@ class ElectionActions(Acting):
         before = self._states()
         with suppress(NotController, TimeoutError):
             async with asyncio.timeout(3 * ANSWER_S_MAX):
-                reply = await Calls(reign.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
+                reply = await Calls(term.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
             self.w.trace(f"elected {kind.name} {name}: {[one.error for one in reply.results]}")
             self.w.happened(faults.ELECTION_BY_REQUEST)
             self._judge(reply, before)

@@ -37,7 +37,7 @@ class EnsembleActions(Acting):
         zk = self._client(who)
         if zk is not None:
             zk.cut(notices * READ_TIMEOUT * zk.session_timeout_ms / 1000)
-            self._later(seconds, zk.mend)
+            self._later(seconds, zk.repair)
 
     def do_zk_lose_replies(self, who: str, times: int, before: int = 0) -> None:
         """Writes are applied, their answers are lost with the connection; ``before``: so many go well first."""

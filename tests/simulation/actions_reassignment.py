@@ -25,9 +25,9 @@ class ReassignmentActions(Acting):
 
     def do_reassign(self, *words: object) -> None:
         """A call to the daemon that is in office."""
-        reign = next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
-        if reign is not None:
-            self.w.operate(self._call(Calls(reign.queue), dict(map(_target, words))))
+        term = next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
+        if term is not None:
+            self.w.operate(self._call(Calls(term.queue), dict(map(_target, words))))
 
     async def _call(self, calls: Calls, targets: dict[TopicPartition, tuple[int, ...] | None]) -> None:
         with suppress(NotController, TimeoutError):

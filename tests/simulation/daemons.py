@@ -12,7 +12,7 @@ from controller.daemon.role_handback import hand_back
 from controller.handover.handback import HandbackRefused
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process as Identity
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from tests.simulation import faults
 from tests.simulation.journals import JudgedJournal
@@ -90,9 +90,9 @@ class DaemonNode:
         return self.process is not None
 
     @property
-    def reign(self) -> Reign | None:
+    def term(self) -> Term | None:
         """The term that it serves now."""
-        return self.daemon.reign if self.daemon is not None else None
+        return self.daemon.term if self.daemon is not None else None
 
     @property
     def zk(self) -> SimZooKeeper | None:
@@ -116,7 +116,7 @@ class DaemonNode:
         self.daemon = Daemon(
             self.settings,
             lambda: self._connect(process),
-            ask=self.world.ask,
+            dial=self.world.dial,
             new_lease=self._new_lease,
             me=self._identity(),
             listener=self._listener,
@@ -189,7 +189,7 @@ class DaemonNode:
 
     async def _hand_back(self, daemon: Daemon) -> None:
         with suppress(HandbackRefused, ZooKeeperError):
-            await hand_back(daemon, self.world.ask, "a script", lambda step: self.world.trace(f"{self}: {step}"))
+            await hand_back(daemon, self.world.dial, "a script", lambda step: self.world.trace(f"{self}: {step}"))
 
     def freeze(self) -> None:
         """SIGSTOP: nothing is heard of it any more."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from state_machines.journal.events import Row
 
 if TYPE_CHECKING:
-    from controller.term.term import Reign
+    from controller.term.term import Term
     from tests.simulation.world import World
 
 VOLUNTARY: Final = ("preferred", "reassign", "reassign_passing")
@@ -25,9 +25,9 @@ class Electing:
         self._world = world
         self._since: dict[tuple[int, int], float] = {}
 
-    def model(self, reign: Reign) -> None:
+    def model(self, term: Term) -> None:
         """The model after an event."""
-        epoch, known = reign.claim.epoch, reign.cluster.outranked
+        epoch, known = term.claim.epoch, term.cluster.outranked
         for key in [key for key in self._since if key[0] == epoch and key[1] not in known]:
             del self._since[key]
         for broker in known:

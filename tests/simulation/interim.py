@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.wire.versions import Api
 from metadata_store import paths
-from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
@@ -56,7 +56,7 @@ async def _elect(node: BrokerNode, zk: SimZooKeeper) -> None:
     try:
         created = await zk.multi(
             [
-                Create(paths.CONTROLLER, encode_controller(Controller(node.id)), ephemeral=True),
+                Create(paths.CONTROLLER, encode_controller(ControllerZnode(node.id)), ephemeral=True),
                 SetData(paths.CONTROLLER_EPOCH, b"%d" % epoch, found.stat.version),
             ]
         )

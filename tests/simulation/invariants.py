@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from controller.engine.event_queue import EVENTS_MAX
-from controller.term.term import Reign
+from controller.term.term import Term
 from state_machines.model.types import NO_VERSION, PartitionState
 from tests.simulation.electing import Electing
 from tests.simulation.invariants_requests import RequestInvariants
@@ -96,45 +96,45 @@ class Invariants(RequestInvariants):
         if there and (zk, zk.connection, process.halts, member.freezes) == at and not zk.cut_off:
             self._fail("I17", f"{node} is still connected to {member.name}, which is frozen")
 
-    def model(self, reign: Reign) -> None:
+    def model(self, term: Term) -> None:
         """The model of a term after an event.
 
         I6: a partition is Online exactly while its leader is registered in the model (looked at between handlers);
         of one whose state znode somebody else wrote, another leader may not have been written.
         I15: the queue is bounded. Besides, a row is what ZooKeeper held at its partition epoch, never ahead of it.
         """
-        if len(reign.queue) > EVENTS_MAX:
-            self._fail("I15", f"{len(reign.queue)} events wait")
-        self.electing.model(reign)
-        rows, epoch = reign.cluster.rows, reign.claim.epoch
+        if len(term.queue) > EVENTS_MAX:
+            self._fail("I15", f"{len(term.queue)} events wait")
+        self.electing.model(term)
+        rows, epoch = term.cluster.rows, term.claim.epoch
         seen = self._rows.get(epoch, ())
         if rows != seen:
             for i, row in enumerate(rows):
                 if (i >= len(seen) or row is not seen[i]) and row.version != NO_VERSION:
-                    self._row(reign, i)
+                    self._row(term, i)
             self._rows[epoch] = list(rows)
-        settled = self._rows.get(epoch), reign.cluster.brokers
-        if reign.handling is None and reign.in_office.is_set() and not reign.term.ended:
+        settled = self._rows.get(epoch), term.cluster.brokers
+        if term.handling is None and term.serving.is_set() and not term.gate.ended:
             known = self._settled.get(epoch)
             if known is None or known[0] is not settled[0] or known[1] is not settled[1]:
                 self._settled[epoch] = settled
-                self._online(reign)
+                self._online(term)
 
-    def _row(self, reign: Reign, i: int) -> None:
-        row, key = reign.cluster.rows[i], reign.cluster.name(i)
-        if row.state is PartitionState.NON_EXISTENT or reign.term.ended:
+    def _row(self, term: Term, i: int) -> None:
+        row, key = term.cluster.rows[i], term.cluster.name(i)
+        if row.state is PartitionState.NON_EXISTENT or term.gate.ended:
             return
         name = key.topic, key.partition
         if not self.history.lives(name, row.version, row.leader, row.leader_epoch, row.isr):
             self._fail("I7", f"the model has {row} for {key}, ZooKeeper held {self.history.ever(name, row.version)}")
 
-    def _online(self, reign: Reign) -> None:
-        for i, row in enumerate(reign.cluster.rows):
+    def _online(self, term: Term) -> None:
+        for i, row in enumerate(term.cluster.rows):
             if row.state is PartitionState.NON_EXISTENT:
                 continue
-            serves = row.leader in reign.cluster.brokers and row.leader not in reign.cluster.failed(i)
+            serves = row.leader in term.cluster.brokers and row.leader not in term.cluster.failed(i)
             led = row.has_leadership and serves
-            name = reign.cluster.name(i)
+            name = term.cluster.name(i)
             mistaken = name in self.history.spoilt or name in self.history.scribbled
             if (row.state is PartitionState.ONLINE) != led and not mistaken:
                 self._fail("I6", f"{name} is {row.state.name} and led by {row.leader}")

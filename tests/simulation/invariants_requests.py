@@ -50,13 +50,13 @@ class RequestInvariants(WriteInvariants):
         if len(request.entries) > self._rows_max:
             self._fail("I15", f"{len(request.entries)} partitions in one request")
         node, broker = connection.daemon, connection.broker
-        reign, head = node.reign, request.head
-        if node.process is not connection.process or reign is None or reign.term.ended:
+        term, head = node.term, request.head
+        if node.process is not connection.process or term is None or term.gate.ended:
             self._fail("I11", f"{node} sends {head.api.name} to {broker} outside of a term")
             return
-        if head.controller_epoch != reign.claim.epoch:
+        if head.controller_epoch != term.claim.epoch:
             self._fail("I11", f"{node} sends {head.api.name} under epoch {head.controller_epoch}")
-        known = reign.cluster.brokers.get(broker.id)
+        known = term.cluster.brokers.get(broker.id)
         if known is None or known.epoch != head.broker_epoch:
             self._fail("I11", f"{node} sends {head.api.name} to {broker} at epoch {head.broker_epoch}, known: {known}")
         if any(c.busy and c is not connection and c.process is connection.process for c in broker.connections):

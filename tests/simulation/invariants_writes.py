@@ -173,7 +173,7 @@ class WriteInvariants(Checking):
             self.history.markers.add(topic)
 
     def _look_for_target(self, key: Key) -> None:
-        self.history.look_for_target(key, self.world.loop.now_s, self.world.registrations_known_in_office)
+        self.history.look_for_target(key, self.world.loop.now_s, self.world.registrations_known_to_the_active)
 
     def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
         """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.

@@ -18,7 +18,7 @@ from brokers.outbound.batches import REQUEST_ROWS_MAX
 from brokers.outbound.snapshot import Snapshots
 from brokers.wire.versions import Ibp
 from metadata_store.fencing import fenced
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 
 SMALL: Final = 2 / 3
 """Share of seeds with small limits."""
@@ -103,5 +103,5 @@ def _targets(limits: Limits) -> dict[str, Any]:
     }
 
 
-def _snapshots(limits: Limits, audience: Audience, ibp: Ibp, _turn_rows: int) -> Snapshots:
-    return Snapshots(audience, ibp, limits.turn, limits.bytes)
+def _snapshots(limits: Limits, propagation: Propagation, ibp: Ibp, _turn_rows: int) -> Snapshots:
+    return Snapshots(propagation, ibp, limits.turn, limits.bytes)

@@ -190,7 +190,7 @@ class SimLink(MemoryZooKeeper):
             self.ensemble.silent(self.session)
         self._at(self._time() + notices_s, self._notice, self._connection, context=self._outside)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """The end of a partition: a connection that still seemed to stand is reset."""
         self.cut_off = False
         self._notice(self._connection)

@@ -31,4 +31,4 @@ def answer_before_it_is_started(stack: ExitStack) -> None:
         return frozenset()
 
     stack.enter_context(mock.patch("controller.handlers.create_topics._start", start))
-    stack.enter_context(mock.patch("controller.handlers.create_topics.unled", unled))
+    stack.enter_context(mock.patch("controller.handlers.create_topics.topics_without_leaders", unled))

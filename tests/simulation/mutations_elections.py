@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from controller.engine.controller import Controller
-from controller.engine.unclean_elections import Permission
+from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.handlers import auto_balance
 from state_machines.decisions.leader_election import to_balance
 from state_machines.machines import selectors
@@ -21,7 +21,7 @@ Replicas = tuple[int, ...]
 @mutation
 def unclean_without_permission(stack: ExitStack) -> None:
     """Topics whose configuration was not read count as allowing it."""
-    put(stack, Permission, "__call__", lambda self, topic: True)
+    put(stack, UncleanElectionPolicy, "__call__", lambda self, topic: True)
 
 
 @mutation

@@ -17,7 +17,7 @@ from state_machines.decisions.topic_ids import Evidence, Verdict
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import Broker, PartitionRow, TopicAssignment
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
@@ -53,7 +53,7 @@ def topics_are_sent_without_their_ids(stack: ExitStack) -> None:
 @mutation_in_a_story
 def metadata_before_the_answer(stack: ExitStack) -> None:
     """Brokers are sent topics without ids before they are asked: they forget what they know, and none had one."""
-    put(stack, Audience, "withheld_from", lambda self, outbox: ())
+    put(stack, Propagation, "withheld_from", lambda self, pending: ())
 
 
 @mutation_in_a_story

@@ -45,12 +45,12 @@ def finish_before_stopped(stack: ExitStack) -> None:
 @mutation
 def leave_removed_replicas(stack: ExitStack) -> None:
     """Replicas that a reassignment removes are not told to go."""
-    tell = Channels.tell
+    propagate = Channels.propagate
 
     def told(self: Channels, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
-        tell(self, changes, [move for move in moves if not move.delete])
+        propagate(self, changes, [move for move in moves if not move.delete])
 
-    put(stack, Channels, "tell", told)
+    put(stack, Channels, "propagate", told)
 
 
 @mutation

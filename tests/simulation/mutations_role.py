@@ -7,8 +7,8 @@ from unittest import mock
 
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
 from controller.engine.outranked import Outranked
-from controller.handover.permission_probe import Permission
-from controller.role.claim import Office
+from controller.handover.permission_probe import PermissionProbe
+from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import silence
@@ -19,13 +19,13 @@ from tests.simulation.planting import mutation, put
 def keep_the_place_when_refused(stack: ExitStack) -> None:
     """A daemon whose claim is refused stays where it is in the queue, and tries again."""
 
-    async def require(self: Permission) -> None: ...
+    async def require(self: PermissionProbe) -> None: ...
 
-    async def step_back(self: Candidate, office: Office, why: str) -> None:
+    async def step_back(self: Candidate, role: Role, why: str) -> None:
         self._d.become(Mode.BLOCKED, why)
         await self._d.pause(STANDBY_POLL_S)
 
-    put(stack, Permission, "require", require)
+    put(stack, PermissionProbe, "require", require)
     put(stack, Candidate, "_step_back", step_back)
 
 

@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from brokers.outbound.batches import Sealer
+from brokers.outbound.batches import Batcher
 from brokers.outbound.channel import Channel
 from brokers.outbound.channels import Channels
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Snapshots, Turn
-from controller.role.claim import Claim, Office
+from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
-from controller.term.claim_monitor import ClaimWatch
-from controller.term.term import Reign
+from controller.term.claim_monitor import ClaimMonitor
+from controller.term.term import Term
 from metadata_store import paths
-from state_machines.propagation.propagation import Audience, Outbox
+from state_machines.propagation.propagation import PendingRequests, Propagation
 from tests.simulation.planting import mutation, put
 
 # -- telling
@@ -25,17 +25,17 @@ from tests.simulation.planting import mutation, put
 @mutation
 def snapshot_tells_new_as_old(stack: ExitStack) -> None:
     """A turn of a snapshot goes ahead of the word that a replica is new."""
-    put(stack, Outbox, "take_new", lambda self, limit: {})
+    put(stack, PendingRequests, "take_new", lambda self, limit: {})
 
 
 @mutation
 def drop_is_new(stack: ExitStack) -> None:
     """New replicas are told as if they were old."""
 
-    def add_lead(self: Outbox, i: int, *, is_new: bool) -> None:
+    def add_lead(self: PendingRequests, i: int, *, is_new: bool) -> None:
         (self.after if i in self.stop else self.lead)[i] = False
 
-    put(stack, Outbox, "add_lead", add_lead)
+    put(stack, PendingRequests, "add_lead", add_lead)
 
 
 @mutation
@@ -61,8 +61,8 @@ def stale_broker_epoch(stack: ExitStack) -> None:
 def resend_old_rows(stack: ExitStack) -> None:
     """What was encoded of a row once is sent again when the row has changed."""
 
-    encode_now = Sealer._encode
-    put(stack, Sealer, "_encode", lambda self, i, row: self._kept.get(i) or encode_now(self, i, row))
+    encode_now = Batcher._encode
+    put(stack, Batcher, "_encode", lambda self, i, row: self._kept.get(i) or encode_now(self, i, row))
 
 
 @mutation
@@ -79,14 +79,14 @@ def keep_old_turns(stack: ExitStack) -> None:
 def live_list_last(stack: ExitStack) -> None:
     """LeaderAndIsr goes out before the live list that it needs, and to followers when to leaders."""
     stack.enter_context(mock.patch("brokers.outbound.channel.LEADER_FIRST_S_MAX", -1.0))
-    seal = Channel._seal
+    seal = Channel._batch
 
     async def late(self: Channel) -> None:
-        with mock.patch.object(self, "_tell_live_list", _nothing):
+        with mock.patch.object(self, "_send_live_list", _nothing):
             await seal(self)
-        await self._tell_live_list()
+        await self._send_live_list()
 
-    put(stack, Channel, "_seal", late)
+    put(stack, Channel, "_batch", late)
 
 
 async def _nothing() -> None:
@@ -97,10 +97,10 @@ async def _nothing() -> None:
 def forget_the_feed(stack: ExitStack) -> None:
     """Metadata is dropped as soon as one broker has it."""
 
-    def prune(self: Audience) -> None:
-        self.feed.forget(max((outbox.position for outbox in self.outboxes.values()), default=0))
+    def prune(self: Propagation) -> None:
+        self.feed.forget(max((pending.position for pending in self.pending.values()), default=0))
 
-    put(stack, Audience, "prune", prune)
+    put(stack, Propagation, "prune", prune)
 
 
 # -- the role
@@ -116,33 +116,33 @@ def act_after_the_lease(stack: ExitStack) -> None:
 @mutation
 def act_while_suspended(stack: ExitStack) -> None:
     """A lost connection is nobody's business."""
-    put(stack, ClaimWatch, "connected", lambda self: True)
+    put(stack, ClaimMonitor, "connected", lambda self: True)
 
 
 @mutation
 def no_watches_after_a_blip(stack: ExitStack) -> None:
     """After a reconnect everything is read again, and the watches of topics are not armed."""
 
-    async def rearm(self: Reign) -> None:
+    async def rearm(self: Term) -> None:
         for kind in ("broker_change", "topic_change", "isr_notification"):
             self.queue.signal(kind)
 
-    put(stack, Reign, "rearm", rearm)
+    put(stack, Term, "rearm", rearm)
 
 
 @mutation
 def adopt_a_claim(stack: ExitStack) -> None:
     """A daemon that finds its own id in ``/controller`` goes on with the epoch that it finds."""
-    claim = Office.claim
+    claim = Role.claim
 
-    async def adopting(self: Office) -> Claim:
+    async def adopting(self: Role) -> Claim:
         record, _ = await self.controller()
         node = await self.zk.get(paths.CONTROLLER_EPOCH)
         if record is not None and record.brokerid == self.me.id and node is not None:
             return Claim(int(node.data or b"0"), node.stat.version, None, node.stat.mzxid)
         return await claim(self)
 
-    async def is_ours(self: Office, won: Claim) -> bool:
+    async def is_ours(self: Role, won: Claim) -> bool:
         node = await self.zk.exists(paths.CONTROLLER_EPOCH)
         record, _ = await self.controller()
         return (
@@ -152,5 +152,5 @@ def adopt_a_claim(stack: ExitStack) -> None:
             and record.brokerid == self.me.id
         )
 
-    put(stack, Office, "claim", adopting)
-    put(stack, Office, "is_ours", is_ours)
+    put(stack, Role, "claim", adopting)
+    put(stack, Role, "is_ours", is_ours)

@@ -85,17 +85,17 @@ def _commit_after(stack: ExitStack, *, told: bool) -> None:
         self.channels.metadata_changed(decision.metadata)
         self.cluster.apply(decision.writes)
         if told:
-            self.channels.tell(decision.writes, ())
+            self.channels.propagate(decision.writes, ())
         pending = {change.entity for change in decision.writes}
         found = self.store.commit(decision.writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
             async with aclosing(found) as outcomes:
                 async for outcome in outcomes:
                     if not told:
-                        self.channels.tell(outcome.applied, ())
+                        self.channels.propagate(outcome.applied, ())
                     self._settle(outcome, pending, report)
         except NotConnected:
-            self.term.check()
+            self.gate.check()
         return pending
 
     put(stack, Controller, "_commit", commit)
@@ -202,6 +202,6 @@ def elect_nobody_on_return(stack: ExitStack) -> None:
 
     def broker_return(draft: Draft, returned: Collection[int], **_: Any) -> None:
         for broker in sorted(returned):
-            draft.tell_metadata(draft.cluster.hosted(broker))
+            draft.send_metadata(draft.cluster.hosted(broker))
 
     stack.enter_context(mock.patch("controller.handlers.broker_change.broker_return", broker_return))

@@ -18,7 +18,7 @@ from tests.simulation.history import Key
 from tests.simulation.leading import LISTENER
 
 if TYPE_CHECKING:
-    from controller.term.term import Reign
+    from controller.term.term import Term
     from tests.simulation.brokers import BrokerNode
     from tests.simulation.world import World
 
@@ -67,7 +67,7 @@ class Quiescence:
             session.client.answer_delay_s = 0.0
         for zk in [zk for d in self.w.daemons for zk in d.sessions] + [b.zk for b in self.w.brokers.values() if b.zk]:
             if zk.cut_off:
-                zk.mend()
+                zk.repair()
 
     def _heal_broker(self, node: BrokerNode) -> None:
         wire = node.wire
@@ -97,18 +97,18 @@ class Quiescence:
         waiting = any(d.daemon is not None and d.daemon.why.startswith(own.ROLE) for d in self.w.daemons)
         if waiting and self.w.handed_over:
             self.w.operate(self.w.actions.give_role("regent"))
-        if self.w.ibp.topic_ids and (reign := self._reign()) is not None and not reign.controller.lost_ids.asking:
+        if self.w.ibp.topic_ids and (term := self._term()) is not None and not term.controller.lost_ids.asking:
             for name, topic_id in self.w.invariants.history.lost_ids().items():
-                known = reign.cluster.topic(name)
+                known = term.cluster.topic(name)
                 if known is not None and known.topic_id is None:
                     self.w.operate(self.w.actions.give_back(name, topic_id))
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
         if blocked and (self.w.made_up_epochs or self.w.counts[faults.BROKER_FOREIGN]):
             self.w.operate(self.w.actions.raise_epoch())
 
-    def _reign(self) -> Reign | None:
+    def _term(self) -> Term | None:
         """The term that is in office."""
-        return next((d.reign for d in self.w.daemons if d.reign is not None and d.reign.in_office.is_set()), None)
+        return next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
 
     def _poll(self) -> None:
         self._operate()
@@ -157,12 +157,12 @@ class Quiescence:
         if self.w.calling:
             return [f"{self.w.calling} admin clients wait for an answer"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
-        reign = active[0].reign if len(active) == 1 else None
-        if reign is None:
+        term = active[0].term if len(active) == 1 else None
+        if term is None:
             modes = [f"{d}: {d.daemon.mode}, {d.daemon.why}" if d.daemon else f"{d} down" for d in self.w.daemons]
             return [f"{len(active)} daemons are active", *modes]
-        if reign.claim.epoch != self.w.invariants.history.epoch:
-            return [f"{active[0]} is active at epoch {reign.claim.epoch}"]
+        if term.claim.epoch != self.w.invariants.history.epoch:
+            return [f"{active[0]} is active at epoch {term.claim.epoch}"]
         away = [str(node) for node in self.w.brokers.values() if node.running and not node.listening]
         missing = [b for b in self.w.brokers if b not in self.w.plan.dead and not self._registered(b)]
         lingering = [b for b in self.w.plan.dead if b in self.w.invariants.history.registered]
@@ -286,11 +286,11 @@ class Quiescence:
 
     def _unnoticed(self) -> set[Key]:
         """Scribbled state znodes that are what they were, and that this term has not met late: nobody knows."""
-        history, reign = self.w.invariants.history, self._reign()
+        history, term = self.w.invariants.history, self._term()
         return {
             key
             for key, epoch in history.scribbled.items()
-            if reign is None or epoch < history.epoch or _version(reign, key) < history.states[key][-1].version
+            if term is None or epoch < history.epoch or _version(term, key) < history.states[key][-1].version
         }
 
     def _reaches(self, node: BrokerNode, other: int) -> bool:
@@ -320,6 +320,6 @@ def _sorted(ids: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
-def _version(reign: Reign, key: Key) -> int:
-    i = reign.cluster.find(*key)
-    return NO_VERSION if i is None else reign.cluster.rows[i].version
+def _version(term: Term, key: Key) -> int:
+    i = term.cluster.find(*key)
+    return NO_VERSION if i is None else term.cluster.rows[i].version

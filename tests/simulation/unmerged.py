@@ -14,7 +14,7 @@ from brokers.wire.partitions import EPOCH_DURING_DELETE
 from brokers.wire.versions import Api
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import LEADER_DURING_DELETE, Broker, PartitionState
-from state_machines.propagation.propagation import ClusterView, is_forgotten, is_told, replicas_hear
+from state_machines.propagation.propagation import ClusterView, is_removed, is_sent, needs_leader_and_isr
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.digest import Led, View, differences, view
 from testing.simulated.values import (
@@ -101,16 +101,16 @@ class Witness(Channels):
         super().live_list_changed()
         self._to_all()
 
-    def tell(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+    def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
         """See the base."""
-        super().tell(changes, moves)
+        super().propagate(changes, moves)
         for change in changes:
-            if is_told(change.after):
-                if replicas_hear(change):
+            if is_sent(change.after):
+                if needs_leader_and_isr(change):
                     for broker in change.after.assignment.replicas:
                         self._lead(broker, change.entity, is_new=change.is_new or change.creates)
                 self._to_all(change.entity)
-            elif is_forgotten(change.after):
+            elif is_removed(change.after):
                 self._to_all(change.entity)
         for move in moves:
             if move.stop:
@@ -141,7 +141,7 @@ class Witness(Channels):
             self._metadata(broker, None)
             for i in range(len(self._view.rows)):
                 self._lead(broker, i, is_new=False)
-                if is_told(self._view.rows[i]):
+                if is_sent(self._view.rows[i]):
                     self._metadata(broker, i)
 
     # -- one request each
@@ -165,20 +165,20 @@ class Witness(Channels):
         self._unmerged.take(channel.broker, UpdateMetadata(head, 0, entries, topics, live))
 
     def _is_known(self, i: int) -> bool:
-        return is_told(self._view.rows[i]) or is_forgotten(self._view.rows[i])
+        return is_sent(self._view.rows[i]) or is_removed(self._view.rows[i])
 
     def _metadata_entry(self, i: int) -> MetadataEntry:
         row, view_ = self._view.rows[i], self._view
         topic = view_.topics[row.topic]
         leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas
-        if is_forgotten(row):
+        if is_removed(row):
             leadership = row.controller_epoch, LEADER_DURING_DELETE, 0, row.isr, 0, row.assignment.replicas
         return MetadataEntry(topic.name, topic.topic_id, row.partition, *leadership, view_.offline_replicas(i))
 
     def _lead(self, broker_id: int, i: int, *, is_new: bool) -> None:
         row, channel = self._view.rows[i], self._channels.get(broker_id)
         hosts = channel is not None and broker_id in row.assignment.replicas
-        if channel is None or not hosts or not is_told(row) or self._view.stopped(i, broker_id):
+        if channel is None or not hosts or not is_sent(row) or self._view.stopped(i, broker_id):
             return
         topic = self._view.topics[row.topic]
         leadership = row.controller_epoch, row.leader, row.leader_epoch, row.isr, row.version, row.assignment.replicas

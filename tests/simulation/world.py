@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
-from brokers.queries import Asked
+from brokers.queries import BrokerQueries
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
@@ -106,7 +106,7 @@ class World:
         self.plan = plan
         self.loop = SimLoop()
         self.chance = random.Random(f"{plan.seed} world")
-        self.asked = random.Random(f"{plan.seed} asked")
+        self.queries = random.Random(f"{plan.seed} asked")
         self.ensemble = Ensemble(self.loop, random.Random(f"{plan.seed} ensemble"), plan.servers)
         self.network = Network(self.loop, random.Random(f"{plan.seed} network"))
         self.ibp = Ibp.parse(plan.ibp)
@@ -213,8 +213,8 @@ class World:
         """Something happened: every model is looked at."""
         self.events += 1
         for node in self.daemons:
-            if (reign := node.reign) is not None:
-                self.invariants.model(reign)
+            if (term := node.term) is not None:
+                self.invariants.model(term)
 
     def happened(self, fault: str) -> None:
         """A fault took effect."""
@@ -240,7 +240,7 @@ class World:
         return None
 
     @asynccontextmanager
-    async def ask(self, broker: Broker) -> AsyncIterator[Asked]:
+    async def dial(self, broker: Broker) -> AsyncIterator[BrokerQueries]:
         """Asks a broker what an operator wants to know."""
         node = self.brokers[broker.id]
         if not node.listening or node.wire.refuses:
@@ -250,7 +250,7 @@ class World:
 
     async def on_its_way(self, node: BrokerNode) -> None:
         """A question takes its time; the broker may be silent by then."""
-        await asyncio.sleep(ANSWER_S_MAX * self.asked.random())
+        await asyncio.sleep(ANSWER_S_MAX * self.queries.random())
         await self._if_it_answers(node)
 
     async def _if_it_answers(self, node: BrokerNode) -> None:
@@ -267,8 +267,7 @@ class World:
     def rules_besides(self, process: Process) -> bool:
         """Whether another daemon still takes itself for the controller."""
         return any(
-            node.process is not process and node.reign is not None and not node.reign.term.ended
-            for node in self.daemons
+            node.process is not process and node.term is not None and not node.term.gate.ended for node in self.daemons
         )
 
     def registered(self, broker: int, epoch: int) -> None:
@@ -278,18 +277,18 @@ class World:
 
     def registrations_known_to(self, process: Process) -> dict[int, int]:
         """Broker epochs in the model of a daemon."""
-        reigns = [node.reign for node in self.daemons if node.process is process and node.reign is not None]
-        return {b: known.epoch for reign in reigns for b, known in reign.cluster.brokers.items()}
+        terms = [node.term for node in self.daemons if node.process is process and node.term is not None]
+        return {b: known.epoch for term in terms for b, known in term.cluster.brokers.items()}
 
-    def registrations_known_in_office(self) -> dict[int, int]:
-        """Those of the daemon in office; none where no daemon is."""
-        found = (d.reign for d in self.daemons if d.reign is not None and d.reign.in_office.is_set())
-        reign = next(found, None)
-        return {b: known.epoch for b, known in reign.cluster.brokers.items()} if reign is not None else {}
+    def registrations_known_to_the_active(self) -> dict[int, int]:
+        """Those of the active daemon; none where no daemon is."""
+        found = (d.term for d in self.daemons if d.term is not None and d.term.serving.is_set())
+        term = next(found, None)
+        return {b: known.epoch for b, known in term.cluster.brokers.items()} if term is not None else {}
 
     def topic_known_to(self, process: Process, topic: str) -> int | None:
         """The incarnation (czxid) of a topic in the model of a daemon."""
-        models = [node.reign.cluster for node in self.daemons if node.process is process and node.reign is not None]
+        models = [node.term.cluster for node in self.daemons if node.process is process and node.term is not None]
         found = [known.czxid for model in models if (known := model.topic(topic)) is not None]
         return found[0] if found else None
 

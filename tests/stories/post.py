@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from state_machines.model.cluster import leadership_of
 from state_machines.model.types import PartitionRow
-from state_machines.propagation.propagation import Audience, Outbox, is_forgotten, is_told
+from state_machines.propagation.propagation import PendingRequests, Propagation, is_removed, is_sent
 from tests.stories.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Entry, Request, ids
 
 EVERYTHING = sys.maxsize
@@ -24,78 +24,78 @@ class Sent(NamedTuple):
     request: Request
 
 
-def post(audience: Audience) -> Iterator[Sent]:
+def post(propagation: Propagation) -> Iterator[Sent]:
     """All requests until every outbox is empty: seals first, then the snapshot in one turn."""
-    for broker, outbox in sorted(audience.outboxes.items()):
+    for broker, pending in sorted(propagation.pending.items()):
         turn = 0
-        while audience.behind(outbox):
-            if audience.dirty(outbox):
-                yield from (Sent(turn, broker, request) for request in _seal(audience, outbox))
+        while propagation.behind(pending):
+            if propagation.dirty(pending):
+                yield from (Sent(turn, broker, request) for request in _seal(propagation, pending))
                 turn += 1
-            if outbox.turn < outbox.turn_end:
-                yield from (Sent(turn, broker, request) for request in _turn(audience, outbox, broker))
+            if pending.turn < pending.turn_end:
+                yield from (Sent(turn, broker, request) for request in _turn(propagation, pending, broker))
                 turn += 1
 
 
-def _seal(audience: Audience, outbox: Outbox) -> Iterator[Request]:
+def _seal(propagation: Propagation, pending: PendingRequests) -> Iterator[Request]:
     """The live list alone where LeaderAndIsr follows, LeaderAndIsr, metadata, StopReplica."""
-    if outbox.lead:
-        yield from _live_list(audience, outbox)
-    leads, stops = outbox.take_lead(EVERYTHING), outbox.take_stop(EVERYTHING)
+    if pending.lead:
+        yield from _live_list(propagation, pending)
+    leads, stops = pending.take_lead(EVERYTHING), pending.take_stop(EVERYTHING)
     if leads:
-        yield Request(LEADER_AND_ISR, {_name(audience, i): _order(audience, i, leads[i]) for i in leads})
-    rows, reached = audience.feed.since(outbox.position, audience.feed.number, EVERYTHING)
-    told = [i for i in rows if is_told(audience.view.rows[i]) or is_forgotten(audience.view.rows[i])]
+        yield Request(LEADER_AND_ISR, {_name(propagation, i): _order(propagation, i, leads[i]) for i in leads})
+    rows, reached = propagation.feed.since(pending.position, propagation.feed.number, EVERYTHING)
+    told = [i for i in rows if is_sent(propagation.view.rows[i]) or is_removed(propagation.view.rows[i])]
     if told:
-        yield _metadata(audience, outbox, told)
+        yield _metadata(propagation, pending, told)
     else:
-        yield from _live_list(audience, outbox)
-    outbox.position = reached
+        yield from _live_list(propagation, pending)
+    pending.position = reached
     if stops:
-        held = {i: audience.view.rows[i] for i in stops}
-        epochs = {i: EPOCH_DURING_DELETE if is_forgotten(row) else row.leader_epoch for i, row in held.items()}
-        yield Request(STOP_REPLICA, {_name(audience, i): Entry(epoch=epochs[i], delete=stops[i]) for i in stops})
+        held = {i: propagation.view.rows[i] for i in stops}
+        epochs = {i: EPOCH_DURING_DELETE if is_removed(row) else row.leader_epoch for i, row in held.items()}
+        yield Request(STOP_REPLICA, {_name(propagation, i): Entry(epoch=epochs[i], delete=stops[i]) for i in stops})
 
 
-def _turn(audience: Audience, outbox: Outbox, broker: int) -> Iterator[Request]:
-    view = audience.view
-    yield from _live_list(audience, outbox)
-    told = [i for i in range(outbox.turn, outbox.turn_end) if is_told(view.rows[i])]
+def _turn(propagation: Propagation, pending: PendingRequests, broker: int) -> Iterator[Request]:
+    view = propagation.view
+    yield from _live_list(propagation, pending)
+    told = [i for i in range(pending.turn, pending.turn_end) if is_sent(view.rows[i])]
     led = [i for i in told if broker in view.rows[i].assignment.replicas and not view.stopped(i, broker)]
     if led:
-        yield Request(LEADER_AND_ISR, {_name(audience, i): _order(audience, i, False) for i in led})
+        yield Request(LEADER_AND_ISR, {_name(propagation, i): _order(propagation, i, False) for i in led})
     if told:
-        yield _metadata(audience, outbox, told)
-    outbox.turn = outbox.turn_end
+        yield _metadata(propagation, pending, told)
+    pending.turn = pending.turn_end
 
 
-def _live_list(audience: Audience, outbox: Outbox) -> Iterator[Request]:
-    if outbox.live_version != audience.live_version:
-        yield _metadata(audience, outbox, [])
+def _live_list(propagation: Propagation, pending: PendingRequests) -> Iterator[Request]:
+    if pending.live_version != propagation.live_version:
+        yield _metadata(propagation, pending, [])
 
 
-def _metadata(audience: Audience, outbox: Outbox, rows: Iterable[int]) -> Request:
-    outbox.live_version = audience.live_version
+def _metadata(propagation: Propagation, pending: PendingRequests, rows: Iterable[int]) -> Request:
+    pending.live_version = propagation.live_version
     entries = {}
     for i in rows:
-        row = audience.view.rows[i]
+        row = propagation.view.rows[i]
         held = leadership_of(row)
         assert held is not None, "a partition without a leadership is told to nobody"
-        told = Entry.told(held, row.assignment, audience.view.offline_replicas(i))
-        entries[_name(audience, i)] = Entry.forgotten() if is_forgotten(row) else told
-    return Request(UPDATE_METADATA, entries, tuple(sorted(audience.view.brokers)))
+        told = Entry.told(held, row.assignment, propagation.view.offline_replicas(i))
+        entries[_name(propagation, i)] = Entry.forgotten() if is_removed(row) else told
+    return Request(UPDATE_METADATA, entries, tuple(sorted(propagation.view.brokers)))
 
 
-def _order(audience: Audience, i: int, is_new: bool) -> Entry:
-    row: PartitionRow = audience.view.rows[i]
+def _order(propagation: Propagation, i: int, is_new: bool) -> Entry:
+    row: PartitionRow = propagation.view.rows[i]
     held = leadership_of(row)
     assert held is not None, "a partition without a leadership is told to nobody"
     return Entry.of(held, row.assignment, is_new=is_new)
 
 
-def _name(audience: Audience, i: int) -> str:
-    row = audience.view.rows[i]
-    return f"{audience.view.topics[row.topic].name}-{row.partition}"
+def _name(propagation: Propagation, i: int) -> str:
+    row = propagation.view.rows[i]
+    return f"{propagation.view.topics[row.topic].name}-{row.partition}"
 
 
 def lines(sent: Iterable[Sent]) -> list[str]:

@@ -33,8 +33,8 @@ from state_machines.decisions.leader_election import FAILED, ElectionType, elect
 from state_machines.decisions.leader_election import judge as judge_election
 from state_machines.decisions.log_directories import log_directories_failed
 from state_machines.decisions.reassignment import (
-    Asked,
     NotReassigned,
+    ReassignmentRequest,
     due,
     final_rewrites,
     reassign,
@@ -46,10 +46,10 @@ from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.core.model import broker, check_model
 from tests.stories.brokers import NaiveBroker, ids, parsed
-from tests.stories.office import Office, split
+from tests.stories.world import StoryWorld, split
 
 
-class Stage(Office):
+class Stage(StoryWorld):
     """Plays the commands of one story; ``out`` holds the lines of the present step."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Stage(Office):
             "brokers": self.registrations,
             "given": self.given,
             "running": self.running,
-            "take-office": self.take_office,
+            "take-office": self.begin_term,
             "unheard-death": self.unheard_death,
             "unheard-topic": self.unheard_topic,
             "topic": self.topic,
@@ -133,7 +133,7 @@ class Stage(Office):
 
     # -- events
 
-    def take_office(self) -> None:
+    def begin_term(self) -> None:
         """A new term: everything is read, decided, and told to everybody."""
         self.load(self.cluster.epoch + 1)
         self.carry_out(partial(failover, unclean=self.allows_unclean))
@@ -234,7 +234,7 @@ class Stage(Office):
         wanted: dict[int, Assignment] = {}
         for name, target in targets.items():
             row = self.cluster.find(*split(name))
-            found = judge_reassignment(self.cluster, Asked(row, target), live_only=live_only)
+            found = judge_reassignment(self.cluster, ReassignmentRequest(row, target), live_only=live_only)
             if isinstance(found, NotReassigned):
                 self.out.append(f"answer {name}: {found.error.name}, {found.why}")
             else:
@@ -271,7 +271,7 @@ class Stage(Office):
 
     def log_directory_fails(self, broker_id: str, *names: str) -> None:
         """A broker names itself in a notification: asked by LeaderAndIsr it answers with an error for these."""
-        self.audience.leader_and_isr_to(int(broker_id), self.cluster.hosted(int(broker_id)))
+        self.propagation.leader_and_isr_to(int(broker_id), self.cluster.hosted(int(broker_id)))
         self.tell_brokers()
         rows = self.cluster.observe_failed_dirs(int(broker_id), map(self.row, names))
         self.carry_out(partial(log_directories_failed, failed={int(broker_id): rows}, unclean=self.allows_unclean))

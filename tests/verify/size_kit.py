@@ -1,6 +1,6 @@
 """Large clusters for the tests of this folder: a real ZooKeeper, simulated brokers, and a daemon as a process.
 
-``async with large(data, folder) as stage`` has everything up; ``await stage.take_office()`` gives the daemon the role.
+``async with large(data, folder) as stage`` has everything up; ``await stage.begin_term()`` gives the daemon the role.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Stage:
     def processes(self) -> list[ChildProcess]:
         return [self.zookeeper, self.fleet, self.daemon]
 
-    async def take_office(self, within_s: float = ENOUGH_S) -> dict[str, Any]:
+    async def begin_term(self, within_s: float = ENOUGH_S) -> dict[str, Any]:
         """Gives the role to the daemon; returns its status once it serves."""
         await role.give_to_regent(self.zk)
         return await self.status_with(within_s, mode="active")

@@ -30,7 +30,7 @@ async def test_thirty_thousand_topics_in_one_listing(tmp_path: Path) -> None:
     data = shaped(TOPICS, 1, 6, names="a-service.some-team.orders-by-region-{:06d}.v1")
     assert sum(4 + len(name) for name in data.topics) > JAVA_CLIENT_BYTES_MAX, "more than other clients take"
     async with large(data, tmp_path) as stage:
-        await stage.take_office()
+        await stage.begin_term()
         await stage.settled(TOPICS)
         await stage.fleet.agree()
         assert stage.daemon.log_has("children of /brokers/topics take .* with KAFKA_OPTS=-Djute.maxbuffer=4194304")
@@ -53,7 +53,7 @@ async def test_thirty_thousand_topics_in_one_listing(tmp_path: Path) -> None:
 async def test_a_topic_with_ten_thousand_partitions(tmp_path: Path) -> None:
     replicas = [tuple((p + k) % 6 + 1 for k in range(3)) for p in range(2 * HUGE)]
     async with large(shaped(4, 50, 6), tmp_path, brokers=EXACT) as stage:
-        await stage.take_office()
+        await stage.begin_term()
         await stage.settled(200)
         await stage.create("huge", *replicas[:HUGE])
         await stage.settled(200 + HUGE)
@@ -100,7 +100,7 @@ async def test_all_brokers_bounce_one_after_the_other(tmp_path: Path, topics: in
     data = shaped(topics, 50, STORM_BROKERS)
     settings, arguments = {"controller.ibp": ibp}, ["--ibp", ibp, *EXACT]
     async with large(data, tmp_path, settings=settings, heap_mb=1_024, brokers=arguments) as stage:
-        await stage.take_office()
+        await stage.begin_term()
         await stage.settled(partitions)
         async with watched(stage) as depths:
             for broker in data.brokers:

@@ -30,7 +30,7 @@ async def test_requests_are_cut_to_what_a_server_with_a_small_buffer_takes(tmp_p
     assert sum(map(len, data.topics)) > 2 * SMALL_BYTES
     with mock.patch("benchmarks.znodes.OPS_PER_MULTI", 200):
         async with large(data, tmp_path, jute_maxbuffer=SMALL_BYTES) as stage:
-            await stage.take_office()
+            await stage.begin_term()
             await stage.settled(6_000)
             assert stage.zookeeper.log_has("Len error"), "larger requests were tried"
             assert stage.daemon.log_has("batches are cut at .* their jute.maxbuffer is too small: raise it to 1048575")
@@ -76,7 +76,7 @@ async def test_slow_mute_and_absent_brokers_hold_nobody_up(tmp_path: Path) -> No
         await stage.zk.create(paths.broker(ABSENT), absent(), ephemeral=True)
         await stage.fleet.ask("slow", brokers=[SLOW], ms=FOR_EVER_MS)
         await stage.fleet.ask("mute", brokers=[MUTE])
-        await stage.take_office()
+        await stage.begin_term()
         await only_others_heard(stage, *OTHERS, DYING, LEAVING)
 
         await stage.fleet.die([DYING])

@@ -20,7 +20,7 @@ async def test_scribbles_over_the_role_are_named_and_got_over() -> None:
 
         # whoever overwrites /controller loses to the next claim
         await zk.set(paths.CONTROLLER, GARBAGE, ANY_VERSION)
-        await eventually(lambda: _reigns(stage, epoch + 1), 30.0)
+        await eventually(lambda: _holds_role(stage, epoch + 1), 30.0)
         await stage.proven()
 
         # the flag is looked at before a claim only: who holds the role keeps it
@@ -28,7 +28,7 @@ async def test_scribbles_over_the_role_are_named_and_got_over() -> None:
         assert flag is not None
         await zk.set(own.ROLE, GARBAGE, ANY_VERSION)
         await stage.flows()
-        assert await _reigns(stage, epoch + 1)
+        assert await _holds_role(stage, epoch + 1)
         await stage.daemon.stop()
         stage.daemon = stage.w.daemon()
         await stage.daemon.boot("standby")
@@ -44,7 +44,7 @@ async def test_scribbles_over_the_role_are_named_and_got_over() -> None:
         await eventually(lambda: _says(stage, paths.CONTROLLER_EPOCH), 30.0)
         await stage.flows()
         await zk.set(paths.CONTROLLER_EPOCH, found.data, ANY_VERSION)
-        await eventually(lambda: _reigns(stage, int(found.data or b"0") + 1), 30.0)
+        await eventually(lambda: _holds_role(stage, int(found.data or b"0") + 1), 30.0)
         await stage.proven()
 
         # foreign children among our own
@@ -57,7 +57,7 @@ async def test_scribbles_over_the_role_are_named_and_got_over() -> None:
         await stage.proven()
 
 
-async def _reigns(stage: Scene, epoch: int) -> bool:
+async def _holds_role(stage: Scene, epoch: int) -> bool:
     status = await stage.daemon.status()
     return status is not None and (status["mode"], status["controllerEpoch"]) == ("active", epoch)
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from controller.daemon.daemon import Daemon
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
-from controller.term.term import Reign
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import decode_state, encode_state
@@ -117,11 +117,11 @@ class Served:
         self.daemon = daemon
         self.proxy = proxy
 
-    async def in_office(self, epoch: int | None = None) -> Reign:
-        def active() -> Reign | None:
-            reign = self.daemon.reign
-            wanted = reign is not None and epoch in (None, reign.claim.epoch)
-            return reign if wanted and self.daemon.mode is Mode.ACTIVE else None
+    async def serving(self, epoch: int | None = None) -> Term:
+        def active() -> Term | None:
+            term = self.daemon.term
+            wanted = term is not None and epoch in (None, term.claim.epoch)
+            return term if wanted and self.daemon.mode is Mode.ACTIVE else None
 
         found = await eventually(active, within_s=20)
         assert found is not None
@@ -130,8 +130,8 @@ class Served:
     @property
     def open(self) -> int | None:
         """The epoch in which it would write or send now."""
-        reign = self.daemon.reign
-        return reign.claim.epoch if reign is not None and reign.term.open() else None
+        term = self.daemon.term
+        return term.claim.epoch if term is not None and term.gate.open() else None
 
 
 @asynccontextmanager
@@ -144,7 +144,7 @@ async def cluster(process: ZooKeeperProcess) -> AsyncIterator[Cluster]:
         await ensure_top_level_paths(made.operator)
         await made.boot(1, 2, 3)
         await made.topic("t", (1, 2, 3), (2, 3, 1))
-        await Office(made.operator, this_process(DAEMON), hold=False, digest=None).set_role("regent", "a test")
+        await Role(made.operator, this_process(DAEMON), hold=False, digest=None).set_flag("regent", "a test")
         yield made
 
 
@@ -179,10 +179,10 @@ async def daemon(
 @pytest.mark.seed("S4-75", "S4-86")
 async def test_a_connection_cut_for_less_than_the_lease_loses_nothing(zookeeper_process: ZooKeeperProcess) -> None:
     async with cluster(zookeeper_process) as c, daemon(c) as d:
-        reign = await d.in_office()
+        term = await d.serving()
         for round_ in range(3):
             d.proxy.suspend()
-            await eventually(lambda: not reign.term.open())
+            await eventually(lambda: not term.gate.open())
             await c.expand("t", (3, 2))
             await c.topic(f"while-cut-{round_}", (2, 3))
             if round_ == 1:
@@ -190,7 +190,7 @@ async def test_a_connection_cut_for_less_than_the_lease_loses_nothing(zookeeper_
             d.proxy.resume()
             await c.leads(3, "t", 2 + round_)
         await c.leads(2, "t", 0)
-        assert d.daemon.reign is reign, "one term all along"
+        assert d.daemon.term is term, "one term all along"
         await c.expand("while-cut-0", (3, 2))
         await c.leads(3, "while-cut-0", 1)
         assert await c.epoch() == 1
@@ -202,7 +202,7 @@ async def test_a_lease_ends_before_the_session_and_another_daemon_takes_over(
 ) -> None:
     """The server keeps the session until its time-out; by then the cut daemon has long stopped by its own clock."""
     async with cluster(zookeeper_process) as c, daemon(c) as first:
-        reign = await first.in_office()
+        term = await first.serving()
         async with daemon(c, DAEMON + 1) as second:
             await eventually(lambda: second.daemon.mode is Mode.STANDBY)
             first.proxy.suspend()
@@ -216,7 +216,7 @@ async def test_a_lease_ends_before_the_session_and_another_daemon_takes_over(
                 return second.daemon.mode is Mode.ACTIVE
 
             await eventually(taken_over, within_s=20)
-            assert reign.term.ended
+            assert term.gate.ended
             await c.leads(2, "t", 0)
             first.proxy.resume()
             await eventually(lambda: "another daemon is before us" in first.daemon.why, within_s=20)
@@ -228,15 +228,15 @@ async def test_a_server_that_stops_answering_closes_the_gate_though_the_connecti
     zookeeper_process: ZooKeeperProcess,
 ) -> None:
     async with cluster(zookeeper_process) as c, daemon(c) as d:
-        reign = await d.in_office()
+        term = await d.serving()
         d.proxy.stall()
-        await eventually(lambda: not reign.term.open(), within_s=10)
+        await eventually(lambda: not term.gate.open(), within_s=10)
         await c.broker_zk[1].close()
         d.proxy.suspend()
         d.proxy._flowing.set()
         d.proxy.resume()
         await c.leads(2, "t", 0)
-        await d.in_office()
+        await d.serving()
 
 
 @pytest.mark.seed("S4-86")
@@ -246,9 +246,9 @@ async def test_a_reply_lost_at_any_write_of_the_start_ends_in_office(zookeeper_p
         await c.broker_zk[1].close()
         for number in (1, 2, 3, 5, 6, 7, 8, 9, 10):
             async with daemon(c, lose_reply_of=number) as d:
-                await d.in_office()
-                assert d.daemon.office is not None
-                assert len(await d.daemon.office.queue()) == 1
+                await d.serving()
+                assert d.daemon.role is not None
+                assert len(await d.daemon.role.queue()) == 1
         await c.leads(2, "t", 0)
 
 
@@ -256,7 +256,7 @@ async def test_a_reply_lost_at_any_write_of_the_start_ends_in_office(zookeeper_p
 async def test_the_lock_out_holds_against_a_brokers_election(zookeeper_process: ZooKeeperProcess) -> None:
     async with cluster(zookeeper_process) as c:
         async with daemon(c, hold=True) as d:
-            await d.in_office()
+            await d.serving()
             acls, _ = await _acls(d)
             assert set(acls) == {digest_acl("regent", "secret"), Acl(READ, "world", "anyone")}
         node = await c.operator.get(paths.CONTROLLER)
@@ -274,7 +274,7 @@ async def test_the_lock_out_holds_against_a_brokers_election(zookeeper_process: 
         async with daemon(c) as stranger:
             await eventually(lambda: "set zookeeper.digest" in stranger.daemon.why)
         async with daemon(c, hold=True) as again:
-            await again.in_office(2)
+            await again.serving(2)
 
 
 async def _acls(d: Served) -> tuple[list[Acl], Any]:
@@ -285,9 +285,9 @@ async def _acls(d: Served) -> tuple[list[Acl], Any]:
 async def test_a_stop_frees_the_role_at_once(zookeeper_process: ZooKeeperProcess) -> None:
     async with cluster(zookeeper_process) as c:
         async with daemon(c) as first:
-            await first.in_office()
+            await first.serving()
             async with daemon(c, DAEMON + 1) as second:
                 await eventually(lambda: second.daemon.mode is Mode.STANDBY)
                 first.daemon.stop()
-                await second.in_office(2)
+                await second.serving(2)
         assert await c.operator.get(paths.CONTROLLER) is None

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from brokers.queries import asker
+from brokers.queries import dial_for
 from controller.handover.handback import shell_lines
 from controller.handover.preflight.context import Context, gather
 from controller.handover.preflight.ensemble import zookeeper_release
 from controller.handover.preflight.finding import Level
 from controller.handover.preflight.permissions import lockable, refused_paths, writable
 from controller.role import own_znodes as own
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.own_acls import may_change_acls
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
-from metadata_store.codecs.controller import Controller, encode_controller
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
@@ -53,14 +53,14 @@ async def fill(zk: KazooZooKeeper) -> None:
     await zk.create(paths.partition("orders", 0), None)
     await zk.create(paths.state("orders", 0), encode_state(1, 0, (1, 2), 1))
     await zk.create(paths.CONTROLLER_EPOCH, b"1")
-    await zk.create(paths.CONTROLLER, encode_controller(Controller(1)))
+    await zk.create(paths.CONTROLLER, encode_controller(ControllerZnode(1)))
 
 
 async def context(zk: KazooZooKeeper, connect: str, folder: Path, *, hold: bool = False) -> Context:
     settings = settings_for(folder, hold=hold, digest=DIGEST if hold else None)
     settings = settings.model_copy(update={"zookeeper": settings.zookeeper.model_copy(update={"connect": connect})})
-    office = Office(zk, this_process(settings.controller.id), hold=hold, digest=("regent", "secret") if hold else None)
-    return await gather(settings, office, asker(settings), server_version, own_listener=False)
+    role = Role(zk, this_process(settings.controller.id), hold=hold, digest=("regent", "secret") if hold else None)
+    return await gather(settings, role, dial_for(settings), server_version, own_listener=False)
 
 
 async def close(zk: KazooZooKeeper, path: str, acls: list[Acl] = CLOSED) -> None:

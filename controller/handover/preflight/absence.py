@@ -10,7 +10,7 @@ from brokers.security.attested import Seals
 from controller.handover.preflight.context import Context
 from controller.handover.preflight.finding import Finding, ok, warn
 from controller.process.wording import named
-from controller.role.queue import Place, read_places
+from controller.role.queue import QueuePosition, read_positions
 
 SKEW_S_MAX: Final = 2.0
 """Between a daemon's clock and that of ZooKeeper's leader, the way of the request included."""
@@ -22,7 +22,7 @@ async def daemons(ctx: Context) -> Finding:
     queue = [f"{process.id} on {process.host} (pid {process.pid})" for process in ctx.daemons]
     if not queue:
         return warn(name, "none runs: nobody would take the role", "start 'regent run' first")
-    if ctx.office.hold and len(queue) < 2:
+    if ctx.role.hold and len(queue) < 2:
         return warn(
             name,
             f'one ({queue[0]}), and controller.on_absence is "hold": while it is away no leader moves',
@@ -34,8 +34,8 @@ async def daemons(ctx: Context) -> Finding:
 async def daemons_agree(ctx: Context) -> Finding:
     """Compares the admin secret and the clock of every daemon in the queue."""
     name = "daemons agree"
-    places = [place for place in await read_places(ctx.zk) if place.process is not None]
-    seals = await ctx.office.seals()
+    places = [place for place in await read_positions(ctx.zk) if place.process is not None]
+    seals = await ctx.role.seals()
     other = [_who(p) for p in places if seals is not None and not _same_secret(seals, p)]
     without = [_who(p) for p in places if p.process is not None and not p.process.mark]
     if without:
@@ -66,7 +66,7 @@ async def daemons_agree(ctx: Context) -> Finding:
     return ok(name, f"{len(places)} daemons have the same admin secret, and ZooKeeper's clock")
 
 
-def _who(place: Place) -> str:
+def _who(place: QueuePosition) -> str:
     return f"{place.process.id} on {place.process.host}" if place.process is not None else place.path
 
 
@@ -80,12 +80,12 @@ def _not_compared(file: Path) -> str:
     return f"there is no {file} yet to compare: a daemon or its admin endpoint makes it at its start"
 
 
-def _same_secret(seals: Seals, place: Place) -> bool:
+def _same_secret(seals: Seals, place: QueuePosition) -> bool:
     found = place.process
     return found is None or not found.mark or found.mark == seals.of_daemon(found.id, found.nonce)
 
 
-def _skew_s(place: Place) -> float:
+def _skew_s(place: QueuePosition) -> float:
     known = place.process is not None and place.process.clock_ms and place.queued_ms
     return (place.process.clock_ms - place.queued_ms) / 1000 if known and place.process is not None else 0.0
 

@@ -70,9 +70,9 @@ async def own_id(ctx: Context) -> Finding:
 
 def _twins(ctx: Context, me: int) -> list[Process]:
     """Daemons with our id in the queue that are not the one of these settings, which listens where they say."""
-    same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.office.me.nonce]
+    same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.role.me.nonce]
     elsewhere = [p for p in same_id if not of_these_settings(ctx.settings, p)]
-    if ctx.office.lock_path is not None or len(same_id) > 1:
+    if ctx.role.lock_path is not None or len(same_id) > 1:
         return same_id
     return elsewhere
 

@@ -9,12 +9,12 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
-from brokers.queries import Ask, Asked, ask_each
+from brokers.queries import BrokerQueries, Dial, query_each
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.engine.adopted_ibp import given, lowest
 from controller.process.zookeeper_tls import ReleaseOf
-from controller.role.claim import Office
+from controller.role.claim import Role
 from controller.role.own_znodes import Process
 from metadata_store.kafka_store import KafkaStore, Malformed
 from metadata_store.port import ZooKeeper
@@ -43,7 +43,7 @@ CONFIGS: Final = (
 """Settings that every live broker is asked for."""
 
 
-class Answers(Struct, frozen=True):
+class BrokerFacts(Struct, frozen=True):
     """What one broker answered; a question that failed has the reason as its answer."""
 
     api_versions: Mapping[int, tuple[int, int]]
@@ -56,7 +56,7 @@ class Context(Struct, frozen=True):
     """``own_listener``: whether the daemon's own listener is up in this process and must answer."""
 
     settings: Settings
-    office: Office
+    role: Role
     store: KafkaStore
     ibp: Ibp
     release_of: ReleaseOf
@@ -65,16 +65,16 @@ class Context(Struct, frozen=True):
     topics: Sequence[TopicAssignment]
     malformed: Sequence[Malformed]
     daemons: Sequence[Process]
-    answers: Mapping[int, Answers | BrokerCallFailed]
+    answers: Mapping[int, BrokerFacts | BrokerCallFailed]
 
     @property
     def zk(self) -> ZooKeeper:
         """The session."""
-        return self.office.zk
+        return self.role.zk
 
-    def answered(self) -> dict[int, Answers]:
+    def answered(self) -> dict[int, BrokerFacts]:
         """Brokers that could be asked at all; the others are a refusal of their own."""
-        return {broker: found for broker, found in self.answers.items() if isinstance(found, Answers)}
+        return {broker: found for broker, found in self.answers.items() if isinstance(found, BrokerFacts)}
 
     def configs(self) -> dict[int, Mapping[str, str | None]]:
         """Settings by broker, where the broker told them."""
@@ -85,10 +85,10 @@ class Context(Struct, frozen=True):
         return [b for b, found in self.configs().items() if (found.get(name) or "").lower() in values]
 
 
-async def gather(settings: Settings, office: Office, ask: Ask, release_of: ReleaseOf, *, own_listener: bool) -> Context:
+async def gather(settings: Settings, role: Role, dial: Dial, release_of: ReleaseOf, *, own_listener: bool) -> Context:
     """Reads ZooKeeper and asks every live broker."""
-    await office.zk.sync()
-    store = KafkaStore(office.zk)
+    await role.zk.sync()
+    store = KafkaStore(role.zk)
     registered = await store.load_brokers()
     malformed = list(registered.malformed)
     topics: list[TopicAssignment] = []
@@ -98,10 +98,10 @@ async def gather(settings: Settings, office: Office, ask: Ask, release_of: Relea
         elif found is not None:
             topics.append(found)
     names = (*CONFIGS, listener_builder(settings))
-    answers = await ask_each(ask, registered.brokers, partial(_interview, names))
+    answers = await query_each(dial, registered.brokers, partial(_interview, names))
     return Context(
         settings=settings,
-        office=office,
+        role=role,
         store=store,
         ibp=_ibp(settings, answers.values()),
         release_of=release_of,
@@ -109,14 +109,14 @@ async def gather(settings: Settings, office: Office, ask: Ask, release_of: Relea
         brokers=registered.brokers,
         topics=topics,
         malformed=malformed,
-        daemons=[process for _, process in await office.queue() if process is not None],
+        daemons=[process for _, process in await role.queue() if process is not None],
         answers=answers,
     )
 
 
-def _ibp(settings: Settings, answers: Iterable[Answers | BrokerCallFailed]) -> Ibp:
+def _ibp(settings: Settings, answers: Iterable[BrokerFacts | BrokerCallFailed]) -> Ibp:
     """The one at which the daemon will be in office."""
-    configs = [found.configs for found in answers if isinstance(found, Answers)]
+    configs = [found.configs for found in answers if isinstance(found, BrokerFacts)]
     told = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
     adopted = None if given(settings.controller) else lowest(told)
     return adopted or Ibp.parse(settings.controller.ibp)
@@ -127,12 +127,12 @@ def listener_builder(settings: Settings) -> str:
     return f"listener.name.{settings.admin.client_listener.lower()}.{PRINCIPAL_BUILDER}"
 
 
-async def _interview(names: Sequence[str], asked: Asked, broker: Broker) -> Answers:
-    return Answers(
-        dict(asked.api_versions),
-        await _or_failure(asked.static_configs(broker.id, names)),
-        await _or_failure(asked.metadata(())),
-        await _or_failure(asked.log_dirs()),
+async def _interview(names: Sequence[str], queries: BrokerQueries, broker: Broker) -> BrokerFacts:
+    return BrokerFacts(
+        dict(queries.api_versions),
+        await _or_failure(queries.static_configs(broker.id, names)),
+        await _or_failure(queries.metadata(())),
+        await _or_failure(queries.log_dirs()),
     )
 
 

@@ -121,10 +121,10 @@ async def controller_epoch(ctx: Context) -> Finding:
 
 async def _holder(ctx: Context) -> str:
     """Who holds the role, for those who have no daemon to ask."""
-    record, _ = await ctx.office.controller()
+    record, _ = await ctx.role.controller()
     if record is None:
         return "nobody holds the role"
-    if record.regent is None and record.brokerid not in await ctx.office.daemons():
+    if record.regent is None and record.brokerid not in await ctx.role.daemons():
         return f"broker {record.brokerid} holds the role"
     alive = any(process.nonce == record.regent for process in ctx.daemons)
     return (
@@ -145,7 +145,7 @@ async def kraft_migration(ctx: Context) -> Finding:
             "regent is for ZooKeeper mode; where the migration was rolled back for good, delete "
             f"{paths.MIGRATION} as Kafka's documentation of the roll-back says",
         )
-    record, _ = await ctx.office.controller()
+    record, _ = await ctx.role.controller()
     if record is not None and record.kraft_epoch > NO_KRAFT_EPOCH:
         return refuse(
             name,

@@ -61,9 +61,9 @@ async def writable(ctx: Context) -> Finding:
 async def lockable(ctx: Context) -> Finding:
     """``on_absence = "hold"`` changes the ACL of ``/controller_epoch``; whoever locked it must be able to open it."""
     name = "lock-out"
-    if not ctx.office.hold:
+    if not ctx.role.hold:
         return ok(name, 'not used: controller.on_absence is "brokers"')
-    if ctx.office.lock_acls() is None:
+    if ctx.role.lock_acls() is None:
         return refuse(
             name,
             'controller.on_absence is "hold" and there are no credentials to lock brokers out with',

@@ -53,6 +53,6 @@ class Recorder:
 async def claimed(seat: Seat) -> tuple[Claim, list[Op]]:
     """A won claim, and the operations of its multi."""
     recorder = seat.zk.hooks = Recorder()
-    claim = await seat.office.claim()
+    claim = await seat.role.claim()
     seat.zk.hooks = seat.script
     return claim, list(recorder.writes[-1])  # type: ignore[arg-type]

@@ -9,36 +9,36 @@ import msgspec
 import pytest
 
 from controller.role import own_znodes as own
-from controller.role.claim import ClaimRefused, Office, PlaceLost
+from controller.role.claim import ClaimRefused, PositionLost, Role
 from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
+from tests.core.claim_kit import dead_pid, process, queued
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
-from tests.core.office_kit import dead_pid, process, queued
 from tests.core.virtual_time import in_virtual_time
 
 
 async def before_of(seat: Seat) -> str | None:
     """The lock node before a daemon's own."""
-    place = await seat.office.predecessor()
+    place = await seat.role.predecessor()
     return place.path if place is not None else None
 
 
 @in_virtual_time
 async def test_daemons_stand_in_the_order_in_which_they_came() -> None:
     async with queued(3) as (w, [first, second, third]):
-        assert await first.office.predecessor() is None
-        assert await before_of(second) == first.office.lock_path
-        assert await before_of(third) == second.office.lock_path, "only its own predecessor wakes it"
-        assert await first.office.daemons() == {DAEMON, DAEMON + 1, DAEMON + 2}
+        assert await first.role.predecessor() is None
+        assert await before_of(second) == first.role.lock_path
+        assert await before_of(third) == second.role.lock_path, "only its own predecessor wakes it"
+        assert await first.role.daemons() == {DAEMON, DAEMON + 1, DAEMON + 2}
         w.server.expire(second.zk.session_id)
-        assert await before_of(third) == first.office.lock_path
-        await first.office.leave_queue()
-        assert await third.office.predecessor() is None
-        await first.office.leave_queue()
+        assert await before_of(third) == first.role.lock_path
+        await first.role.leave_queue()
+        assert await third.role.predecessor() is None
+        await first.role.leave_queue()
 
 
 @in_virtual_time
@@ -46,8 +46,8 @@ async def test_a_restart_on_the_same_machine_does_not_wait_for_its_own_dead_proc
     async with world() as w:
         died = await w.seat(me=process(pid=dead_pid()))
         again = await w.seat(me=process(nonce="a new life"))
-        assert died.office.lock_path != again.office.lock_path
-        assert await again.office.predecessor() is None
+        assert died.role.lock_path != again.role.lock_path
+        assert await again.role.predecessor() is None
 
 
 OTHERS = {
@@ -71,7 +71,7 @@ async def test_only_a_certainly_dead_process_of_its_own_is_not_waited_for(other:
             )
         )
         again = await w.seat(me=process())
-        assert await before_of(again) == before.office.lock_path
+        assert await before_of(again) == before.role.lock_path
 
 
 @in_virtual_time
@@ -79,8 +79,8 @@ async def test_a_name_that_is_no_id_is_nobodys() -> None:
     async with queued(1) as (w, [first]):
         for name in ("²", "٣", "007", "-1", "+1", "1_0", str(2**31), "9" * 5_000, "x"):
             await w.operator.create(f"{own.DAEMONS}/{name}", b"")
-        assert await first.office.daemons() == {DAEMON}
-        assert (await first.office.claim()).epoch == 1
+        assert await first.role.daemons() == {DAEMON}
+        assert (await first.role.claim()).epoch == 1
 
 
 @in_virtual_time
@@ -105,11 +105,11 @@ async def test_what_was_created_while_the_cluster_was_open_is_closed_at_the_next
 @in_virtual_time
 async def test_seals_are_made_anew_once_the_cluster_has_an_id() -> None:
     async with world() as w:
-        office = Office(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
-        before = await office.seals()
+        role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
+        before = await role.seals()
         await w.operator.create("/cluster", b"")
         await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
-        after = await office.seals()
+        after = await role.seals()
         assert before is not None
         assert after is not None
         assert (before.cluster_id, after.cluster_id) == ("", "abc")
@@ -148,12 +148,12 @@ async def test_a_place_whose_creation_was_not_answered_is_kept() -> None:
         await seat.zk.connect(1.0)
         seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
         with pytest.raises(OutcomeUnknown):
-            await seat.office.enter_queue()
-        assert seat.office.lock_path is None
+            await seat.role.enter_queue()
+        assert seat.role.lock_path is None
         await seat.zk.sync()
-        await seat.office.enter_queue()
-        assert len(await seat.office.queue()) == 1
-        assert await seat.office.predecessor() is None
+        await seat.role.enter_queue()
+        assert len(await seat.role.queue()) == 1
+        assert await seat.role.predecessor() is None
 
 
 @in_virtual_time
@@ -161,8 +161,8 @@ async def test_a_former_session_of_the_same_process_is_not_waited_for() -> None:
     async with world() as w:
         former = await w.seat()
         now = await w.seat(me=former.me)
-        assert await now.office.predecessor() is None
-        assert len(await now.office.queue()) == 1
+        assert await now.role.predecessor() is None
+        assert len(await now.role.queue()) == 1
 
 
 @in_virtual_time
@@ -171,19 +171,19 @@ async def test_what_no_session_will_end_is_nobodys_place() -> None:
         await w.operator.create(f"{own.LOCKS}/lock-", b"by hand", sequential=True)
         await w.operator.create(f"{own.LOCKS}/a-note", b"")
         later = await w.seat(me=process(id=DAEMON + 1))
-        assert await before_of(later) == seat.office.lock_path
-        assert [p is not None for _, p in await later.office.queue()] == [True, True]
+        assert await before_of(later) == seat.role.lock_path
+        assert [p is not None for _, p in await later.role.queue()] == [True, True]
 
 
 @in_virtual_time
 async def test_a_place_that_somebody_removed_is_lost() -> None:
     async with queued() as (w, [seat]):
-        assert seat.office.lock_path is not None
-        await w.operator.delete(seat.office.lock_path, -1)
-        with pytest.raises(PlaceLost, match="is gone"):
-            await seat.office.predecessor()
-        with pytest.raises(PlaceLost, match="is gone"):
-            await seat.office.claim()
+        assert seat.role.lock_path is not None
+        await w.operator.delete(seat.role.lock_path, -1)
+        with pytest.raises(PositionLost, match="is gone"):
+            await seat.role.predecessor()
+        with pytest.raises(PositionLost, match="is gone"):
+            await seat.role.claim()
 
 
 @in_virtual_time
@@ -192,28 +192,28 @@ async def test_an_absent_flag_means_brokers() -> None:
         seat = Seat(w)
         w.seats.append(seat)
         await seat.sit()
-        assert (await seat.office.role())[0].holder == "brokers"
+        assert (await seat.role.flag())[0].holder == "brokers"
         with pytest.raises(ClaimRefused, match="says brokers: run 'regent takeover'"):
-            await seat.office.claim()
+            await seat.role.claim()
 
 
 @in_virtual_time
 async def test_setting_the_flag_again_changes_nothing() -> None:
     async with queued() as (w, [seat]):
         zxid = w.server.tree.zxid
-        await seat.office.set_role("regent", "once more")
+        await seat.role.set_flag("regent", "once more")
         assert w.server.tree.zxid == zxid
-        await seat.office.set_role("brokers", "upgrade")
-        assert (await seat.office.role())[0].reason == "upgrade"
+        await seat.role.set_flag("brokers", "upgrade")
+        assert (await seat.role.flag())[0].reason == "upgrade"
 
 
 @in_virtual_time
 async def test_a_flag_that_changes_between_reading_and_claiming_stops_the_claim() -> None:
     async with queued() as (w, [seat]):
-        operator = Office(w.operator, seat.me, hold=False, digest=None)
-        seat.script.at(paths.CONTROLLER_EPOCH, lambda: operator.set_role("brokers", "just now"))
+        operator = Role(w.operator, seat.me, hold=False, digest=None)
+        seat.script.at(paths.CONTROLLER_EPOCH, lambda: operator.set_flag("brokers", "just now"))
         with pytest.raises(ClaimRefused, match="says brokers"):
-            await seat.office.claim()
+            await seat.role.claim()
         assert w.node(paths.CONTROLLER) is None
 
 
@@ -223,6 +223,6 @@ async def test_a_flag_that_cannot_be_understood_is_nobodys(data: bytes) -> None:
     async with queued() as (w, [seat]):
         await w.operator.set(own.ROLE, data, -1)
         with pytest.raises(ClaimRefused, match="nothing that can be understood"):
-            await seat.office.claim()
-        await seat.office.set_role("regent", "mended")
-        assert (await seat.office.claim()).epoch == 1
+            await seat.role.claim()
+        await seat.role.set_flag("regent", "mended")
+        assert (await seat.role.claim()).epoch == 1

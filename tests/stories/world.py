@@ -11,7 +11,7 @@ from state_machines.machines.draft import Decide, Draft
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.decision import Change, Decision, Refusal, TopicChange, Transition
 from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
-from state_machines.propagation.propagation import Audience
+from state_machines.propagation.propagation import Propagation
 from tests.core.model import NaiveZooKeeper
 from tests.stories.brokers import STOP_REPLICA, Entry, NaiveBroker, parsed, shown
 from tests.stories.post import lines, post
@@ -19,7 +19,7 @@ from tests.stories.post import lines, post
 ROUNDS_MAX = 3
 
 
-class Office:
+class StoryWorld:
     """Model, audience, ZooKeeper and brokers. ``sent`` counts requests per broker by whether they are live lists."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Office:
         self.assigned: dict[str, TopicAssignment] = {}
         self.registered: dict[int, Broker] = {}
         self.cluster = Cluster(0)
-        self.audience = Audience(self.cluster)
+        self.propagation = Propagation(self.cluster)
         self.brokers: dict[int, NaiveBroker] = {}
         self.sent: dict[int, Counter[bool]] = {}
         self.out: list[str] = []
@@ -62,30 +62,30 @@ class Office:
     def load(self, epoch: int) -> None:
         """A term begins: everything is read."""
         self.cluster = Cluster(epoch)
-        self.audience = Audience(self.cluster)
+        self.propagation = Propagation(self.cluster)
         self.cluster.observe_brokers(self.registered)
         rows = [i for found in self.assigned.values() for i in self.cluster.observe_topic(found)]
         self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
         self.cluster.observe_strays()
         self.unobserved.clear()
         for broker_id in self.registered:
-            self.audience.add(broker_id)
+            self.propagation.add(broker_id)
 
     def join(self, broker_id: int) -> None:
         """A new life of a broker, which knows nothing."""
-        self.audience.add(broker_id)
+        self.propagation.add(broker_id)
         self.brokers[broker_id] = NaiveBroker(broker_id)
         self.sent[broker_id] = Counter()
 
     def leave(self, broker_id: int) -> None:
         """A life of a broker ended."""
-        self.audience.remove(broker_id)
+        self.propagation.remove(broker_id)
         del self.brokers[broker_id]
 
     def snapshot(self, brokers: Iterable[int]) -> None:
         """The brokers are to hear everything."""
         for broker_id in brokers:
-            self.audience.snapshot(broker_id)
+            self.propagation.snapshot(broker_id)
 
     # -- the one path
 
@@ -119,15 +119,15 @@ class Office:
     def _commit(self, decision: Decision) -> set[int]:
         """Returns the rows whose outcome is a conflict or unknown."""
         self.cluster.apply(decision.moves)
-        self.audience.tell(decision.moves, ())
-        self.audience.metadata_changed(decision.metadata)
+        self.propagation.propagate(decision.moves, ())
+        self.propagation.metadata_changed(decision.metadata)
         outcomes = [(change, self._write(change)) for change in decision.writes]
         applied = [change for change, outcome in outcomes if outcome == "write"]
         failed = {change.entity for change, outcome in outcomes if outcome != "write"}
         settled = [move for move in decision.replica_moves if move.entity not in failed]
         self.cluster.apply(applied)
         self.cluster.apply_replicas(settled)
-        self.audience.tell(applied, settled)
+        self.propagation.propagate(applied, settled)
         given_up = {change.entity for change, outcome in outcomes if outcome == "refused"}
         self.cluster.observe_undecided(given_up)
         return failed - given_up
@@ -161,11 +161,11 @@ class Office:
         self.unobserved.discard(self.cluster.name(i))
         if change is not None and held is not None:
             self.out.append(f"read {self.name(i)}: {_shown(held)}")
-            self.audience.tell([change], ())
+            self.propagation.propagate([change], ())
 
     def tell_brokers(self) -> None:
         """One seal per broker leaves."""
-        sent = list(post(self.audience))
+        sent = list(post(self.propagation))
         for _, broker_id, request in sent:
             self.brokers[broker_id].take(request)
             if request.kind == STOP_REPLICA:

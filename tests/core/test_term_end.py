@@ -24,7 +24,7 @@ from tests.polling import eventually
 async def running(w: World) -> None:
     """Topic t led by broker 1, and a term that has told everything."""
     await w.topic("t", (1, 2, 3), (1, 2, 3), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -36,10 +36,10 @@ def session(w: World) -> int:
 async def test_a_lost_session_ends_the_term_before_the_loop_turns() -> None:
     async with world() as w:
         await running(w)
-        reign = w.reign
+        term = w.term
         w.server.expire(session(w))
-        assert reign.term.ended, "on the adapter's own thread"
-        assert not reign.term.open()
+        assert term.gate.ended, "on the adapter's own thread"
+        assert not term.gate.open()
         assert await w.active.ended() == "the ZooKeeper session is lost"
 
 
@@ -73,7 +73,7 @@ async def test_a_watch_that_fired_for_nothing_is_armed_again() -> None:
             assert node is not None
             await w.operator.set(paths.CONTROLLER, node.data, -1)
             await w.settle()
-            assert not w.reign.term.ended
+            assert not w.term.gate.ended
         await rewrite_controller(w)
         assert "no longer ours" in await w.active.ended()
 
@@ -82,7 +82,7 @@ async def test_a_watch_that_fired_for_nothing_is_armed_again() -> None:
 async def test_a_claim_lost_between_comparing_and_arming_is_seen() -> None:
     async with world() as w:
         await running(w)
-        really = w.active.office.is_ours
+        really = w.active.role.is_ours
 
         async def just_before(claim: Claim) -> bool:
             ours = await really(claim)
@@ -90,7 +90,7 @@ async def test_a_claim_lost_between_comparing_and_arming_is_seen() -> None:
             await w.active.zk.heartbeat()
             return ours
 
-        with mock.patch.object(w.active.office, "is_ours", just_before):
+        with mock.patch.object(w.active.role, "is_ours", just_before):
             w.server.blip(session(w))
             assert "no longer ours" in await w.active.ended()
 
@@ -114,34 +114,34 @@ async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_co
         await running(w)
         w.wires.errors[2] = 11
         for _ in range(20):
-            w.reign.channels.live_list_changed()
+            w.term.channels.live_list_changed()
             await asyncio.sleep(1.0)
-        assert w.reign.outranked.brokers == [2]
+        assert w.term.outranked.brokers == [2]
         w.die(1)
         await eventually(lambda: w.led()["t", 0] == (3, (2, 3)))
         await asyncio.sleep(60.0)
-        assert not w.reign.term.ended, "one of two is not most of them"
+        assert not w.term.gate.ended, "one of two is not most of them"
         w.die(3)
-        await eventually(lambda: not w.reign.cluster.brokers.keys() - {2})
-        w.reign.channels.live_list_changed()
+        await eventually(lambda: not w.term.cluster.brokers.keys() - {2})
+        w.term.channels.live_list_changed()
         await asyncio.sleep(60.0)
-        assert not w.reign.term.ended, "nor is the only live one of three: the others come back"
+        assert not w.term.gate.ended, "nor is the only live one of three: the others come back"
         said = [line for line in caplog.messages if "restart that broker" in line]
         assert len(said) == 1, "once, not at each answer"
         assert said[0].startswith("broker 2 answers STALE_CONTROLLER_EPOCH")
         w.wires.errors.clear()
         await w.bounce(2)
-        await eventually(lambda: w.reign.outranked.brokers == [])
+        await eventually(lambda: w.term.outranked.brokers == [])
 
 
 @in_virtual_time
 async def test_the_only_broker_of_a_cluster_stops_us() -> None:
     async with world(1) as w:
         await w.topic("t", (1,), leaders=True)
-        await w.take_office()
+        await w.begin_term()
         await w.told()
         w.wires.errors[1] = 11
-        w.reign.channels.live_list_changed()
+        w.term.channels.live_list_changed()
         assert await w.active.ended() == OUTRANKED
 
 
@@ -152,7 +152,7 @@ async def test_a_broker_that_obeys_our_successor_already_tells_us_that_there_is_
         w.server.hold_watches(session(w))
         await w.seize()
         w.wires.errors[2] = 11
-        w.reign.channels.live_list_changed()
+        w.term.channels.live_list_changed()
         assert "another controller was elected" in await w.active.ended()
 
 
@@ -161,17 +161,17 @@ async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten() -> Non
     async with world() as w:
         await running(w)
         w.wires.errors[2] = w.wires.errors[3] = 11
-        really = w.active.office.is_ours
+        really = w.active.role.is_ours
 
         async def cut_off(claim: Claim) -> bool:
-            w.active.office.is_ours = really  # type: ignore[method-assign]
+            w.active.role.is_ours = really  # type: ignore[method-assign]
             w.server.suspend(session(w))
             return await really(claim)
 
-        w.active.office.is_ours = cut_off  # type: ignore[method-assign]
-        w.reign.channels.live_list_changed()
-        await eventually(lambda: not w.reign.controller.ready.is_set())
-        assert not w.reign.term.ended
+        w.active.role.is_ours = cut_off  # type: ignore[method-assign]
+        w.term.channels.live_list_changed()
+        await eventually(lambda: not w.term.controller.ready.is_set())
+        assert not w.term.gate.ended
         w.server.resume(session(w))
         assert await w.active.ended() == OUTRANKED
 
@@ -193,17 +193,17 @@ async def test_an_error_beside_the_queue_is_said_and_ends_no_term(caplog: pytest
 
     async with world() as w:
         await running(w)
-        w.reign.controller.spawn(broken())
+        w.term.controller.spawn(broken())
         await w.settle()
         assert "an error beside the queue: a bug" in caplog.text
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @in_virtual_time
 async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiting_for_ever() -> None:
     async with world() as w:
         await running(w)
-        with mock.patch.object(w.active.office, "is_ours", side_effect=ValueError("a bug")):
+        with mock.patch.object(w.active.role, "is_ours", side_effect=ValueError("a bug")):
             w.server.blip(session(w))
             assert await w.active.ended() == "error: ValueError: a bug"
 
@@ -212,7 +212,7 @@ async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiti
 async def test_a_channel_that_failed_ends_the_term() -> None:
     async with world() as w:
         await running(w)
-        w.reign.channels._shared.on_event(ChannelFailed(2, "a bug"))
+        w.term.channels._shared.on_event(ChannelFailed(2, "a bug"))
         assert await w.active.ended() == "error: the channel to broker 2 failed: a bug"
 
 
@@ -226,7 +226,7 @@ async def test_a_parent_that_was_deleted_ends_the_term_and_the_next_one_creates_
         await w.active.begin()
         await w.settle()
         assert w.node(paths.ISR_CHANGES) is not None
-        assert not w.reign.term.ended
+        assert not w.term.gate.ended
 
 
 @pytest.mark.parametrize("fault", ["suspend", "lose_replies", "lose_requests"])
@@ -242,7 +242,7 @@ async def test_a_connection_lost_while_taking_office_ends_the_term_and_is_no_err
         await asyncio.sleep(0.1)
         await seat.begin()
         await w.settle()
-        assert w.reign.in_office.is_set()
+        assert w.term.serving.is_set()
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testPreemptionWithCallbacks")
@@ -256,7 +256,7 @@ async def test_callers_that_wait_and_callers_that_come_too_late_are_told() -> No
         await eventually(lambda: w.active.script.writes)
         waiting = [asyncio.create_task(w.producer_ids(2)), asyncio.create_task(w.controlled_shutdown(2))]
         await asyncio.sleep(0)
-        w.reign.term.end("a test")
+        w.term.gate.end("a test")
         for call in waiting:
             with pytest.raises(NotController):
                 await call
@@ -264,7 +264,7 @@ async def test_callers_that_wait_and_callers_that_come_too_late_are_told() -> No
         with pytest.raises(NotController):
             await w.producer_ids(2)
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        w.reign.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
+        w.term.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
         assert passed.done()
 
 
@@ -279,7 +279,7 @@ async def test_a_term_leaves_nothing_behind() -> None:
             await seat.begin()
             await w.told()
             w.server.suspend(seat.zk.session_id)
-            w.reign.term.end("a test")
+            w.term.gate.end("a test")
             await seat.ended()
             w.server.resume(seat.zk.session_id)
             await asyncio.sleep(0.1)
@@ -301,11 +301,11 @@ async def test_the_model_of_a_former_term_is_not_kept_in_memory() -> None:
             await w.told()
             w.die(1)
             await w.told()
-            known = [weakref.ref(part) for part in (w.reign, w.reign.cluster, w.reign.channels, w.reign.controller)]
-            w.reign.term.end("a test")
+            known = [weakref.ref(part) for part in (w.term, w.term.cluster, w.term.channels, w.term.controller)]
+            w.term.gate.end("a test")
             await seat.ended()
             seat.zk.on_watch = seat.zk.on_state = seat.zk.on_state_thread = None
-            seat.reign = seat.running = None
+            seat.term = seat.running = None
             w.wires.gate = lambda: True
             assert [part() for part in known] == [None] * 4
         finally:

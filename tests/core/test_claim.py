@@ -15,9 +15,9 @@ from metadata_store.acl import OPEN
 from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, Check, Create, Delete, SetData
+from tests.core.claim_kit import DIGEST, claimed, process, queued
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, World, world
-from tests.core.office_kit import DIGEST, claimed, process, queued
 from tests.core.virtual_time import in_virtual_time
 
 
@@ -30,7 +30,7 @@ async def test_the_first_claim_of_a_cluster() -> None:
         flag = w.node(own.ROLE)
         assert flag is not None
         assert ops[:3] == [
-            Check(seat.office.lock_path or "", ANY_VERSION),
+            Check(seat.role.lock_path or "", ANY_VERSION),
             Check(own.ROLE, flag.stat.version),
             SetData(paths.CONTROLLER_EPOCH, b"1", 0),
         ]
@@ -43,7 +43,7 @@ async def test_the_first_claim_of_a_cluster() -> None:
         assert record["kraftControllerEpoch"] == -1, "above 0 brokers refuse configuration writes"
         assert record["regent"] == seat.me.nonce
         assert claim.zxid == w.server.tree.zxid
-        assert await seat.office.is_ours(claim)
+        assert await seat.role.is_ours(claim)
 
 
 async def broker_holds(w: World) -> None:
@@ -90,9 +90,9 @@ async def test_switching_between_the_modes() -> None:
     async with world() as w:
         holding = await w.seat(hold=True, credentials=DIGEST)
         await w.operator.create(paths.CONTROLLER_EPOCH, b"4")
-        await keep_in_zookeeper(holding.office, await present(holding.office, "a take-over"))
-        first = await holding.office.claim()
-        await holding.office.verify_lock()
+        await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
+        first = await holding.role.claim()
+        await holding.role.verify_lock()
         await holding.crash()
         node = w.node(paths.CONTROLLER)
         assert node is not None
@@ -101,19 +101,19 @@ async def test_switching_between_the_modes() -> None:
             await w.operator.set(paths.CONTROLLER_EPOCH, b"9", -1)
 
         letting = await w.seat(credentials=DIGEST)
-        second = await letting.office.claim()
+        second = await letting.role.claim()
         assert (second.epoch, second.displaced) == (first.epoch + 1, None)
-        await letting.office.verify_lock()
+        await letting.role.verify_lock()
         assert (await w.operator.get_acls(paths.CONTROLLER_EPOCH))[0] == list(OPEN)
         await letting.crash()
         assert w.node(paths.CONTROLLER) is None, "brokers may elect one of them"
 
         again = await w.seat(hold=True, credentials=DIGEST)
-        third = await again.office.claim()
+        third = await again.role.claim()
         assert third.epoch == second.epoch + 1
-        await again.office.verify_lock()
+        await again.role.verify_lock()
         zxid = w.server.tree.zxid
-        await again.office.verify_lock()
+        await again.role.verify_lock()
         assert w.server.tree.zxid == zxid
 
 
@@ -123,7 +123,7 @@ async def test_an_epoch_that_others_raise_meanwhile_is_claimed_above() -> None:
     async with queued() as (w, [seat]):
         await w.operator.create(paths.CONTROLLER_EPOCH, b"5")
         seat.script.at(paths.CONTROLLER_EPOCH, lambda: w.seize(3))
-        claim = await seat.office.claim()
+        claim = await seat.role.claim()
         assert (claim.epoch, claim.displaced) == (7, 3)
 
 
@@ -138,7 +138,7 @@ async def test_a_claim_that_always_loses_is_given_up_with_the_question_why() -> 
 
         seat.script.at(paths.CONTROLLER_EPOCH, foreign)
         with pytest.raises(ClaimRefused, match="something else rewriting /controller_epoch"):
-            await seat.office.claim()
+            await seat.role.claim()
         assert len(seat.script.writes) >= CLAIMS_MAX
 
 
@@ -150,11 +150,11 @@ async def test_a_claim_of_unknown_outcome_is_claimed_again_with_the_next_epoch(f
         await w.operator.create(paths.CONTROLLER_EPOCH, b"0")
         getattr(w.server, fault)(seat.zk.session_id)
         with pytest.raises(OutcomeUnknown):
-            await seat.office.claim()
+            await seat.role.claim()
         await asyncio.sleep(0.1)
-        claim = await seat.office.claim()
+        claim = await seat.role.claim()
         assert (claim.epoch, claim.displaced) == (epoch, None)
-        assert await seat.office.is_ours(claim)
+        assert await seat.role.is_ours(claim)
         node = w.node(paths.CONTROLLER)
         assert node is not None
         assert node.stat.ephemeral_owner == seat.zk.session_id
@@ -165,26 +165,26 @@ async def test_a_claim_of_unknown_outcome_is_claimed_again_with_the_next_epoch(f
 @in_virtual_time
 async def test_two_daemons_that_both_believe_in_their_turn_never_share_an_epoch() -> None:
     async with queued(2) as (_w, [first, second]):
-        claims = await asyncio.gather(first.office.claim(), second.office.claim())
+        claims = await asyncio.gather(first.role.claim(), second.role.claim())
         assert len({claim.epoch for claim in claims}) == 2
         newest = max(claims, key=lambda claim: claim.epoch)
-        ours = [await seat.office.is_ours(claim) for seat, claim in zip([first, second], claims, strict=True)]
+        ours = [await seat.role.is_ours(claim) for seat, claim in zip([first, second], claims, strict=True)]
         assert ours == [claim is newest for claim in claims]
 
 
 @in_virtual_time
 async def test_is_ours_needs_epoch_and_nonce() -> None:
     async with queued() as (w, [seat]):
-        claim = await seat.office.claim()
+        claim = await seat.role.claim()
         node = w.node(paths.CONTROLLER)
         assert node is not None
         for data in (b'{"version":2,"brokerid":1000001,"timestamp":"0"}', b"nonsense", None):
             await w.operator.set(paths.CONTROLLER, data, -1)
-            assert not await seat.office.is_ours(claim)
+            assert not await seat.role.is_ours(claim)
         await w.operator.set(paths.CONTROLLER, node.data, -1)
-        assert await seat.office.is_ours(claim)
+        assert await seat.role.is_ours(claim)
         await w.operator.set(paths.CONTROLLER_EPOCH, b"1", -1)
-        assert not await seat.office.is_ours(claim), "written again is written by somebody else"
+        assert not await seat.role.is_ours(claim), "written again is written by somebody else"
 
 
 @in_virtual_time
@@ -192,7 +192,7 @@ async def test_a_cluster_that_migrates_to_kraft_is_left_alone() -> None:
     async with queued() as (w, [seat]):
         await w.operator.create(paths.MIGRATION, encode_migration(Migration(3000, 1, 0, 0)))
         with pytest.raises(ClaimRefused, match="names KRaft controller 3000"):
-            await seat.office.claim()
+            await seat.role.claim()
         await w.operator.set(paths.MIGRATION, encode_migration(Migration(-1, 0, 0, 0)), -1)
         _, ops = await claimed(seat)
         assert ops[2] == Check(paths.MIGRATION, 1)
@@ -206,7 +206,7 @@ async def test_a_migration_that_begins_at_the_last_moment_wins() -> None:
         seat.script.at(paths.CONTROLLER_EPOCH, lambda: w.operator.set(paths.MIGRATION, begun, -1))
         seat.script.at(paths.MIGRATION, lambda: w.operator.set(paths.MIGRATION, begun, -1))
         with pytest.raises(ClaimRefused, match="KRaft"):
-            await seat.office.claim()
+            await seat.role.claim()
         assert w.node(paths.CONTROLLER) is None
 
 
@@ -216,7 +216,7 @@ async def test_what_cannot_be_understood_is_named(path: str) -> None:
     async with queued() as (w, [seat]):
         await w.operator.create(path, b"nonsense")
         with pytest.raises(ClaimRefused, match=rf"{path} cannot be understood .* mend it"):
-            await seat.office.claim()
+            await seat.role.claim()
 
 
 @pytest.mark.parametrize(
@@ -230,16 +230,16 @@ async def test_what_a_later_release_stored_is_not_touched(data: bytes, says: str
         w.seats.append(older)
         with pytest.raises(ClaimRefused, match=says):
             await older.sit()
-        assert older.office.lock_path is None
+        assert older.role.lock_path is None
 
 
 @in_virtual_time
 async def test_without_the_credentials_of_the_lock_the_message_says_so() -> None:
     async with world() as w:
         holding = await w.seat(hold=True, credentials=DIGEST)
-        await holding.office.claim()
-        await holding.office.verify_lock()
+        await holding.role.claim()
+        await holding.role.verify_lock()
         await holding.crash()
         stranger = await w.seat()
         with pytest.raises(ClaimRefused, match=r"no permission to write /controller_epoch: set zookeeper\.digest"):
-            await stranger.office.claim()
+            await stranger.role.claim()

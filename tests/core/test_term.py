@@ -21,7 +21,7 @@ from tests.polling import eventually
 async def running(w: World) -> None:
     """Topic t led by broker 1, and a term that has told everything."""
     await w.topic("t", (1, 2, 3), (1, 2, 3), leaders=True)
-    await w.take_office()
+    await w.begin_term()
     await w.told()
 
 
@@ -76,7 +76,7 @@ async def test_two_lost_connections_in_a_row_lose_no_event() -> None:
         w.server.suspend(session(w))
         await w.expand("t", (3, 2))
         w.server.resume(session(w))
-        await w.reign.controller.ready.wait()
+        await w.term.controller.ready.wait()
         w.server.blip(session(w))
         await eventually(lambda: ("t", 2) in w.led())
         await w.told()
@@ -94,8 +94,8 @@ async def test_a_connection_that_comes_and_goes_is_compared_again_each_time() ->
                 await asyncio.sleep(0)
         w.server.suspend(session(w))
         await asyncio.sleep(0.1)
-        assert not w.reign.controller.ready.is_set()
-        assert not w.reign.term.open()
+        assert not w.term.controller.ready.is_set()
+        assert not w.term.gate.open()
         w.server.resume(session(w))
         await w.told()
         await w.seize()
@@ -107,20 +107,20 @@ async def test_nothing_is_sent_between_reconnecting_and_comparing_the_claim() ->
     async with world() as w:
         await running(w)
         compared = asyncio.Event()
-        really = w.active.office.is_ours
+        really = w.active.role.is_ours
 
         async def slow(claim: Claim) -> bool:
             await compared.wait()
             return await really(claim)
 
         w.server.suspend(session(w))
-        w.reign.channels.live_list_changed()
+        w.term.channels.live_list_changed()
         frames = len(w.wires.frames)
-        with mock.patch.object(w.active.office, "is_ours", slow):
+        with mock.patch.object(w.active.role, "is_ours", slow):
             w.server.resume(session(w))
             await asyncio.sleep(1.0)
             assert w.active.zk.state is ConnectionState.CONNECTED
-            assert not w.reign.term.open()
+            assert not w.term.gate.open()
             assert len(w.wires.frames) == frames
             compared.set()
             await w.told()
@@ -148,7 +148,7 @@ async def test_waiting_for_the_connection_costs_nothing() -> None:
         await running(w)
         w.active.script.at("t/partitions/0/state", lambda: w.server.suspend(session(w)))
         w.die(1)
-        await eventually(lambda: not w.reign.controller.ready.is_set())
+        await eventually(lambda: not w.term.controller.ready.is_set())
         w.active.lease.answered(w.clock() + 1_000.0)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -193,10 +193,10 @@ async def test_without_a_lease_nothing_is_written_or_sent_though_connected() -> 
         await running(w)
         w.clock.now_s += 4.81
         frames, zxid = len(w.wires.frames), w.server.tree.zxid
-        w.reign.channels.live_list_changed()
+        w.term.channels.live_list_changed()
         w.die(1)
         await asyncio.sleep(2.0)
-        assert not w.reign.term.open()
+        assert not w.term.gate.open()
         assert len(w.wires.frames) == frames
         assert w.server.tree.zxid == zxid + 1, "only the broker's own end"
         w.active.renew()
