@@ -21,7 +21,7 @@ async def commanded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, hold: bool
     async with kafka(folder, hold=hold) as cluster:
         credentials = DIGEST if hold else None
         monkeypatch.setattr(offline, "connection", lambda _: MemoryZooKeeper(cluster.server, credentials=credentials))
-        monkeypatch.setattr(offline, "asker", lambda _: cluster.dial)
+        monkeypatch.setattr(offline, "dial_for", lambda _: cluster.dial)
         monkeypatch.setattr(offline, "server_version", cluster.release_of)
         yield cluster
 
