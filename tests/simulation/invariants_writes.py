@@ -197,10 +197,14 @@ class WriteInvariants(Checking):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _scribbled(self, key: Key, version: int) -> None:
-        """Somebody wrote garbage, or again what was there before."""
+        """Somebody wrote garbage, or again what was there before.
+
+        A term that has claimed its epoch and is not in office yet reads states afterwards, and may meet no garbage.
+        """
         if key not in self.history.scribbled:
             self.world.happened(faults.OPERATOR_SCRIBBLED)
-        self.history.scribbled[key] = self.history.epoch
+        epoch = self.history.epoch
+        self.history.scribbled[key] = epoch if self.world.in_office(epoch) else epoch - 1
         states = self.history.states[key]
         states.append(replace(states[-1], version=version))
 
