@@ -47,6 +47,7 @@ ASK_S_MAX: Final = 10.0
 """How long answers are waited for in one try."""
 PAUSE_S: Final = 1.0
 """Between two tries."""
+OUTRANKED: Final = "it obeys a higher controller epoch, and may know another cluster's topics"
 TOPICS_MAX: Final = 500
 """Topics that get their ids in one turn of the queue."""
 ASKED: Final = b"asked"
@@ -141,6 +142,8 @@ async def _dial(c: Controller, evidence: Evidence) -> None:
             broker = some[broker_id]
             if isinstance(told, BrokerCallFailed):
                 lost.silent[broker_id] = str(told)
+            elif broker_id in c.cluster.outranked:
+                lost.silent[broker_id] = OUTRANKED
             else:
                 lost.silent.pop(broker_id, None)
                 sent, late = lost.sent_before or broker_id in lost.sent, broker_id in lost.late

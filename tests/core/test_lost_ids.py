@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from brokers.client import ClusterMetadata, TopicMetadata
+from brokers.wire.errors import Error
 from controller.engine.lost_id_search import TRIES_MAX
 from controller.handlers import lost_ids
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
@@ -139,6 +140,29 @@ async def test_a_frozen_broker_that_knows_ids_after_all_is_believed() -> None:
         assert [w.assignment(name).topic_id for name in OLD] == [id_of(name) for name in OLD]
         assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
         w.agreed()
+
+
+@in_virtual_time
+async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """Its topics may be former ones of these names, or another cluster's: brokers would refuse such an id."""
+    async with world() as w:
+        await lost(w)
+        w.knows = {1: {}, 2: {}, 3: {"t": OTHER_ID}}
+        w.wires.errors[3] = Error.STALE_CONTROLLER_EPOCH
+        silence = Silence(w, 3)
+        await w.take_office()
+        await eventually(lambda: 3 in w.reign.cluster.outranked)
+        silence.frozen.clear()
+        await tries_over(w)
+        await w.told()
+        assert w.assignment("t").topic_id is None
+        assert f"broker 3 ({lost_ids.OUTRANKED})" in caplog.text
+        w.wires.errors.clear()
+        w.die(3)
+        w.knows[3] = {"t": id_of("t")}
+        await w.boot(3)
+        await w.told()
+        assert w.assignment("t").topic_id == id_of("t")
 
 
 @in_virtual_time
