@@ -150,8 +150,8 @@ async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(caplog: pytest
         w.knows = {1: {}, 2: {}, 3: {"t": OTHER_ID}}
         w.wires.errors[3] = Error.STALE_CONTROLLER_EPOCH
         silence = Silence(w, 3)
-        await w.take_office()
-        await eventually(lambda: 3 in w.reign.cluster.outranked)
+        await w.begin_term()
+        await eventually(lambda: 3 in w.term.cluster.outranked)
         silence.frozen.clear()
         await tries_over(w)
         await w.told()

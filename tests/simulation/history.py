@@ -59,7 +59,7 @@ class History:
     ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
     asked for, or was allowed, at some time. ``topic_ids``: the first id of an incarnation.
     ``scribbled``: partitions whose state znode was written last by somebody who is neither controller nor leader, and
-    the epoch of the last term that was in office by then. ``to_be_created`` and ``to_be_deleted``: topics that admin
+    the epoch of the last term that served by then. ``to_be_created`` and ``to_be_deleted``: topics that admin
     clients named.
     """
 

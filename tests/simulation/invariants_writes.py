@@ -199,12 +199,12 @@ class WriteInvariants(Checking):
     def _scribbled(self, key: Key, version: int) -> None:
         """Somebody wrote garbage, or again what was there before.
 
-        A term that has claimed its epoch and is not in office yet reads states afterwards, and may meet no garbage.
+        A term that has claimed its epoch and does not serve yet reads states afterwards, and may meet no garbage.
         """
         if key not in self.history.scribbled:
             self.world.happened(faults.OPERATOR_SCRIBBLED)
         epoch = self.history.epoch
-        self.history.scribbled[key] = epoch if self.world.in_office(epoch) else epoch - 1
+        self.history.scribbled[key] = epoch if self.world.serves(epoch) else epoch - 1
         states = self.history.states[key]
         states.append(replace(states[-1], version=version))
 

@@ -286,10 +286,10 @@ class World:
         term = next(found, None)
         return {b: known.epoch for b, known in term.cluster.brokers.items()} if term is not None else {}
 
-    def in_office(self, epoch: int) -> bool:
-        """Whether a daemon's term of this epoch is in office."""
-        reigns = (daemon.reign for daemon in self.daemons)
-        return any(r is not None and r.claim.epoch == epoch and r.in_office.is_set() for r in reigns)
+    def serves(self, epoch: int) -> bool:
+        """Whether a daemon's term of this epoch serves."""
+        terms = (daemon.term for daemon in self.daemons)
+        return any(t is not None and t.claim.epoch == epoch and t.serving.is_set() for t in terms)
 
     def topic_known_to(self, process: Process, topic: str) -> int | None:
         """The incarnation (czxid) of a topic in the model of a daemon."""
