@@ -9,7 +9,8 @@ by it), the first one too, and one follows its end. A follower hears of a new le
 acknowledged (waiting ``LEADER_FIRST_S_MAX`` and a round at most).
 
 A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
-meanwhile follows. Only the end of the incarnation ends the retries (Kafka ``RequestSendThread``).
+meanwhile follows. StopReplica alone is encoded anew, so that no log is deleted that has become the leader's. Only the
+end of the incarnation ends the retries (Kafka ``RequestSendThread``).
 """
 
 from __future__ import annotations
@@ -306,12 +307,17 @@ class Channel:
             await self._send_stops(self.pending.take_stops(former[:REQUEST_ROWS_MAX]))
 
     async def _send_stops(self, entries: Mapping[int, bool]) -> None:
-        entries = self._propagation.deletable(self.broker.id, entries)
-        self._in_flight = len(entries)
-        if entries:
-            body = self._shared.batcher.stop_replica(entries)
-            errors = await self._link.deliver(Api.STOP_REPLICA, partial(self._requests.stop_replica, body=body))
-            self._answered(errors, Api.STOP_REPLICA, entries)
+        sent = self._propagation.deletable(self.broker.id, entries)
+        self._in_flight = len(sent)
+
+        def request(correlation: int, broker_epoch: int) -> list[bytes]:
+            nonlocal sent
+            sent = self._propagation.deletable(self.broker.id, entries)
+            return self._requests.stop_replica(correlation, broker_epoch, self._shared.batcher.stop_replica(sent))
+
+        if sent:
+            errors = await self._link.deliver(Api.STOP_REPLICA, request)
+            self._answered(errors, Api.STOP_REPLICA, sent)
         self.pending.stopping = {}
 
     def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:

@@ -57,13 +57,13 @@ class Link:
         return self._connection is not None and self._connection.closed
 
     async def deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
-        """Sends until it is answered."""
+        """Sends until it is answered; ``request`` is called for each attempt."""
         self._correlation = (self._correlation + 1) & CORRELATION_MAX
-        parts = request(self._correlation, self.broker.epoch)
         version = self._shared.requests.versions[api]
         self._asked_s = self._shared.now_s()
         while True:
             connection = await self.connection()
+            parts = request(self._correlation, self.broker.epoch)
             try:
                 async with asyncio.timeout(self._shared.settings.request_timeout_ms / 1000):
                     answer = await connection.exchange(parts)

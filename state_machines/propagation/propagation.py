@@ -400,14 +400,16 @@ class Propagation:
         return [i for i in self.pending[broker].stop if successor(self.view, i) is not None]
 
     def deletable(self, broker: int, entries: Mapping[int, bool]) -> Mapping[int, bool]:
-        """Those StopReplica entries that do not hit what the broker was told of a later incarnation of the topic.
+        """Those StopReplica entries that delete no log which is needed by now.
 
-        The request names no topic id: it would delete the log of the topic that somebody recreated by hand meanwhile.
+        An unclean election may have made the broker the leader, with what its log has, after it was to be deleted.
+        And the request names no topic id: it would hit what the broker was sent of a topic that somebody recreated.
         """
-        view = self.view
-        if view.present == len(view.rows):
+        view, rows = self.view, self.view.rows
+        entries = {i: d for i, d in entries.items() if not (d and rows[i].leader == broker and is_sent(rows[i]))}
+        if view.present == len(rows):
             return entries
-        rows, untold, kept = view.rows, self.pending[broker].lead, dict[int, bool]()
+        untold, kept = self.pending[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = successor(view, i)
             if later is None or untold.get(later) or not _is_sent_to(broker, rows[later]):

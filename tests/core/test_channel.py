@@ -222,7 +222,7 @@ async def test_the_first_seal_after_quiet_goes_at_once_and_the_next_one_waits_fo
 @pytest.mark.parametrize(("ibp", "version"), [("2.7-IV1", 3), ("3.9", 4)])
 async def test_stops_carry_the_leader_epoch_and_whether_to_delete(ibp: str, version: int) -> None:
     async with world(1, ibp=Ibp.parse(ibp)) as w:
-        rows = w.add_topic("t", [(1, 2), (1, 2)])
+        rows = w.add_topic("t", [(1, 2), (2, 1)])
         moves = [
             ReplicaMove(rows[0], 1, ReplicaState.OFFLINE, "x", stop=True),
             ReplicaMove(rows[1], 1, ReplicaState.DELETION_STARTED, "x", stop=True, delete=True),
@@ -297,6 +297,30 @@ async def test_a_request_whose_answer_was_lost_is_sent_again_before_anything_new
         assert w.brokers[1].apis() == "ULuLLLu"
         epochs = [heard.epochs()["t", 0][0] for heard in w.brokers[1].of(LEADER_AND_ISR)]
         assert epochs == [3, 4, 4, 5]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_a_log_is_not_deleted_that_an_unclean_election_made_the_leader_s_meanwhile(sent: bool) -> None:
+    """Also where the request was sent, and was lost: a retry would delete what is left."""
+    async with world(1) as w:
+        kept, deleted = w.add_topic("t", [(2, 1), (2, 1)])
+        await settled(w)
+        stops = [ReplicaMove(i, 1, ReplicaState.OFFLINE, "x", stop=True, delete=True) for i in (kept, deleted)]
+        w.brokers[1].hold()
+        if not sent:
+            w.channels.live_list_changed()
+            await eventually(lambda: w.brokers[1].apis() == "UU")
+        w.channels.propagate((), stops)
+        if sent:
+            await eventually(lambda: w.brokers[1].apis() == "US")
+        w.elect(kept, leader=1)
+        w.brokers[1].cut()
+        w.brokers[1].let_go.set()
+        await settled(w)
+        stop = w.brokers[1].of(STOP_REPLICA)[-1]
+        assert stop.partitions() == [("t", 1)]
+        assert [a.rows for a in w.answers() if a.api is Api.STOP_REPLICA] == [{deleted: True}]
+        assert w.brokers[1].of(LEADER_AND_ISR)[-1].entity.topic_states[0].partition_states[0].leader == 1
 
 
 async def test_an_answer_that_does_not_come_in_time_costs_the_connection_and_a_second_try() -> None:
