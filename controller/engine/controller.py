@@ -33,8 +33,9 @@ from controller.engine.min_isr import UNKNOWN
 from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
 from controller.engine.unclean_elections import UncleanElectionPolicy
+from controller.journal.reason import Reason
 from controller.journal.report import Report
-from controller.journal.term_journal import TermJournal, reason_of
+from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
@@ -158,14 +159,14 @@ class Controller:
 
     # -- the one path
 
-    async def carry_out(self, decide: Decide, why: str) -> Report:
+    async def carry_out(self, decide: Decide, reason: Reason, why: str) -> Report:
         """Decides, commits, applies and tells until everything is settled; raises Fenced or TermEnded.
 
         After ``conflict_rounds_max`` rounds what is left is sent singly, so that a contended partition does not hold
         up those that shared a multi with it; after as many again it is given up, which never ends the term. Rounds
         that a lost connection cut short do not count: the lease bounds those.
         """
-        report = Report(why, reason_of(decide))
+        report = Report(why, reason.value)
         only: Collection[int] | None = None
         rounds = 0
         while rounds < 2 * self.conflict_rounds_max:

@@ -10,6 +10,7 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.engine.controller import Controller
 from controller.handlers.reassignment import isrs_changed
+from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.types import PartitionState
@@ -57,7 +58,7 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
         accepted.append((one, [(p, asked, judge(c.cluster, asked)) for p, asked in requests]))
     wanted = [asked for _, items in accepted for _, asked, verdict in items if verdict is None]
     if wanted:
-        await c.carry_out(partial(alter_partitions, asked=wanted), "ISR changes of leaders")
+        await c.carry_out(partial(alter_partitions, asked=wanted), Reason.ISR_BY_LEADER, "ISR changes of leaders")
         isrs_changed(c, [asked.row for asked in wanted if asked.row is not None])
     answers = [[reply(c, *item) for item in items] for _, items in accepted]
     for (one, _), replies in zip(accepted, answers, strict=True):

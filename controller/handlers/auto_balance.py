@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.leader_balance import FIRST_LOOK_S
+from controller.journal.reason import Reason
 from state_machines.decisions.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
 
 TURN_ROWS: Final = 20_000
@@ -40,6 +41,7 @@ async def auto_balance(c: Controller) -> None:
     found = to_balance(c.cluster, balance.percentage_max, budget + 1, counted)
     moves = found[:budget]
     if moves:
-        await c.carry_out(partial(elect, rows=moves, kind=ElectionType.PREFERRED), "automatic balance of leaders")
+        decide = partial(elect, rows=moves, kind=ElectionType.PREFERRED)
+        await c.carry_out(decide, Reason.ELECTION, "automatic balance of leaders")
         balance.spend(clock(), len(moves))
     c.spawn(_look_later(c, balance.next_look_s(clock(), left=len(found) > budget)))

@@ -17,6 +17,7 @@ from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed, recall
 from controller.handlers.lost_ids import inquire_anew
 from controller.handlers.reassignment import brokers_returned
+from controller.journal.reason import Reason
 from controller.journal.report import Report
 from controller.process.wording import counted
 from metadata_store import paths
@@ -51,9 +52,8 @@ async def broker_change(c: Controller) -> None:
         c.channels.add(found[broker])
     c.channels.live_list_changed()
     if gone:
-        report = await c.carry_out(
-            partial(broker_death, dead=gone, unclean=c.unclean), f"brokers {sorted(gone)} are gone"
-        )
+        died = partial(broker_death, dead=gone, unclean=c.unclean)
+        report = await c.carry_out(died, Reason.BROKER_FAILURE, f"brokers {sorted(gone)} are gone")
         _log_gone(c, delta, clean, report)
     if delta.bounced:
         c.cluster.observe_brokers(found)
@@ -63,7 +63,8 @@ async def broker_change(c: Controller) -> None:
     recall(c, gone, back)
     if back:
         c.channels.snapshot(back, came_up=True)
-        await c.carry_out(partial(broker_return, returned=back, unclean=c.unclean), f"brokers {sorted(back)} are back")
+        returned = partial(broker_return, returned=back, unclean=c.unclean)
+        await c.carry_out(returned, Reason.BROKER_RETURN, f"brokers {sorted(back)} are back")
         log.info("%s", _registered(delta))
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from controller.engine.controller import Controller
+from controller.journal.reason import Reason
 from metadata_store import paths
 from state_machines.decisions.leader_election import allow_unclean
 
@@ -21,4 +22,4 @@ async def config_change(c: Controller) -> None:
     c.quotas.forget()
     c.inherited.forget()
     if c.cluster.leaderless:
-        await c.carry_out(partial(allow_unclean, unclean=c.unclean), "a configuration changed")
+        await c.carry_out(partial(allow_unclean, unclean=c.unclean), Reason.UNCLEAN_ALLOWED, "a configuration changed")

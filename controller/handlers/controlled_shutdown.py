@@ -10,6 +10,7 @@ from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.engine.controller import Controller
+from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
 from state_machines.decisions.controlled_shutdown import move_leaders, remaining, stop_followers
 from state_machines.journal.events import Kind
@@ -35,11 +36,10 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
         c.cluster.observe_shutting_down(call.broker_id)
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
-        await c.carry_out(partial(move_leaders, broker=call.broker_id), f"broker {call.broker_id} asks to shut down")
-        await c.carry_out(
-            partial(stop_followers, broker=call.broker_id, moved=frozenset(led)),
-            f"broker {call.broker_id} follows no more",
-        )
+        moves = partial(move_leaders, broker=call.broker_id)
+        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} asks to shut down")
+        stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led))
+        await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:

@@ -18,6 +18,7 @@ from brokers.outbound.delivery import BrokerResponse
 from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
 from controller.handlers.removal import remove_topic
+from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.errors import Code
@@ -94,7 +95,7 @@ async def deletion_progress(c: Controller) -> None:
             await c.store.confirm(c.fence)
             c.gate.check()
             names = abbreviate([c.cluster.topics[index].name for index in topics])
-            await c.carry_out(partial(advance, topics=topics, retry=True), f"deletion of {names}")
+            await c.carry_out(partial(advance, topics=topics, retry=True), Reason.DELETION, f"deletion of {names}")
             _explain(c, c.deletion_queue.begun(topics))
             topics = c.deletion_queue.next_turn()
     await _delete_znodes(c)
@@ -105,7 +106,8 @@ async def _count_answers(c: Controller) -> None:
     while answers:
         some = _some(answers)
         del answers[: len(some)]
-        await c.carry_out(partial(judge_answers, answers=some), f"{len(some)} answers to StopReplica")
+        counts = partial(judge_answers, answers=some)
+        await c.carry_out(counts, Reason.DELETION, f"{len(some)} answers to StopReplica")
         c.deletion_queue.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
         await asyncio.sleep(0)
     _explain(c, c.deletion_queue.settle())

@@ -16,6 +16,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from controller.engine.controller import Controller
 from controller.handlers.await_leaders import shown
+from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
 from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
@@ -92,7 +93,8 @@ async def _elect(c: Controller, asked: Asked, kind: ElectionType, why: str) -> B
     wanted = [i for i in rows if became[i] is None]
     for at in range(0, len(wanted), ROWS_MAX):
         some = wanted[at : at + ROWS_MAX]
-        await c.carry_out(partial(elect, rows=some, kind=kind), f"{why} of {len(some)} partitions")
+        decide = partial(elect, rows=some, kind=kind)
+        await c.carry_out(decide, Reason.ELECTION, f"{why} of {len(some)} partitions")
     for at in range(0, len(wanted), TURN_ROWS):
         became.update((i, outcome(c.cluster, i, kind)) for i in wanted[at : at + TURN_ROWS])
         await asyncio.sleep(0)

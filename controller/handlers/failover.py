@@ -22,6 +22,7 @@ from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
 from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.topic_change import bring_in, load
+from controller.journal.reason import Reason
 from metadata_store import paths
 from metadata_store.kafka_store import Contended, Malformed
 from state_machines.decisions.failover import failover
@@ -59,7 +60,7 @@ async def fail_over(c: Controller) -> None:
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
-    report = await c.carry_out(partial(failover, unclean=c.unclean), "failover")
+    report = await c.carry_out(partial(failover, unclean=c.unclean), Reason.FAILOVER, "failover")
     c.channels.snapshot(None)
     c.queue.signal("resume_reassignments")
     c.queue.signal("topic_deletion")

@@ -7,6 +7,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.handlers.reassignment import go_on
+from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
 from state_machines.decisions.failover import take_up
 
@@ -25,6 +26,6 @@ async def late_partitions(c: Controller) -> None:
         some = rows[at : at + TURN_ROWS]
         names = abbreviate(sorted({c.cluster.name(i).topic for i in some}))
         decide = partial(take_up, rows=some, unclean=c.unclean)
-        await c.carry_out(decide, f"{len(some)} partitions of {names} are taken up")
+        await c.carry_out(decide, Reason.TAKEN_UP, f"{len(some)} partitions of {names} are taken up")
     moving = [i for i in rows if i in c.cluster.reassigning]
     await go_on(c, moving, f"{len(moving)} reassignments go on", again=True)

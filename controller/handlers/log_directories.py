@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
+from controller.journal.reason import Reason
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.decisions.log_directories import log_directories_failed
@@ -76,7 +77,7 @@ async def replicas_failed(c: Controller, first: Failed) -> None:
             c.cluster.name(found[0]),
         )
     decide = partial(log_directories_failed, failed=failed, unclean=c.unclean)
-    await c.carry_out(decide, f"log directories failed on brokers {sorted(failed)}")
+    await c.carry_out(decide, Reason.LOG_DIRECTORY, f"log directories failed on brokers {sorted(failed)}")
 
 
 def _following(c: Controller) -> list[Failed]:

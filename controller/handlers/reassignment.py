@@ -19,6 +19,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, settle
+from controller.journal.reason import Reason
 from controller.process.wording import counted
 from controller.requests.calls import PendingCall
 from controller.requests.reassignment_call import (
@@ -198,7 +199,8 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     with c.channels.more_coming(urgent=False) if len(rows) > WRITES_MAX else nullcontext():
         for at in range(0, len(rows), TURN_ROWS):
             some = rows[at : at + TURN_ROWS]
-            report = await c.carry_out(partial(reassign, rows=some, again=again), why)
+            decide = partial(reassign, rows=some, again=again)
+            report = await c.carry_out(decide, Reason.REASSIGNMENT, why)
             failed = failed or bool(report.failed)
     settled = {i for i in rows if is_settled(c.cluster, i)}
     if settled:
@@ -282,7 +284,7 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
         return
     c.gate.check()
     why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
-    await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), why)
+    await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), Reason.REASSIGNMENT, why)
     _finish_later(c)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from controller.engine.controller import Controller
+from controller.journal.reason import Reason
 from metadata_store import paths
 from metadata_store.kafka_store import Malformed
 from state_machines.decisions.topic_change import new_partitions
@@ -24,7 +25,8 @@ async def repaired_state(c: Controller, path: str) -> None:
         c.observed([c.cluster.observe_leadership(row, found)])
         c.take_up([row])
     elif _is_unread(c, row):
-        await c.carry_out(partial(new_partitions, rows=[row]), f"{path} can be created again")
+        decide = partial(new_partitions, rows=[row])
+        await c.carry_out(decide, Reason.NEW_TOPIC, f"{path} can be created again")
 
 
 def _is_unread(c: Controller, row: int) -> bool:

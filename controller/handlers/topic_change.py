@@ -15,6 +15,7 @@ from controller.handlers.deletion import take_back
 from controller.handlers.lost_ids import inquire_of_new
 from controller.handlers.removal import remove_topic
 from controller.handlers.repair import Load, State, States, note_running, read_new, repair
+from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -159,9 +160,8 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE and i not in c.late]
     if waiting:
         names = sorted({c.cluster.name(i).topic for i in waiting})
-        await c.carry_out(
-            partial(new_partitions, rows=waiting), f"{len(waiting)} new partitions of {abbreviate(names)}"
-        )
+        why = f"{len(waiting)} new partitions of {abbreviate(names)}"
+        await c.carry_out(partial(new_partitions, rows=waiting), Reason.NEW_TOPIC, why)
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from controller.journal.batches import Batch, Entry, Head, Moment, Single
 from controller.journal.report import Report
-from state_machines.journal.audit import BY_LEADER
 from state_machines.journal.events import OBSERVED, Kind
-from state_machines.machines.draft import Decide
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, PartitionRow, ReplicaState
@@ -31,34 +28,6 @@ class Journals(Protocol):
 
     def term(self, ctl_id: int, epoch: int) -> TermJournal:
         """The part of a term that begins."""
-
-
-REASONS: Final = {
-    "broker_death": "broker_failure",
-    "broker_return": "broker_return",
-    "move_leaders": "controlled_shutdown",
-    "stop_followers": "controlled_shutdown",
-    "new_partitions": "new_topic",
-    "alter_partitions": BY_LEADER,
-    "failover": "failover",
-    "take_up": "taken_up",
-    "reassign": "reassignment",
-    "drop_again": "reassignment",
-    "elect": "election",
-    "allow_unclean": "unclean_allowed",
-    "log_directories_failed": "log_directory",
-    "advance": "deletion",
-    "judge_answers": "deletion",
-}
-"""``reason`` of a row by the name of the function that decided."""
-
-
-def reason_of(decide: Decide) -> str:
-    """Why a decision was taken, in the journal's words."""
-    while isinstance(decide, partial):
-        decide = decide.func
-    name = getattr(decide, "__name__", "unknown")
-    return REASONS.get(name, name)
 
 
 def clocks() -> tuple[int, int]:

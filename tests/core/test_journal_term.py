@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from unittest import mock
 
-import pytest
-
-from controller.handlers.deletion import judge_answers
-from controller.journal.term_journal import REASONS, TermJournal, reason_of
+from controller.journal.term_journal import TermJournal
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
-from state_machines.decisions.alter_partition import alter_partitions
-from state_machines.decisions.broker_change import broker_death, broker_return
-from state_machines.decisions.controlled_shutdown import move_leaders, stop_followers
-from state_machines.decisions.deletion import advance
-from state_machines.decisions.failover import failover, take_up
-from state_machines.decisions.leader_election import allow_unclean, elect
-from state_machines.decisions.log_directories import log_directories_failed
-from state_machines.decisions.reassignment import drop_again, reassign
-from state_machines.decisions.topic_change import new_partitions
 from state_machines.journal.events import OBSERVED, Kind, Row
 from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
-
-DECIDERS = (
-    *(advance, allow_unclean, alter_partitions, broker_death, broker_return, drop_again, elect, failover),
-    *(judge_answers, log_directories_failed, move_leaders, new_partitions, reassign, stop_followers, take_up),
-)
 
 
 async def running(w: World) -> None:
@@ -39,21 +20,6 @@ async def running(w: World) -> None:
 
 def partitions(w: World) -> list[Row]:
     return [row for row in w.book.read() if row.partition is not None]
-
-
-def test_every_reason_is_that_of_a_function_that_exists() -> None:
-    assert {decide.__name__ for decide in DECIDERS} == REASONS.keys()
-
-
-@pytest.mark.parametrize("decide", DECIDERS)
-def test_a_decision_is_known_by_the_function_that_decides(decide: Callable[..., None]) -> None:
-    assert reason_of(partial(partial(decide, 1), 2)) == REASONS[decide.__name__]
-
-
-def test_a_function_that_has_no_word_of_its_own_is_named() -> None:
-    def elect_preferred(_draft: object) -> None: ...
-
-    assert reason_of(elect_preferred) == "elect_preferred"
 
 
 def test_without_a_journal_nothing_is_kept() -> None:
