@@ -15,9 +15,10 @@ from brokers.security.attested import Seals
 from metadata_store import paths
 from metadata_store.codecs.controller import ControllerZnode
 from metadata_store.errors import Code, NotConnected, SessionLost, ZkError, ZooKeeperError
-from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import read_cluster_id, read_controller
 from metadata_store.nodes.endpoint_znode import ENDPOINTS, AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+from metadata_store.reads import read_brokers
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.admin")
@@ -180,12 +181,12 @@ class ClusterView:
         self._changed.set()
 
     async def _read(self, zk: ZooKeeper) -> None:
-        store, since = KafkaStore(zk), zk.last_zxid
-        cluster_id = await store.read_cluster_id()
+        since = zk.last_zxid
+        cluster_id = await read_cluster_id(zk)
         seals = Seals(self._secret, cluster_id if isinstance(cluster_id, str) else "")
         own, parents = await self._announce(zk, seals)
-        controller = await store.read_controller()
-        found = await store.load_brokers()
+        controller = await read_controller(zk)
+        found = await read_brokers(zk)
         for bad in found.malformed:
             self._quiet.warn("", bad.path, f"{bad.path} is left out: {bad.why}")
         self._take(found.brokers.values())

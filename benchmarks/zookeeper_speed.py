@@ -14,7 +14,8 @@ from benchmarks.arena import Arena, say
 from benchmarks.plan import goal
 from benchmarks.results import Row, Sample
 from metadata_store import paths
-from metadata_store.kafka_store import Fence, KafkaStore
+from metadata_store.fencing.outcome import Fence
+from metadata_store.kafka_store import KafkaStore
 from state_machines.model.decision import Change
 from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState
 

@@ -16,7 +16,7 @@ from controller.term.drain import drain
 from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
-from metadata_store.kafka_store import KafkaStore
+from metadata_store.reads import read_brokers
 
 log = logging.getLogger("regent.role")
 
@@ -42,7 +42,7 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
 
 
 async def _refuse_if_pointless(role: Role, term: Term | None) -> None:
-    if not (await KafkaStore(role.zk).load_brokers()).brokers:
+    if not (await read_brokers(role.zk)).brokers:
         raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
     record, _ = await role.controller()
     if term is None and record is not None and record.regent is not None:

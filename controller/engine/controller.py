@@ -37,9 +37,12 @@ from controller.journal.reason import Reason
 from controller.journal.report import Report
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
+from metadata_store.codecs.base import Malformed
+from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import Fence, KafkaStore, Malformed, StateOutcome
+from metadata_store.fencing.outcome import Fence
+from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.endpoint_znode import AdminEndpoint
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.create_topics import TopicDefaults

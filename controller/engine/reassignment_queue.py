@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metadata_store import paths
-from metadata_store.kafka_store import Request
+from metadata_store.nodes.reassignment_node import Request
 
 
 class ReassignmentQueue:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from metadata_store import paths
+from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import KafkaStore, Malformed
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.reads import read_broker_configs, read_broker_default
 from state_machines.model.cluster import Cluster
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -72,8 +74,8 @@ class UncleanElectionPolicy:
         """
         names = {topic: self._cluster.topics[topic].name for topic in topics}
         await self._store.zk.sync(paths.CONFIG)
-        shared = await self._store.load_broker_default()
-        singly = await self._store.load_broker_configs(self._cluster.brokers)
+        shared = await read_broker_default(self._store.zk)
+        singly = await read_broker_configs(self._store.zk, self._cluster.brokers)
         found = await self._store.load_topic_configs(list(names.values()))
         default = said(shared, self.default) and all(said(config, True) for config in singly)
         malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, Malformed)]

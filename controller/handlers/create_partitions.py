@@ -24,8 +24,9 @@ from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import modified
 from controller.requests.calls import PendingCall
+from metadata_store.codecs.base import Malformed
+from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import Malformed, TopicZnodes
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
 from state_machines.admin_rules.topic_names import wrong_name
@@ -127,7 +128,7 @@ async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
     while legal:
         await c.connected()
         try:
-            found = await c.store.read_contexts(legal)
+            found = await read_contexts(c.zk, legal)
         except (NotConnected, OutcomeUnknown):
             continue
         c.gate.check()

@@ -34,9 +34,10 @@ from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
 from controller.process.wording import abbreviate, counted
 from controller.requests.calls import PendingCall
+from metadata_store.commits import topic_creation
+from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import TopicZnodes
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
@@ -167,7 +168,7 @@ async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
     while names:
         await c.connected()
         try:
-            found = await c.store.read_contexts(names)
+            found = await read_contexts(c.zk, names)
         except (NotConnected, OutcomeUnknown):
             continue
         c.gate.check()
@@ -256,7 +257,7 @@ async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str
         await c.connected()
         versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
         writes_max = WRITES_MAX if round_ < c.conflict_rounds_max else 1
-        outcome = await c.store.create_topics(versions, c.fence, writes_max=writes_max)
+        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max=writes_max)
         c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)

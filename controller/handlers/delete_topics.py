@@ -24,6 +24,7 @@ from controller.handlers.quotas import accounts
 from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from controller.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from metadata_store.commits.topic_deletion import mark_topics
 from state_machines.model.types import Topic
 
 log = logging.getLogger("regent.controller")
@@ -43,7 +44,7 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
         judged = [_judged(c, call, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
         judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
-        refused = {name for name, _ in await c.store.mark_topics([t.name for t in marked.values()], c.fence)}
+        refused = {name for name, _ in await mark_topics(c.zk, [t.name for t in marked.values()], c.fence)}
         c.gate.check()
         if refused:
             log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", abbreviate(sorted(refused)))

@@ -21,8 +21,9 @@ from controller.handlers.removal import remove_topic
 from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
 from metadata_store import paths
+from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics
 from metadata_store.errors import Code
-from metadata_store.kafka_store import TopicToDelete
+from metadata_store.fencing.fenced import confirm
 from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.machines.draft import Draft
 from state_machines.model.types import Topic, TopicAssignment
@@ -92,7 +93,7 @@ async def deletion_progress(c: Controller) -> None:
     topics = c.deletion_queue.next_turn()
     with c.channels.more_coming() if len(c.deletion_queue.waiting) > len(topics) else nullcontext():
         while topics:
-            await c.store.confirm(c.fence)
+            await confirm(c.zk, c.fence)
             c.gate.check()
             names = abbreviate([c.cluster.topics[index].name for index in topics])
             await c.carry_out(partial(advance, topics=topics, retry=True), Reason.DELETION, f"deletion of {names}")
@@ -157,7 +158,7 @@ async def _delete_znodes(c: Controller) -> None:
     topics_to_delete = [
         TopicToDelete(topic.name, topic.czxid, [cluster.rows[i].partition for i in topic.rows]) for topic in ready
     ]
-    outcome = await c.store.delete_topics(topics_to_delete, c.fence)
+    outcome = await delete_topics(c.zk, topics_to_delete, c.fence)
     c.gate.check()
     applied = set(outcome.applied)
     c.deletion_queue.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)

@@ -20,8 +20,9 @@ from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
 from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
+from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code
-from metadata_store.kafka_store import Malformed
+from metadata_store.nodes.cluster_nodes import delete_as_read, read_preferred_election
 from state_machines.decisions.leader_election import (
     UNKNOWN,
     ElectionError,
@@ -146,7 +147,7 @@ async def preferred_election(c: Controller) -> None:
     """
     path = paths.PREFERRED_ELECTION
     since = c.zk.last_zxid
-    found = await c.store.load_preferred_election()
+    found = await read_preferred_election(c.zk)
     c.gate.check()
     if found is None:
         await c.zk.watch(exists=[path], since_zxid=since)
@@ -176,7 +177,7 @@ async def _by_znode(c: Controller, partitions: Sequence[TopicPartition]) -> None
 
 async def _done(c: Controller, version: int) -> None:
     path, since = paths.PREFERRED_ELECTION, c.zk.last_zxid
-    code = await c.store.delete_as_read(path, version, c.fence)
+    code = await delete_as_read(c.zk, path, version, c.fence)
     if code in (Code.NO_NODE, Code.BAD_VERSION):
         await c.zk.sync(path)
     elif code is not None:

@@ -24,7 +24,10 @@ from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.topic_change import bring_in, load
 from controller.journal.reason import Reason
 from metadata_store import paths
-from metadata_store.kafka_store import Contended, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes import cluster_nodes
+from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
+from metadata_store.reads import topic_names
 from state_machines.decisions.failover import failover
 from state_machines.journal.events import Kind
 from state_machines.model.types import TopicAssignment
@@ -46,7 +49,7 @@ async def fail_over(c: Controller) -> None:
     started_s = time.monotonic()
     c.counters.malformed.clear()
     since = c.zk.last_zxid
-    await c.store.ensure_top_level_paths()
+    await ensure_top_level_paths(c.zk)
     await set_up_features(c)
     await arm_parents(c, since)
     await discard_notifications(c)
@@ -99,7 +102,7 @@ async def arm_parents(c: Controller, since: int) -> None:
 async def set_up_features(c: Controller) -> None:
     """``/feature`` as the IBP asks for; one that others rewrite all the time does not keep us from the office."""
     try:
-        bad = await c.store.set_up_features(c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
+        bad = await cluster_nodes.set_up_features(c.zk, c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
     except Contended as contended:
         log.error("%s; it is set up at the next term", contended)
         return
@@ -126,7 +129,7 @@ async def load_brokers(c: Controller) -> None:
 
 async def load_topics(c: Controller, since: int) -> None:
     """Topics and leaderships into the model, some 20,000 partitions at a time, with a data watch on each topic."""
-    names = await c.store.topic_names()
+    names = await topic_names(c.zk)
     watched: list[str] = []
     done, count = 0, FIRST_TOPICS
     while done < len(names):

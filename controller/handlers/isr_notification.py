@@ -7,7 +7,9 @@ import logging
 from controller.engine.controller import Controller
 from controller.handlers.reassignment import isrs_changed
 from metadata_store import paths
-from metadata_store.kafka_store import Contended, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.cluster_nodes import Contended, delete_children
+from metadata_store.reads import read_isr_changes
 
 log = logging.getLogger("regent.controller")
 
@@ -21,7 +23,7 @@ async def isr_notification(c: Controller) -> None:
     if not names:
         return
     named: dict[int, None] = {}
-    for found in await c.store.load_isr_changes(names):
+    for found in await read_isr_changes(c.zk, names):
         if isinstance(found, Malformed):
             c.malformed(found)
             continue
@@ -38,7 +40,7 @@ async def isr_notification(c: Controller) -> None:
 async def discard(c: Controller, processed: list[str]) -> None:
     """Deletes notifications. Those that cannot be deleted stay, and are read once more with the next ones."""
     try:
-        await c.store.delete_children(processed, c.fence)
+        await delete_children(c.zk, processed, c.fence)
     except Contended as contended:
         log.error("%s: check the ACL of their parent", contended)
     for path in processed:

@@ -15,7 +15,8 @@ from controller.engine.controller import Controller
 from controller.handlers.isr_notification import discard
 from controller.journal.reason import Reason
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.reads import read_log_dir_events
 from state_machines.decisions.log_directories import log_directories_failed
 
 log = logging.getLogger("regent.controller")
@@ -41,7 +42,7 @@ async def log_dir_event(c: Controller) -> None:
     if not names:
         return
     brokers: set[int] = set()
-    for found in await c.store.load_log_dir_events(names):
+    for found in await read_log_dir_events(c.zk, names):
         if isinstance(found, Malformed):
             c.malformed(found)
         else:

@@ -10,7 +10,9 @@ from brokers.wire.replies import AllocateProducerIdsReply
 from controller.engine.controller import Controller
 from controller.requests.calls import PendingCall
 from metadata_store import paths
-from metadata_store.kafka_store import Contended, Exhausted, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes import cluster_nodes
+from metadata_store.nodes.cluster_nodes import Contended, Exhausted
 
 log = logging.getLogger("regent.controller")
 
@@ -26,7 +28,7 @@ async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
         pending.answer(AllocateProducerIdsReply(Error.STALE_BROKER_EPOCH))
         return
     try:
-        block = await c.store.allocate_producer_ids(call.broker_id, c.fence)
+        block = await cluster_nodes.allocate_producer_ids(c.zk, call.broker_id, c.fence)
         c.gate.check()
         if isinstance(block, Malformed):
             c.malformed(block)

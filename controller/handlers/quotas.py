@@ -8,6 +8,7 @@ from typing import Final
 from controller.access.quota_buckets import Account, Payer
 from controller.engine.controller import Controller
 from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.nodes.quota_nodes import read_rates
 from state_machines.admin_rules.create_topics import TopicError, TopicRefusal
 from state_machines.admin_rules.mutation_quotas import Level
 
@@ -26,7 +27,7 @@ async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
         await c.connected()
         since = c.zk.last_zxid
         try:
-            rates, malformed = await c.store.load_mutation_rates(levels)
+            rates, malformed = await read_rates(c.zk, levels)
             if malformed:
                 await c.zk.watch(data=[found.path for found in malformed], since_zxid=since)
         except (NotConnected, OutcomeUnknown):

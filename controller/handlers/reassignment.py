@@ -30,7 +30,7 @@ from controller.requests.reassignment_call import (
 )
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fencing.fenced import WRITES_MAX
+from metadata_store.fencing.fenced import WRITES_MAX, confirm
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     UNKNOWN,
@@ -277,7 +277,7 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
     c.reassignment_queue.stopped.difference_update(rows)
     c.reassignment_queue.complete.update(rows)
     try:
-        await c.store.confirm(c.fence)
+        await confirm(c.zk, c.fence)
     except (NotConnected, OutcomeUnknown):
         c.reassignment_queue.returned.update(brokers)
         c.queue.signal("dropped_replicas")

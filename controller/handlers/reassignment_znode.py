@@ -11,7 +11,8 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed, Request
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
 from state_machines.decisions.reassignment import unfinished
 from state_machines.model.types import TopicPartition
 
@@ -25,7 +26,7 @@ CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its
 async def read_request(c: Controller) -> Request | None:
     """What it says now, with a watch on it; one that cannot be understood is reported and asks for nothing."""
     path, since = paths.REASSIGN_PARTITIONS, c.zk.last_zxid
-    found = await c.store.read_reassignments()
+    found = await read_reassignments(c.zk)
     if found is None:
         await c.zk.watch(exists=[path], since_zxid=since)
     else:
@@ -73,7 +74,7 @@ async def shrink_request(c: Controller) -> None:
 
 async def _write(c: Controller, request: Request, left: dict[TopicPartition, tuple[int, ...]]) -> bool:
     """Writes what is left; a znode that somebody else wrote meanwhile has yet to be judged."""
-    written = await c.store.write_reassignments(request._replace(targets=left), c.fence)
+    written = await write_reassignments(c.zk, request._replace(targets=left), c.fence)
     c.gate.check()
     judged = written and request is c.reassignment_queue.request
     after = request._replace(targets=left, version=request.version + 1)

@@ -15,7 +15,8 @@ from itertools import chain
 
 from controller.engine.controller import Controller
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.cluster_nodes import delete_fresh_topic
 from state_machines.decisions.topic_change import names_any, repaired, taken_out
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
@@ -220,7 +221,7 @@ async def short_of_brokers(
 ) -> TopicAssignment | None:
     """A topic that needs more brokers than there are: deleted where nothing of it ever started."""
     untouched = len(fresh_of(topic, states)) == len(topic.partitions)
-    if untouched and await c.store.delete_fresh_topic(topic.name, topic.version, c.fence):
+    if untouched and await delete_fresh_topic(c.zk, topic.name, topic.version, c.fence):
         log.warning(
             "topic %s was auto-created with more replicas than there are brokers (a daemon was counted as one) and is "
             "deleted before it starts: the client tries again; lower the replication factor or add a broker",

@@ -7,7 +7,7 @@ from functools import partial
 from controller.engine.controller import Controller
 from controller.journal.reason import Reason
 from metadata_store import paths
-from metadata_store.kafka_store import Malformed
+from metadata_store.codecs.base import Malformed
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import PartitionState, TopicPartition
 

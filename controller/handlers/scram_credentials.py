@@ -14,9 +14,10 @@ from brokers.wire.messages.security import (
 from controller.engine.controller import Controller
 from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
+from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import ConfigChange, EntityConfig, Malformed
+from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
 from state_machines.admin_rules.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
 
 USERS: Final = "users"
@@ -62,7 +63,7 @@ async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, S
         changes = _judge(waiting, await _read(c, list(waiting)), refused, again=again)
         if not changes:
             return refused
-        outcome = await c.store.commit_configs(USERS, changes, c.fence)
+        outcome = await commit_entities(c.zk, USERS, changes, c.fence)
         c.gate.check()
         refused.update((user, _not_written(code)) for user, code in outcome.refused)
         waiting = {user: waiting[user] for user in outcome.unsettled | {*outcome.gone}}
@@ -77,7 +78,7 @@ async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Mal
     while users:
         await c.connected()
         try:
-            found = await c.store.read_configs(USERS, users)
+            found = await read_entities(c.zk, USERS, users)
         except (NotConnected, OutcomeUnknown):
             continue
         c.gate.check()

@@ -16,10 +16,10 @@ from controller.engine.controller import Controller
 from controller.engine.event_queue import Event, QueueFull
 from controller.process.wording import abbreviate
 from metadata_store import paths
+from metadata_store.codecs.base import Malformed
 from metadata_store.errors import ZkError, ZooKeeperError
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import Malformed
-from metadata_store.nodes.delegation_tokens import OPS
+from metadata_store.nodes.delegation_tokens import OPS, delete_tokens, read_tokens, token_ids
 from state_machines.admin_rules.delegation_tokens import Token, expired
 
 FIRST_LOOK_S: Final = 5.0
@@ -58,12 +58,12 @@ async def _looks(c: Controller) -> None:
 async def _look(c: Controller) -> None:
     since = c.zk.last_zxid
     try:
-        ids = await c.store.token_ids()
+        ids = await token_ids(c.zk)
     except ZkError as error:
         c.malformed(Malformed(paths.DELEGATION_TOKENS, f"cannot be listed ({error.code.name}): check its ACL"))
         return
     for at in range(0, len(ids), TOKENS_MAX):
-        found = await c.store.load_tokens(ids[at : at + TOKENS_MAX])
+        found = await read_tokens(c.zk, ids[at : at + TOKENS_MAX])
         malformed = [token for token in found if isinstance(token, Malformed)]
         if malformed:
             await c.zk.watch(data=[token.path for token in malformed], since_zxid=since)
@@ -80,7 +80,7 @@ async def expired_tokens(c: Controller, ended: Sequence[Token]) -> None:
     left, done = ended, 0
     for ops_max in (WRITES_MAX, OPS):
         await c.connected()
-        outcome = await c.store.delete_tokens(left, c.fence, ops_max=ops_max)
+        outcome = await delete_tokens(c.zk, left, c.fence, ops_max=ops_max)
         c.gate.check()
         done += len(outcome.applied)
         if outcome.refused:

@@ -18,8 +18,8 @@ from controller.handlers.repair import Load, State, States, note_running, read_n
 from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
 from metadata_store import paths
+from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.kafka_store import Malformed
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.journal.events import Kind
 from state_machines.model.types import PartitionState, TopicAssignment

@@ -8,9 +8,10 @@ from typing import Final
 
 from controller.engine.controller import CONTENDED, Controller
 from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import Malformed, TopicOutcome
 from state_machines.decisions.topic_change import taken_out
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment

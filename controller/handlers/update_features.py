@@ -16,7 +16,8 @@ from controller.engine.controller import Controller
 from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from metadata_store import paths
-from metadata_store.kafka_store import Contended, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.cluster_nodes import Contended, delete_features, read_features
 from state_machines.admin_rules.feature_updates import LevelWanted, UpgradeType, refusal
 
 SWITCHED_OFF: Final = "Feature versioning system is disabled."
@@ -39,7 +40,7 @@ async def update_features(c: Controller, pending: PendingCall) -> None:
 
 
 async def _update(c: Controller, body: UpdateFeaturesRequest, *, again: bool) -> UpdateFeaturesResponse:
-    found = await c.store.read_features()
+    found = await read_features(c.zk)
     c.gate.check()
     if found is None:
         return UpdateFeaturesResponse((), Error.FEATURE_UPDATE_FAILED, f"{paths.FEATURE} does not exist")
@@ -50,7 +51,7 @@ async def _update(c: Controller, body: UpdateFeaturesRequest, *, again: bool) ->
     refused = {update.feature: refusal(_wanted(update), finalised, again=again) for update in body.feature_updates}
     gone = [name for name, why in refused.items() if why is None and name in finalised]
     if gone and not body.validate_only:
-        await c.store.delete_features(gone, c.fence)
+        await delete_features(c.zk, gone, c.fence)
         c.gate.check()
         log.info("finalised features are deleted, as an admin client asked: %s", abbreviate(gone))
     return UpdateFeaturesResponse(tuple(_outcome(name, why) for name, why in refused.items()))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 
 from brokers.client import PartitionMetadata, TopicMetadata
-from metadata_store.kafka_store import Malformed
+from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import NO_LEADER, Leadership, PartitionRow, TopicAssignment
 

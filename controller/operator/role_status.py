@@ -22,6 +22,7 @@ from metadata_store import paths
 from metadata_store.codecs.controller import decode_epoch
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import read_cluster_id
 from state_machines.model.cluster import Cluster
 
 log = logging.getLogger("regent.view")
@@ -53,7 +54,7 @@ async def look(role: Role) -> RoleStatus:
     if record is not None:
         by_daemon = record.regent is not None or record.brokerid in await role.daemons()
         kind = "daemon" if by_daemon else "broker"
-    cluster_id = await KafkaStore(role.zk).read_cluster_id()
+    cluster_id = await read_cluster_id(role.zk)
     return RoleStatus(
         "regent" if flag.holder == "regent" else "brokers",
         record.brokerid if record is not None else None,

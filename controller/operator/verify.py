@@ -28,7 +28,9 @@ from controller.operator.comparison import (
 )
 from controller.role.claim import Role
 from metadata_store import paths
-from metadata_store.kafka_store import KafkaStore, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import read_cluster_id
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
 
@@ -217,7 +219,7 @@ class _Verifier:
         holds = holder.brokerid if holder is not None else -1
         by_daemon = holder is not None and (holder.regent is not None or holds in await self._role.daemons())
         live = frozenset(self._brokers) | (frozenset({holds}) if by_daemon else frozenset())
-        cluster_id = await self._store.read_cluster_id()
+        cluster_id = await read_cluster_id(self._store.zk)
         for broker, seen in (await self._metadata(None if topics is not None else ())).items():
             findings.add(_whole(broker, seen, holds, live, cluster_id))
             strays = sorted(seen.topics.keys() - topics) if topics is not None else ()

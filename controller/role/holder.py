@@ -13,7 +13,7 @@ from brokers.queries import BrokerQueries, Dial, query_each
 from controller.process.wording import named
 from controller.role.claim import Role
 from metadata_store.errors import NotConnected
-from metadata_store.kafka_store import KafkaStore
+from metadata_store.reads import read_brokers
 from state_machines.model.types import Broker
 
 POLL_S: Final = 0.2
@@ -58,7 +58,7 @@ async def look(role: Role, dial: Dial, answer_s: float = ANSWER_S_MAX) -> RoleHo
     """Reads ``/controller`` and asks every live broker, each for ``answer_s`` at the most."""
     await role.zk.sync()
     record, _ = await role.controller()
-    registered = await KafkaStore(role.zk).load_brokers()
+    registered = await read_brokers(role.zk)
     if record is None:
         return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not asked"))
     by_daemon = record.regent is not None or record.brokerid in await role.daemons()

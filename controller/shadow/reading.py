@@ -12,6 +12,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.state import decode_state
 from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import read_controller, read_epoch
 from metadata_store.port import Node, ZooKeeper
 from state_machines.model.types import Broker, Leadership, TopicAssignment
 
@@ -68,7 +69,7 @@ class Reader:
         return found.brokers, after.pzxid if after is not None else 0
 
     async def _role(self) -> tuple[int | None, int, int]:
-        controller, epoch = await self._store.read_controller(), await self._store.read_epoch()
+        controller, epoch = await read_controller(self.zk), await read_epoch(self.zk)
         holder: int | None = None
         if controller is not None:
             holder = -1 if isinstance(controller.value, Malformed) else controller.value.broker

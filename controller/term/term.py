@@ -40,7 +40,9 @@ from controller.term.settings_reader import query_settings
 from controller.term.watches import PARENTS, REREAD, signals_of
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
-from metadata_store.kafka_store import Fenced, KafkaStore
+from metadata_store.fencing.outcome import Fenced
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.admin_rules.broker_settings import Told
 from state_machines.journal.events import Kind
@@ -215,7 +217,7 @@ class Term:
         """The journal of a term begins with the cluster's id and the controller before."""
         journal = self.controller.journal
         if journal.kept:
-            cluster_id = await self.controller.store.read_cluster_id()
+            cluster_id = await read_cluster_id(self.controller.zk)
             journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
             before = self.claim.displaced
             why = "nobody held the role" if before is None else f"{before} held the role"

@@ -36,7 +36,8 @@ class TopicZnodes(Struct, frozen=True, gc=False):
 
 
 async def read_contexts(zk: ZooKeeper, names: Sequence[str]) -> dict[str, TopicZnodes]:
-    """What is there already, by name of a topic; raises ``NotConnected``."""
+    """Reads what exists already under the names of topics, after ``sync``; raises ``NotConnected``."""
+    await zk.sync("/")
     topics = await read_topics(zk, names)
     wanted = [path for name in names for path in (paths.deletion(name), paths.topic_config(name))]
     beside = await zk.read_many(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,26 +14,21 @@ from metadata_store.codecs.cluster import (
     ProducerIdBlock,
     decode_cluster_id,
     decode_producer_ids,
-    encode_cluster_id,
     encode_producer_ids,
 )
-from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.controller import (
     ControllerZnode,
-    Migration,
     decode_controller,
     decode_epoch,
-    decode_migration,
 )
 from metadata_store.codecs.features import Features, decode_features, encode_features
 from metadata_store.codecs.notifications import decode_partitions
-from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.model.types import Assignment, TopicPartition
+from state_machines.model.types import TopicPartition
 
 T = TypeVar("T")
 
@@ -81,12 +76,6 @@ async def read_controller(zk: ZooKeeper) -> Found[ControllerZnode] | None:
     return Found(decode_controller(paths.CONTROLLER, node.data), node.stat) if node is not None else None
 
 
-async def read_migration(zk: ZooKeeper) -> Found[Migration] | None:
-    """``/migration``: whether, and how far, a migration to KRaft is."""
-    node = await zk.get(paths.MIGRATION)
-    return Found(decode_migration(paths.MIGRATION, node.data), node.stat) if node is not None else None
-
-
 # -- the cluster
 
 
@@ -119,13 +108,6 @@ async def read_cluster_id(zk: ZooKeeper) -> str | Malformed | None:
     """Id of the cluster; None before the first broker started."""
     node = await zk.get(paths.CLUSTER_ID)
     return decode_cluster_id(paths.CLUSTER_ID, node.data) if node is not None else None
-
-
-async def ensure_cluster_id(zk: ZooKeeper, cluster_id: str) -> str | Malformed:
-    """Writes the id as the first broker does; returns the one that holds."""
-    await _create_if_absent(zk, paths.CLUSTER, None)
-    await _create_if_absent(zk, paths.CLUSTER_ID, encode_cluster_id(cluster_id))
-    return await read_cluster_id(zk) or cluster_id
 
 
 async def read_features(zk: ZooKeeper) -> Found[Features] | None:
@@ -243,28 +225,6 @@ async def delete_as_read(zk: ZooKeeper, path: str, version: int, fence: Fence) -
     """Deletes a znode (a request that was carried out) that has ``version``; None where that was done, else why not."""
     failed = await submit(zk, fence, [Delete(path, version)])
     return None if failed is None else failed.code
-
-
-async def create_topic(
-    zk: ZooKeeper,
-    name: str,
-    assignment: Mapping[int, Sequence[int]],
-    topic_id: bytes | None = None,
-    config: Mapping[str, str] | None = None,
-) -> None:
-    """Writes the znodes of a new topic as a broker's auto-creation does; the controller starts it.
-
-    Raises ``ZkError`` with NODE_EXISTS where the topic exists.
-    """
-    data = encode_topic({p: Assignment(tuple(replicas)) for p, replicas in assignment.items()}, topic_id)
-    settings = encode_config(config or {})
-    stale = await zk.exists(paths.topic_config(name))
-    first: Op = (
-        Create(paths.topic_config(name), settings)
-        if stale is None
-        else SetData(paths.topic_config(name), settings, stale.version)
-    )
-    await zk.multi([first, Create(paths.topic(name), data)])
 
 
 async def delete_fresh_topic(zk: ZooKeeper, name: str, version: int, fence: Fence) -> bool:

@@ -48,7 +48,8 @@ def znode_name(name: str) -> str:
 
 
 async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[str, EntityConfig | Malformed]:
-    """By name of the entity; raises ``NotConnected``."""
+    """Reads configurations of entities of one kind, by name, after ``sync``; raises ``NotConnected``."""
+    await zk.sync("/")
     wanted = [paths.config(kind, znode_name(name)) for name in names]
     nodes = await zk.read_many(wanted)
     return {name: _entity(path, node) for name, path, node in zip(names, wanted, nodes, strict=True)}

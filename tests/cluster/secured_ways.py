@@ -10,6 +10,7 @@ from brokers.security.access import SecureTransport
 from brokers.security.tls import Tls
 from cli.demo.process import RegentProcess
 from metadata_store import paths
+from testing.auto_creation import create_topic
 from testing.simulated.calls import controlled_shutdown, shutdown_answer
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed
@@ -19,7 +20,7 @@ from tests.cluster.world import World, world
 
 async def serving(w: World, daemon: RegentProcess) -> None:
     """Every broker is told, and tells the daemon what it has."""
-    await w.store.create_topic("t", {0: [1, 2], 1: [2, 1]})
+    await create_topic(w.zk, "t", {0: [1, 2], 1: [2, 1]})
     await w.healed()
     await agreed(daemon)
 

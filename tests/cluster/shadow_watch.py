@@ -15,6 +15,7 @@ from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import Write
+from testing.auto_creation import create_topic
 from tests.cluster.world import World
 from tests.polling import eventually
 
@@ -76,7 +77,7 @@ class Watch:
 
     async def creates(self, name: str, assignment: dict[int, tuple[int, ...]]) -> None:
         count = self.agreed(Kind.CREATION) + len(assignment)
-        await self.w.store.create_topic(name, assignment)
+        await create_topic(self.w.zk, name, assignment)
         await eventually(lambda: self.agreed(Kind.CREATION) == count, EVENT_S_MAX)
         await self.caught_up()
 

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from brokers.client import VERSIONS, BrokerCallFailed, BrokerClient
 from brokers.wire import cold
 from brokers.wire.versions import Api
+from testing.auto_creation import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import TOPIC, Scene
 from tests.polling import eventually
@@ -84,7 +85,7 @@ async def test_configurations_of_the_daemon_and_of_a_topic_come_in_one_answer(st
 
 async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coordinators(stage: Scene) -> None:
     topic, group = f"found-{uuid.uuid4().hex[:6]}", f"group-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(topic, {0: [1, 2, 3]})
+    await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
     async with endpoint(stage.daemon) as at:
         async with AIOKafkaProducer(bootstrap_servers=at.address, acks="all", enable_idempotence=True) as producer:
             for number in range(RECORDS):

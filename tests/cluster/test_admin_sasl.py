@@ -8,6 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
+from testing.auto_creation import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import world
 from tests.core.admin_kit import Someone
@@ -37,7 +38,7 @@ async def test_who_a_broker_lets_in_may_ask_and_nobody_else() -> None:
     async with world(1, replication=1, properties=SECURED) as w:
         daemon = w.daemon(flags=["--takeover"], settings={"controller.super_users": "User:alice"})
         await daemon.boot()
-        await w.store.create_topic("t", {0: [1]})
+        await create_topic(w.zk, "t", {0: [1]})
         async with endpoint(daemon) as at:
             alice, bob = admin(at, "secret"), admin(at, "secret", "bob")
             await alice.start()

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from state_machines.model.types import Leadership
+from testing.auto_creation import create_topic
 from tests.cluster.scene import TOPIC, Scene, leaders
 from tests.polling import eventually
 
@@ -28,7 +29,7 @@ async def state(stage: Scene, topic: str) -> Leadership:
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-49", "S4-76", "S4-77")
 async def test_a_killed_broker_loses_its_leaders_and_gets_its_replicas_back(stage: Scene) -> None:
     victim, single = 2, f"single-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(single, {0: [victim]})
+    await create_topic(stage.w.zk, single, {0: [victim]})
     await stage.w.healed()
     before = {name: found for name, (_, found) in (await stage.w.states()).items()}
     await stage.w.cluster.brokers[victim].kill()

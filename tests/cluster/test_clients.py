@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from state_machines.model.types import TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene
 
 ASKED_AT_RANDOM_MAX = 40
@@ -40,7 +41,7 @@ async def assert_no_daemon_hosts(stage: Scene, topic: str) -> None:
 @pytest.mark.seed("S4-77", "S4-88")
 async def test_a_group_consumes_and_commits_on_an_offsets_topic_without_the_daemon(stage: Scene) -> None:
     topic, group = f"read-{uuid.uuid4().hex[:6]}", f"group-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(topic, {p: [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(3)})
+    await create_topic(stage.w.zk, topic, {p: [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(3)})
     async with AIOKafkaProducer(bootstrap_servers=stage.w.cluster.bootstrap, acks="all") as producer:
         for number in range(RECORDS):
             await producer.send_and_wait(topic, b"%d" % number, partition=number % 3)
@@ -76,7 +77,7 @@ async def test_a_group_consumes_and_commits_on_an_offsets_topic_without_the_daem
 @pytest.mark.seed("S4-77", "S4-87", "S4-88")
 async def test_transactions_commit_and_abort_and_producer_ids_are_handed_out_once(stage: Scene) -> None:
     topic, before = f"paid-{uuid.uuid4().hex[:6]}", await block(stage)
-    await stage.w.store.create_topic(topic, {0: [2, 3, 1]})
+    await create_topic(stage.w.zk, topic, {0: [2, 3, 1]})
     spot = TopicPartition(topic, 0)
     async with AIOKafkaProducer(
         bootstrap_servers=stage.w.cluster.bootstrap, transactional_id=f"tx-{uuid.uuid4().hex[:6]}"

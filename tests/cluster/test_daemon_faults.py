@@ -10,6 +10,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 
@@ -30,7 +31,7 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
     epoch = await stage.active()
     await stage.daemon.kill()
     zk, store = stage.w.zk, stage.w.store
-    await store.create_topic("born-orphan", {0: [1, 2, 3], 1: [2, 3, 1]})
+    await create_topic(store.zk, "born-orphan", {0: [1, 2, 3], 1: [2, 3, 1]})
     assert await zk.exists(paths.state("born-orphan", 0)) is None
     await stage.daemon.boot()
     assert await stage.active() == epoch + 1, "back before its session ended, no broker was the controller between"
@@ -46,7 +47,7 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
 @pytest.mark.seed("S4-79")
 async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: Scene) -> None:
     zk, topic = stage.w.zk, f"grows-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(topic, {0: [1, 2, 3]})
+    await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
     await eventually(lambda: led(stage, topic, 1), 30.0)
     [found] = await stage.w.store.load_topics([topic])
     assert isinstance(found, TopicAssignment)

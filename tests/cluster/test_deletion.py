@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from metadata_store import paths
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 
@@ -28,7 +29,7 @@ def _logs(folder: Path, topic: str) -> list[Path]:
 
 async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> None:
     """Creates the topic; waits until each replica has its log and is in sync."""
-    await stage.w.store.create_topic(topic, replicas, config={"retention.ms": "60000"})
+    await create_topic(stage.w.zk, topic, replicas, config={"retention.ms": "60000"})
 
     def there() -> bool:
         wanted = {b: {f"{topic}-{p}" for p, on in replicas.items() if b in on} for b in stage.w.cluster.brokers}

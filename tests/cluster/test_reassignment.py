@@ -10,6 +10,7 @@ import pytest
 
 from metadata_store import paths
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 
@@ -29,7 +30,7 @@ async def placed(stage: Scene, topic: str) -> dict[int, Assignment]:
 async def create(stage: Scene, replicas: tuple[int, ...]) -> str:
     """A topic whose partitions all are there, led and in sync."""
     topic = f"moves-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(topic, dict.fromkeys(range(PARTITIONS), replicas))
+    await create_topic(stage.w.zk, topic, dict.fromkeys(range(PARTITIONS), replicas))
     await eventually(lambda: led(stage, topic, set(replicas)), 30.0)
     return topic
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from testing.auto_creation import create_topic
 from testing.embedded.tools import Tools
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import World, world
@@ -39,7 +40,7 @@ async def bounced(w: World, broker: int) -> None:
 async def test_brokers_and_clients_share_it(tmp_path: Path) -> None:
     async with world(3, properties=SHARED) as w:
         for topic in ("t", "u"):
-            await w.store.create_topic(topic, {p: [1 + p, 1 + (p + 1) % 3] for p in range(3)})
+            await create_topic(w.zk, topic, {p: [1 + p, 1 + (p + 1) % 3] for p in range(3)})
         await w.healed()
         own = {"brokers.inter_broker_listener": "CLIENT"}
         daemon = w.daemon(flags=["--takeover"], settings=own)

@@ -9,6 +9,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene, agreed
 from tests.polling import eventually
 
@@ -43,7 +44,7 @@ async def test_what_cannot_be_read_is_named_and_holds_nothing_up(stage: Scene) -
     registration = await zk.create(paths.broker(77), b'{"version":', ephemeral=True)
     notification = await zk.create(f"{paths.ISR_CHANGES}/isr_change_", b"\xff\x00{", sequential=True)
     sound = f"sound-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(sound, {0: [3, 1, 2]})
+    await create_topic(stage.w.zk, sound, {0: [3, 1, 2]})
 
     async def named() -> bool:
         assert set(await malformed(stage)) >= {*bad, registration.path}
@@ -71,7 +72,7 @@ async def test_what_cannot_be_read_is_named_and_holds_nothing_up(stage: Scene) -
 @pytest.mark.seed("S4-88")
 async def test_assignments_that_name_unknown_brokers_or_the_daemon(stage: Scene) -> None:
     topic = f"strange-{uuid.uuid4().hex[:6]}"
-    await stage.w.store.create_topic(topic, {0: [1, 99], 1: [99], 2: [stage.daemon.id, 2], 3: [2, 3, 1]})
+    await create_topic(stage.w.zk, topic, {0: [1, 99], 1: [99], 2: [stage.daemon.id, 2], 3: [2, 3, 1]})
     await eventually(lambda: _is(stage, topic, {0: 1, 1: None, 3: 2}), 30.0)
     [found] = await stage.w.store.load_topics([topic])
     assert isinstance(found, TopicAssignment)

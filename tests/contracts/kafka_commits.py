@@ -7,8 +7,8 @@ import pytest
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.fencing.outcome import Fence, Fenced
 from metadata_store.hooks import Kill
-from metadata_store.kafka_store import Fence, Fenced
 from metadata_store.port import Create
 from state_machines.model.types import Leadership
 from tests.contracts.kafka_support import (

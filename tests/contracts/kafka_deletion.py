@@ -7,9 +7,10 @@ import pytest
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import encode_state
+from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics, mark_topics
 from metadata_store.errors import Code
-from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.kafka_store import Fenced, TopicToDelete
+from metadata_store.fencing.fenced import WRITES_MAX, confirm
+from metadata_store.fencing.outcome import Fenced
 from metadata_store.port import Delete
 from tests.contracts.kafka_support import NthWrite, World, kafka
 from tests.contracts.support import Backend
@@ -47,7 +48,7 @@ class TopicDeletionContract:
         async with kafka(backend) as k:
             topics_to_delete = await make(k, 60)
             hooks = k.zk.hooks = NthWrite(at=-1)
-            outcome = await k.store.delete_topics(topics_to_delete[:-1], k.fence)
+            outcome = await delete_topics(k.zk, topics_to_delete[:-1], k.fence)
             assert sorted(outcome.applied) == sorted(topic.name for topic in topics_to_delete[:-1])
             assert await left(k) == [paths.topic("t59"), paths.topic_config("t59"), paths.deletion("t59")]
             assert len(await k.states(range(590, 600))) == 10
@@ -57,7 +58,7 @@ class TopicDeletionContract:
             assert [op.path for op in deletes[-1][-4:]] == [
                 paths.partitions("t58"), paths.topic("t58"), paths.topic_config("t58"), paths.deletion("t58"),
             ]  # fmt: skip
-            again = await k.store.delete_topics(topics_to_delete[:-1], k.fence)
+            again = await delete_topics(k.zk, topics_to_delete[:-1], k.fence)
             assert len(again.applied) == 59, "what is gone counts as deleted"
 
     @pytest.mark.seed("S4-78")
@@ -74,7 +75,7 @@ class TopicDeletionContract:
             ):
                 await k.zk.create(path, None)
             await k.zk.delete(paths.state("t2", 1), 0)
-            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
+            outcome = await delete_topics(k.zk, topics_to_delete, k.fence)
             assert (sorted(outcome.applied), outcome.refused, outcome.conflicts) == (["t0", "t1", "t2"], [], [])
             assert await left(k) == []
 
@@ -83,7 +84,7 @@ class TopicDeletionContract:
         async with kafka(backend, per_topic=2) as k:
             topics_to_delete = await make(k, 2)
             former = [topics_to_delete[0], topics_to_delete[1]._replace(czxid=topics_to_delete[1].czxid - 1)]
-            outcome = await k.store.delete_topics(former, k.fence)
+            outcome = await delete_topics(k.zk, former, k.fence)
             assert (outcome.applied, outcome.conflicts) == (["t0"], ["t1"])
             assert await k.zk.exists(paths.state("t1", 0)) is not None
 
@@ -93,7 +94,7 @@ class TopicDeletionContract:
             topics_to_delete = await make(k, 3)
             data = encode_state(2, 1, (2, 3), 1)
             k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.set(paths.state("t1", 1), data, 0))
-            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
+            outcome = await delete_topics(k.zk, topics_to_delete, k.fence)
             assert sorted(outcome.applied) == ["t0", "t1", "t2"]
             assert await left(k) == []
 
@@ -105,7 +106,7 @@ class TopicDeletionContract:
             assert acls
             closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
             await k.zk.set_acls(paths.partition("t1", 0), closed, stat.acl_version)
-            outcome = await k.store.delete_topics(topics_to_delete, k.fence)
+            outcome = await delete_topics(k.zk, topics_to_delete, k.fence)
             assert sorted(outcome.applied) == ["t0", "t2"]
             assert outcome.refused == [("t1", Code.NO_AUTH)]
 
@@ -115,14 +116,14 @@ class TopicDeletionContract:
         async with kafka(backend, per_topic=2) as k:
             topics_to_delete = await make(k, 2)
             before = await left(k)
-            await k.store.confirm(k.fence)
+            await confirm(k.zk, k.fence)
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             with pytest.raises(Fenced):
-                await k.store.confirm(k.fence)
+                await confirm(k.zk, k.fence)
             with pytest.raises(Fenced):
-                await k.store.delete_topics(topics_to_delete, k.fence)
+                await delete_topics(k.zk, topics_to_delete, k.fence)
             with pytest.raises(Fenced):
-                await k.store.mark_topics(["t0"], k.fence)
+                await mark_topics(k.zk, ["t0"], k.fence)
             assert await left(k) == before
 
     @pytest.mark.seed("S4-78")
@@ -131,5 +132,5 @@ class TopicDeletionContract:
             names = [f"t{n}" for n in range(WRITES_MAX + 20)]
             await k.zk.create(paths.deletion("t7"), None)
             k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.create(paths.deletion("t9"), None))
-            assert await k.store.mark_topics(names, k.fence) == []
+            assert await mark_topics(k.zk, names, k.fence) == []
             assert await left(k) == sorted(map(paths.deletion, names))

@@ -6,18 +6,37 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.acl import digest_acl
+from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
+from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids, encode_cluster_id
 from metadata_store.codecs.config import DEFAULT_ENTITY, Config, encode_config
-from metadata_store.codecs.controller import ControllerZnode, Migration, encode_controller, encode_migration
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.features import FeatureRange, Features, encode_features
 from metadata_store.codecs.notifications import encode_log_dir_event, encode_partitions
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
-from metadata_store.kafka_store import Fenced, Found, KafkaStore, Malformed, Request
+from metadata_store.fencing.outcome import Fenced
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import (
+    Found,
+    allocate_producer_ids,
+    delete_as_read,
+    delete_children,
+    delete_fresh_topic,
+    ensure_top_level_paths,
+    read_cluster_id,
+    read_controller,
+    read_epoch,
+    read_features,
+    read_preferred_election,
+    set_up_features,
+)
+from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
 from metadata_store.port import ANY_VERSION
+from metadata_store.reads import read_broker_configs, read_broker_default, read_isr_changes, read_log_dir_events
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
+from testing.auto_creation import create_topic
 from tests.contracts.kafka_support import ASSIGNMENT, NthWrite, data_of, kafka
 from tests.contracts.support import Backend, refused, session
 
@@ -78,24 +97,24 @@ class LoadContract:
             first = await k.zk.create(prefix, encode_partitions(named), sequential=True)
             second = await k.zk.create(prefix, b"{}", sequential=True)
             names = [created.path.rpartition("/")[2] for created in (first, second)]
-            good, bad = await k.store.load_isr_changes([*names, "isr_change_gone"])
+            good, bad = await read_isr_changes(k.zk, [*names, "isr_change_gone"])
             assert good == named
             assert isinstance(bad, Malformed)
             await k.zk.set(second.path, b"{", 0)
-            await k.store.delete_children([first.path, second.path, f"{prefix}gone"], k.fence)
+            await delete_children(k.zk, [first.path, second.path, f"{prefix}gone"], k.fence)
             listed = await k.zk.children(paths.ISR_CHANGES)
             assert listed is not None
             assert listed[0] == []
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             third = await k.zk.create(prefix, b"{}", sequential=True)
             with pytest.raises(Fenced):
-                await k.store.delete_children([third.path], k.fence)
+                await delete_children(k.zk, [third.path], k.fence)
 
     async def test_notifications_that_change_while_they_are_deleted(self, backend: Backend) -> None:
         async with kafka(backend) as k, session(backend) as other:
             created = [await k.zk.create(f"{paths.ISR_CHANGES}/{n}", b"") for n in range(20)]
             k.zk.hooks = NthWrite(at=0, before=lambda: other.zk.set(created[7].path, b"x", 0))
-            await k.store.delete_children([found.path for found in created], k.fence)
+            await delete_children(k.zk, [found.path for found in created], k.fence)
             listed = await k.zk.children(paths.ISR_CHANGES)
             assert listed is not None
             assert listed[0] == []
@@ -104,34 +123,34 @@ class LoadContract:
     async def test_the_znode_of_reassignments_is_read_and_shrinks(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             path, asked = paths.REASSIGN_PARTITIONS, {TopicPartition("t", p): (p + 1, p + 2) for p in range(3)}
-            assert await k.store.read_reassignments() is None
+            assert await read_reassignments(k.zk) is None
             await k.zk.create(path, encode_reassignments(asked, {"vendor": 1}))
-            found = await k.store.read_reassignments()
+            found = await read_reassignments(k.zk)
             assert found == Request(asked, {"vendor": 1}, 0)
             left = Request(dict(list(asked.items())[:1]), {"vendor": 1}, 0)
-            assert not await k.store.write_reassignments(left._replace(version=7), k.fence), "somebody else wrote it"
-            assert await k.store.write_reassignments(left, k.fence)
-            assert await k.store.read_reassignments() == left._replace(version=1)
-            assert await k.store.write_reassignments(Request({}, {}, 1), k.fence)
+            assert not await write_reassignments(k.zk, left._replace(version=7), k.fence), "somebody else wrote it"
+            assert await write_reassignments(k.zk, left, k.fence)
+            assert await read_reassignments(k.zk) == left._replace(version=1)
+            assert await write_reassignments(k.zk, Request({}, {}, 1), k.fence)
             assert await k.zk.exists(path) is None
-            assert not await k.store.write_reassignments(Request({}, {}, 1), k.fence)
+            assert not await write_reassignments(k.zk, Request({}, {}, 1), k.fence)
             await k.zk.create(path, b"{")
-            assert isinstance(await k.store.read_reassignments(), Malformed)
+            assert isinstance(await read_reassignments(k.zk), Malformed)
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             with pytest.raises(Fenced):
-                await k.store.write_reassignments(Request({}, {}, 0), k.fence)
+                await write_reassignments(k.zk, Request({}, {}, 0), k.fence)
 
     async def test_a_znode_of_reassignments_that_may_not_be_read(self, backend: Backend) -> None:
         async with kafka(backend, credentials="me:secret") as k, session(backend) as stranger:
             await k.zk.create(paths.REASSIGN_PARTITIONS, encode_reassignments({}))
             await k.zk.set_acls(paths.REASSIGN_PARTITIONS, [digest_acl("me", "secret")], 0)
-            found = await KafkaStore(stranger.zk).read_reassignments()
+            found = await read_reassignments(stranger.zk)
             assert isinstance(found, Malformed)
             assert "NO_AUTH" in found.why
 
     async def test_topic_configurations(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            await k.store.create_topic("a", {0: [1]}, config={"min.insync.replicas": "2"})
+            await create_topic(k.zk, "a", {0: [1]}, config={"min.insync.replicas": "2"})
             await k.zk.create(paths.topic_config("b"), b"[]")
             found = await k.store.load_topic_configs(["a", "b", "c"])
             assert (found["a"], found["c"]) == (Config({"min.insync.replicas": "2"}), Config({}))
@@ -139,28 +158,28 @@ class LoadContract:
 
     async def test_the_configuration_that_brokers_share(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            assert await k.store.load_broker_default() == Config({})
+            assert await read_broker_default(k.zk) == Config({})
             path = paths.config("brokers", DEFAULT_ENTITY)
             await k.zk.create(path, encode_config({"unclean.leader.election.enable": "true"}))
-            assert await k.store.load_broker_default() == Config({"unclean.leader.election.enable": "true"})
+            assert await read_broker_default(k.zk) == Config({"unclean.leader.election.enable": "true"})
             await k.zk.set(path, b"{", 0)
-            assert isinstance(await k.store.load_broker_default(), Malformed)
+            assert isinstance(await read_broker_default(k.zk), Malformed)
 
     async def test_the_configurations_of_single_brokers(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            assert await k.store.load_broker_configs([1, 2]) == []
+            assert await read_broker_configs(k.zk, [1, 2]) == []
             await k.zk.create(paths.config("brokers", "1"), encode_config({"a": "b"}))
             await k.zk.create(paths.config("brokers", "3"), encode_config({"c": "d"}))
-            assert await k.store.load_broker_configs([1, 2]) == [Config({"a": "b"})]
+            assert await read_broker_configs(k.zk, [1, 2]) == [Config({"a": "b"})]
             await k.zk.set(paths.config("brokers", "1"), b"{", 0)
-            [found] = await k.store.load_broker_configs([1])
+            [found] = await read_broker_configs(k.zk, [1])
             assert isinstance(found, Malformed)
 
     async def test_notes_of_failed_log_directories(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             for name, data in (("a", encode_log_dir_event(3)), ("b", b"{}")):
                 await k.zk.create(f"{paths.LOG_DIR_EVENTS}/{name}", data)
-            good, bad = await k.store.load_log_dir_events(["a", "b", "gone"])
+            good, bad = await read_log_dir_events(k.zk, ["a", "b", "gone"])
             assert good == 3
             assert isinstance(bad, Malformed)
 
@@ -168,21 +187,21 @@ class LoadContract:
     async def test_a_request_is_deleted_as_it_was_read_or_not_at_all(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             path, wanted = paths.PREFERRED_ELECTION, [TopicPartition("t", 0)]
-            assert await k.store.load_preferred_election() is None
+            assert await read_preferred_election(k.zk) is None
             await k.zk.create(path, encode_partitions(wanted))
-            found = await k.store.load_preferred_election()
+            found = await read_preferred_election(k.zk)
             assert isinstance(found, Found)
             assert (found.value, found.stat.version) == (wanted, 0)
             await k.zk.set(path, b"{", 0)
-            assert await k.store.delete_as_read(path, 0, k.fence) is Code.BAD_VERSION
-            changed = await k.store.load_preferred_election()
+            assert await delete_as_read(k.zk, path, 0, k.fence) is Code.BAD_VERSION
+            changed = await read_preferred_election(k.zk)
             assert isinstance(changed, Found)
             assert isinstance(changed.value, Malformed)
-            assert await k.store.delete_as_read(path, 1, k.fence) is None
-            assert await k.store.delete_as_read(path, 1, k.fence) is Code.NO_NODE
+            assert await delete_as_read(k.zk, path, 1, k.fence) is None
+            assert await delete_as_read(k.zk, path, 1, k.fence) is Code.NO_NODE
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             with pytest.raises(Fenced):
-                await k.store.delete_as_read(path, 1, k.fence)
+                await delete_as_read(k.zk, path, 1, k.fence)
 
 
 class ClusterNodeContract:
@@ -193,67 +212,60 @@ class ClusterNodeContract:
             store = KafkaStore(s.zk)
             await s.zk.create("/brokers", b"kept")
             for _ in range(2):
-                await store.ensure_top_level_paths()
+                await ensure_top_level_paths(store.zk)
             assert data_of(await s.zk.get("/brokers")) == b"kept"
             for path in paths.PERSISTENT:
                 assert data_of(await s.zk.get(path)) is None
 
     async def test_who_holds_the_role(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            assert await k.store.read_controller() is None
-            assert await k.store.read_migration() is None
+            assert await read_controller(k.zk) is None
             controller = ControllerZnode(7, 123, unknown={"nonce": "x"})
             await k.zk.create(paths.CONTROLLER, encode_controller(controller), ephemeral=True)
-            await k.zk.create(paths.MIGRATION, encode_migration(Migration(3000, 1, 5, 1)))
-            found, epoch, migration = (
-                await k.store.read_controller(),
-                await k.store.read_epoch(),
-                await k.store.read_migration(),
-            )
+            found, epoch = await read_controller(k.zk), await read_epoch(k.zk)
             assert isinstance(found, Found)
             assert (found.value, found.stat.ephemeral_owner) == (controller, k.zk.session_id)
             assert isinstance(epoch, Found)
             assert (epoch.value, epoch.stat.version) == (1, k.fence.epoch_version)
-            assert isinstance(migration, Found)
-            assert migration.value == Migration(3000, 1, 5, 1)
 
-    async def test_the_first_cluster_id_holds(self, backend: Backend) -> None:
+    async def test_the_cluster_id_is_read(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            assert await k.store.read_cluster_id() is None
-            assert await k.store.ensure_cluster_id("one") == "one"
-            assert await k.store.ensure_cluster_id("two") == "one"
+            assert await read_cluster_id(k.zk) is None
+            await k.zk.create(paths.CLUSTER, None)
+            await k.zk.create(paths.CLUSTER_ID, encode_cluster_id("one"))
+            assert await read_cluster_id(k.zk) == "one"
 
     @pytest.mark.seed("S4-85")
     async def test_features_follow_the_ibp(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            await k.store.set_up_features(1, True, k.fence)
-            found = await k.store.read_features()
+            await set_up_features(k.zk, 1, True, k.fence)
+            found = await read_features(k.zk)
             assert found is not None
             assert found.value == Features(1, True)
             finalised = Features(2, True, {"f": FeatureRange(3)}, {"vendor": 1})
             await k.zk.set(paths.FEATURE, encode_features(finalised), ANY_VERSION)
-            await k.store.set_up_features(2, True, k.fence)
-            kept = await k.store.read_features()
+            await set_up_features(k.zk, 2, True, k.fence)
+            kept = await read_features(k.zk)
             assert kept is not None
             assert (kept.value, kept.stat.version) == (finalised, 1)
-            await k.store.set_up_features(1, False, k.fence)
-            off = await k.store.read_features()
+            await set_up_features(k.zk, 1, False, k.fence)
+            off = await read_features(k.zk)
             assert off is not None
             assert off.value == Features(1, False, unknown={"vendor": 1})
             await k.zk.set(paths.FEATURE, b"{", ANY_VERSION)
-            assert isinstance(await k.store.set_up_features(2, True, k.fence), Malformed)
+            assert isinstance(await set_up_features(k.zk, 2, True, k.fence), Malformed)
             assert data_of(await k.zk.get(paths.FEATURE)) == b"{"
 
     @pytest.mark.seed("S4-87")
     async def test_a_producer_id_block_is_never_handed_out_twice(self, backend: Backend) -> None:
         async with kafka(backend) as k, session(backend) as broker:
-            first = await k.store.allocate_producer_ids(1, k.fence)
+            first = await allocate_producer_ids(k.zk, 1, k.fence)
             k.zk.hooks = NthWrite(at=0, after=OutcomeUnknown("lost"))
             with pytest.raises(OutcomeUnknown):
-                await k.store.allocate_producer_ids(2, k.fence)
+                await allocate_producer_ids(k.zk, 2, k.fence)
             taken = b'{"version":1,"broker":3,"block_start":"2000","block_end":"2999"}'
             k.zk.hooks = NthWrite(at=0, before=lambda: broker.zk.set(paths.PRODUCER_IDS, taken, 2))
-            third = await k.store.allocate_producer_ids(1, k.fence)
+            third = await allocate_producer_ids(k.zk, 1, k.fence)
             assert (first, third) == (ProducerIdBlock(1, 0, 999), ProducerIdBlock(1, 3000, 3999))
             node = await k.zk.get(paths.PRODUCER_IDS)
             assert decode_producer_ids("", data_of(node)) == third
@@ -261,34 +273,34 @@ class ClusterNodeContract:
     async def test_a_broken_producer_id_block_is_left_alone(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.zk.set(paths.PRODUCER_IDS, b"{", 0)
-            assert isinstance(await k.store.allocate_producer_ids(1, k.fence), Malformed)
+            assert isinstance(await allocate_producer_ids(k.zk, 1, k.fence), Malformed)
             assert data_of(await k.zk.get(paths.PRODUCER_IDS)) == b"{"
 
     async def test_a_topic_as_a_broker_creates_it(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            await k.store.create_topic("t", {0: [1, 2], 1: [2, 1]}, bytes(range(16)), {"a": "b"})
+            await create_topic(k.zk, "t", {0: [1, 2], 1: [2, 1]}, bytes(range(16)), {"a": "b"})
             [found] = await k.store.load_topics(["t"])
             assert isinstance(found, TopicAssignment)
             assert found.partitions == {0: Assignment((1, 2)), 1: Assignment((2, 1))}
             assert data_of(await k.zk.get(paths.topic_config("t"))) == b'{"version":1,"config":{"a":"b"}}'
             with pytest.raises(ZkError) as error:
-                await k.store.create_topic("t", {0: [1]})
+                await create_topic(k.zk, "t", {0: [1]})
             assert error.value.code is Code.NODE_EXISTS
 
     @pytest.mark.seed("S4-88")
     async def test_only_a_fresh_topic_is_deleted(self, backend: Backend) -> None:
         async with kafka(backend) as k:
-            await k.store.create_topic("fresh", {0: [1]})
-            await k.store.create_topic("changed", {0: [1]})
+            await create_topic(k.zk, "fresh", {0: [1]})
+            await create_topic(k.zk, "changed", {0: [1]})
             await k.zk.set(paths.topic("changed"), b"{}", 0)
-            await k.store.create_topic("started", {0: [1]})
+            await create_topic(k.zk, "started", {0: [1]})
             await k.zk.create(paths.partitions("started"), None)
-            assert await k.store.delete_fresh_topic("fresh", 0, k.fence)
+            assert await delete_fresh_topic(k.zk, "fresh", 0, k.fence)
             assert await k.zk.exists(paths.topic_config("fresh")) is None
             for name in ("changed", "started", "fresh"):
-                assert not await k.store.delete_fresh_topic(name, 0, k.fence)
+                assert not await delete_fresh_topic(k.zk, name, 0, k.fence)
             assert await k.zk.exists(paths.topic_config("started")) is not None
             await refused(k.zk.delete(paths.topic("started"), 0), Code.NOT_EMPTY, paths.topic("started"))
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             with pytest.raises(Fenced):
-                await k.store.delete_fresh_topic("changed", 1, k.fence)
+                await delete_fresh_topic(k.zk, "changed", 1, k.fence)

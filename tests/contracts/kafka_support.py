@@ -9,8 +9,11 @@ from typing import Any
 
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
+from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
-from metadata_store.kafka_store import Fence, Fenced, KafkaStore, StateOutcome
+from metadata_store.fencing.outcome import Fence, Fenced
+from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Node, Op, Write
 from state_machines.model.decision import Change
 from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState
@@ -100,7 +103,7 @@ class World:
 async def kafka(backend: Backend, per_topic: int = 10, **options: Any) -> AsyncIterator[World]:
     """A chroot with the top-level znodes and ``/controller_epoch`` at version 0."""
     async with session(backend, **options) as s:
-        await KafkaStore(s.zk).ensure_top_level_paths()
+        await ensure_top_level_paths(s.zk)
         made = await s.zk.create(paths.CONTROLLER_EPOCH, b"1")
         yield World(s, made.stat.version, per_topic)
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from metadata_store import paths
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code
-from metadata_store.kafka_store import Fence, Fenced
+from metadata_store.fencing.outcome import Fence, Fenced
 from metadata_store.port import WRITE_BYTES_MAX, Create
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment

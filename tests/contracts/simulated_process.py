@@ -13,6 +13,7 @@ from typing import Any
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Leadership
+from testing.auto_creation import create_topic
 from testing.embedded.process import ChildProcess
 from tests.polling import eventually
 
@@ -64,7 +65,7 @@ async def told_everything(process: Brokers, zk: KazooZooKeeper, controller: int)
     store = KafkaStore(zk)
     for topic, partitions in TOPICS.items():
         placed = {p: [FIRST + (p + r) % COUNT for r in range(REPLICAS)] for p in range(partitions)}
-        await store.create_topic(topic, placed)
+        await create_topic(store.zk, topic, placed)
     await eventually(lambda: _agrees(process), 30.0)
 
     await process.ask("mark")

@@ -9,7 +9,6 @@ from metadata_store.codecs.notifications import encode_config_change, encode_log
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code
-from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import Node
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import (
@@ -21,6 +20,7 @@ from state_machines.model.types import (
     TopicAssignment,
     TopicPartition,
 )
+from testing.auto_creation import create_topic
 from testing.memory import MemoryServer, MemoryZooKeeper
 
 

@@ -26,13 +26,15 @@ from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_cluster_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
-from metadata_store.nodes.cluster_nodes import create_topic, ensure_cluster_id, ensure_top_level_paths
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Op, SetData, WatchEvent
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker, Endpoint
+from testing.auto_creation import create_topic
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.controller_parts import SECRET
 from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
@@ -211,7 +213,8 @@ class Kafka:
         """Brokers 1..count, whose cluster has a controller."""
         await self.operator.connect(1.0)
         await ensure_top_level_paths(self.operator)
-        await ensure_cluster_id(self.operator, CLUSTER_ID)
+        await self.operator.create(paths.CLUSTER, None)
+        await self.operator.create(paths.CLUSTER_ID, encode_cluster_id(CLUSTER_ID))
         for broker_id in range(1, count + 1):
             await self.add(broker_id)
         for broker in self.brokers.values():

@@ -10,7 +10,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.codecs.features import decode_features
-from metadata_store.kafka_store import Contended
+from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.types import TopicPartition
 from tests.core.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, world
@@ -115,7 +115,7 @@ async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office() -
         await w.operator.set_acls(paths.LOG_DIR_EVENTS, [Acl(READ | 4 | 16, "world", "anyone")], 0)
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
         contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
-        with mock.patch("metadata_store.kafka_store.KafkaStore.set_up_features", contended):
+        with mock.patch("metadata_store.nodes.cluster_nodes.set_up_features", contended):
             await w.begin_term()
         assert w.term.serving.is_set()
         assert not w.term.gate.ended

@@ -14,7 +14,7 @@ from brokers.wire.primitives import ZERO_ID
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change
-from metadata_store.kafka_store import KafkaStore
+from metadata_store.nodes.quota_nodes import read_rates
 from tests.core.carried_kit import carried, create, grow, topic
 from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, world
@@ -192,9 +192,7 @@ async def test_users_clients_and_defaults_have_buckets_of_their_own() -> None:
 async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed() -> None:
     async with world(**BURST) as w:
         await running(w)
-        with mock.patch.object(
-            KafkaStore, "load_mutation_rates", autospec=True, side_effect=KafkaStore.load_mutation_rates
-        ) as reads:
+        with mock.patch("controller.handlers.quotas.read_rates", side_effect=read_rates) as reads:
             for name in ("a", "b"):
                 assert await asked(w, create(topic(name, 20, 1))) == ({name: 0}, 0)
                 assert await asked(w, delete(name)) == ({name: 0}, 0)

@@ -14,8 +14,8 @@ from controller.engine.controller import Controller
 from controller.handlers import reassignment
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
+from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import OutcomeUnknown
-from metadata_store.kafka_store import TopicOutcome
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.reassignment import LAST_IN_SYNC, NotReassigned
 from state_machines.model.types import Assignment, TopicPartition

@@ -22,9 +22,9 @@ from controller.handover.preflight.finding import Finding, Level
 from controller.operator.view import View
 from controller.role.own_znodes import this_process
 from metadata_store import paths
+from metadata_store.codecs.cluster import encode_cluster_id
 from metadata_store.codecs.controller import ControllerZnode, decode_controller
 from metadata_store.errors import MultiFailed
-from metadata_store.nodes.cluster_nodes import ensure_cluster_id
 from metadata_store.port import ANY_VERSION
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import SECRET
@@ -132,7 +132,7 @@ async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with
             await cluster.role().set_flag("regent", "given before")
             await cluster.serving(daemon)
             await eventually(lambda: carries(carrier))
-            await ensure_cluster_id(cluster.operator, CLUSTER_ID)
+            await cluster.operator.create(paths.CLUSTER_ID, encode_cluster_id(CLUSTER_ID))
             await cluster.add(4)
             await eventually(lambda: sealed_with_id(cluster))
             await eventually(lambda: carries(carrier))

@@ -32,12 +32,12 @@ from controller.operator.view import View
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ANY_VERSION
 from state_machines.journal.events import Row
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment
+from testing.auto_creation import create_topic
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.controller_parts import SECRET
 from tests.core.model import P, die, make_cluster, topic

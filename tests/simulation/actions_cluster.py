@@ -9,10 +9,10 @@ from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
-from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import ANY_VERSION, SetData
 from state_machines.admin_rules.placement import PlacementError, place
 from state_machines.model.types import Assignment
+from testing.auto_creation import create_topic
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 from tests.simulation.zookeeper import SimZooKeeper

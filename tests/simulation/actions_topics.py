@@ -9,9 +9,9 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
-from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import ANY_VERSION, Create, Delete, Op
 from state_machines.model.types import Assignment
+from testing.auto_creation import create_topic
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 

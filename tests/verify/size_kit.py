@@ -26,9 +26,9 @@ from metadata_store import paths
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.nodes.cluster_nodes import create_topic
 from metadata_store.port import SetData
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
+from testing.auto_creation import create_topic
 from testing.embedded.process import ChildProcess
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.polling import POLL_S, eventually

@@ -11,6 +11,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError
 
+from testing.auto_creation import create_topic
 from testing.embedded.tools import Tools
 from tests.certificates import Authority
 from tests.cluster.endpoint import endpoint
@@ -104,7 +105,7 @@ async def test_both_controllers_allow_and_refuse_the_same(tmp_path: Path) -> Non
     authority = Authority(tmp_path)
     async with world(1, replication=1, properties=properties(authority)) as w:
         for topic in ("mine-0", "orders"):
-            await w.store.create_topic(topic, {0: [1]})
+            await create_topic(w.zk, topic, {0: [1]})
         await w.healed()
         at = w.cluster.brokers[1].address
         tools, config = Tools(at, tmp_path), command_config(authority, tmp_path)

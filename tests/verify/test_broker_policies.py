@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.demo.process import RegentProcess
+from testing.auto_creation import create_topic
 from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
@@ -56,7 +57,7 @@ async def test_policies_of_the_brokers_hold_unless_the_operator_ignores_them(tmp
 @pytest.mark.parametrize("allowed", ["true", "false"])
 async def test_unclean_elections_are_held_where_the_files_of_brokers_allow_them(allowed: str) -> None:
     async with world(2, properties={"unclean.leader.election.enable": allowed}) as w:
-        await w.store.create_topic("t", {0: [1, 2]})
+        await create_topic(w.zk, "t", {0: [1, 2]})
         daemon = await begun(w)
 
         async def led_by(leader: int) -> bool:

@@ -18,6 +18,7 @@ from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Broker, Endpoint
+from testing.auto_creation import create_topic
 from testing.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker
 from tests.cluster import bare_daemon
 from tests.cluster.scene import Scene, agreed, leaders, scene
@@ -85,7 +86,7 @@ async def test_without_guard_and_lease_its_first_write_is_refused_and_no_broker_
         await displaced(stage, zombie, second)
         topic, epoch = f"fenced-{uuid.uuid4().hex[:6]}", await stage.w.epoch()
         second.pause()  # or it would be faster than the zombie, which would find nothing left to write
-        await stage.w.store.create_topic(topic, {0: [1, 2, 3]})
+        await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
         moved = rf"resigned from epoch {epoch - 1}: another controller was elected: /controller_epoch has no longer"
         await eventually(lambda: zombie.log_has(moved), 8.0)
         [untouched] = await stage.w.store.load_states([(topic, 0)])

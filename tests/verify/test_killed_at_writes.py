@@ -12,6 +12,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.lossy import LossyProxy, proxied
 from tests.cluster.scene import Scene
 from tests.polling import eventually
@@ -20,7 +21,7 @@ Happening = Callable[[Scene], Awaitable[object]]
 
 
 async def topic(stage: Scene) -> None:
-    await stage.w.store.create_topic(f"born-{uuid.uuid4().hex[:6]}", {0: [1, 2, 3], 1: [3, 1, 2]})
+    await create_topic(stage.w.zk, f"born-{uuid.uuid4().hex[:6]}", {0: [1, 2, 3], 1: [3, 1, 2]})
 
 
 async def more_partitions(stage: Scene) -> None:
@@ -74,7 +75,7 @@ WRITES: list[tuple[str, str, Happening]] = [
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 async def test_a_kill_at_each_kind_of_write_is_made_good(before: bool) -> None:
     async with proxied() as (stage, proxy):
-        await stage.w.store.create_topic("grows", {0: [1, 2, 3]})
+        await create_topic(stage.w.zk, "grows", {0: [1, 2, 3]})
         await stage.w.healed()
         for what, names, happening in WRITES:
             proxy.strike(names, lambda: killed(stage), before=before)

@@ -12,6 +12,7 @@ from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.cluster.lossy import LossyProxy, proxied
 from tests.cluster.scene import Scene
 from tests.polling import eventually
@@ -32,9 +33,11 @@ async def test_every_kind_of_write_survives_the_loss_of_its_reply() -> None:
         epoch, store = await stage.active(), stage.w.store
 
         # the topic id, then the state znodes of a new topic
-        await lost(proxy, "/brokers/topics/named", lambda: store.create_topic("named", {0: [1, 2, 3]}))
+        await lost(proxy, "/brokers/topics/named", lambda: create_topic(store.zk, "named", {0: [1, 2, 3]}))
         await writes(stage, "named", 1)
-        await lost(proxy, "/topics/born/partitions", lambda: store.create_topic("born", {0: [1, 2, 3], 1: [2, 3, 1]}))
+        await lost(
+            proxy, "/topics/born/partitions", lambda: create_topic(store.zk, "born", {0: [1, 2, 3], 1: [2, 3, 1]})
+        )
         await writes(stage, "born", 2)
 
         # added partitions
@@ -105,14 +108,14 @@ async def block(stage: Scene) -> ProducerIdBlock:
 async def test_what_happens_while_the_connection_is_cut_is_found_when_it_is_back() -> None:
     async with proxied() as (stage, proxy):
         epoch, store = await stage.active(), stage.w.store
-        await store.create_topic("grows", {0: [1, 2, 3]})
+        await create_topic(store.zk, "grows", {0: [1, 2, 3]})
         await eventually(lambda: _led(stage, "grows", 1), 30.0)
         proxy.suspend()
         [found] = await store.load_topics(["grows"])
         assert isinstance(found, TopicAssignment)
         grown = encode_topic({**found.partitions, 1: Assignment((3, 1, 2))}, found.topic_id)
         await stage.w.zk.set(paths.topic("grows"), grown, found.version)
-        await store.create_topic("unseen", {0: [2, 1, 3]})
+        await create_topic(store.zk, "unseen", {0: [2, 1, 3]})
         await eventually(lambda: stage.daemon.log_has("is lost: writes and requests wait"), 10.0)
         proxy.resume()
         await eventually(lambda: _led(stage, "grows", 2), 30.0)
@@ -139,7 +142,7 @@ async def test_a_flapping_connection_ends_in_agreement() -> None:
     async with proxied() as (stage, proxy):
         for round_ in range(12):
             if round_ % 3 == 0:
-                await stage.w.store.create_topic(f"flap-{round_}", {0: [1, 2, 3], 1: [2, 3, 1]})
+                await create_topic(stage.w.zk, f"flap-{round_}", {0: [1, 2, 3], 1: [2, 3, 1]})
             if round_ == 4:
                 await stage.w.cluster.brokers[3].kill()
             proxy.cut()

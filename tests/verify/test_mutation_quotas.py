@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from metadata_store.reads import topic_names
 from testing.embedded.tools import Finished, Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import Scene, scene
@@ -51,7 +52,7 @@ async def throttled(stage: Scene, tmp_path: Path) -> None:
         ):
             assert refused.code == 1, refused
             assert REFUSED in refused.out + refused.err, refused
-        assert sorted(topic for topic in await stage.w.store.topic_names() if topic.startswith(name)) == [name]
+        assert sorted(topic for topic in await topic_names(stage.w.zk) if topic.startswith(name)) == [name]
         other = await tools.run("kafka-topics", "--alter", "--topic", name, "--partitions", "5")
         assert other.code == 0, other
         await quota("--delete-config", "controller_mutation_rate")

@@ -12,6 +12,7 @@ from cli.exit_codes import Exit
 from controller.role import own_znodes as own
 from metadata_store import paths
 from state_machines.model.types import Assignment, TopicAssignment
+from testing.auto_creation import create_topic
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from tests.cluster.scene import agreed, regent
@@ -53,8 +54,8 @@ async def test_unfinished_work_of_kafkas_controller_is_carried_on() -> None:
     async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {"orders": 6}, rate_per_s=50):
         daemon = w.daemon()
         assert await refusals(daemon) == {}
-        await w.store.create_topic("moved", {0: [1, 2]})
-        await w.store.create_topic("doomed", {0: [3, 1]})
+        await create_topic(w.zk, "moved", {0: [1, 2]})
+        await create_topic(w.zk, "doomed", {0: [3, 1]})
         for topic in ("moved", "doomed"):
             await eventually(lambda t=topic: led(w, t), 30.0)  # type: ignore[misc]
         await w.cluster.brokers[3].kill()

@@ -11,6 +11,7 @@ import pytest
 
 from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene, agreed, everything_read, scene
 from tests.polling import eventually
 
@@ -78,7 +79,7 @@ async def happening(stage: Scene, chance: random.Random) -> None:
     match chance.choice(["topic", "stop", "kill", "freeze"]):
         case "topic":
             replicas = {p: chance.sample(list(brokers), 3) for p in range(20)}
-            await stage.w.store.create_topic(f"t-{uuid.uuid4().hex[:6]}", replicas)
+            await create_topic(stage.w.zk, f"t-{uuid.uuid4().hex[:6]}", replicas)
         case "stop":
             await broker.stop()
             await broker.boot()

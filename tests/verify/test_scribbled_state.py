@@ -7,6 +7,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from state_machines.model.types import Leadership
+from testing.auto_creation import create_topic
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 
@@ -28,7 +29,7 @@ async def named(stage: Scene, partition: int) -> bool:
 async def test_the_rest_goes_on_and_the_partition_is_taken_up_once_it_is_mended() -> None:
     async with scene() as stage:
         zk, epoch = stage.w.zk, await stage.active()
-        await stage.w.store.create_topic(TOPIC, {0: [2, 1, 3], 1: [2, 3, 1], 2: [2, 1, 3]})
+        await create_topic(stage.w.zk, TOPIC, {0: [2, 1, 3], 1: [2, 3, 1], 2: [2, 1, 3]})
         await eventually(lambda: state(stage, 2), 30.0)
         await stage.w.healed()
         before = await state(stage, 0)

@@ -24,9 +24,10 @@ from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.nodes.cluster_nodes import create_topic, ensure_top_level_paths
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Op, SetData, Write, ZooKeeper
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
+from testing.auto_creation import create_topic
 from tests.conftest import ZooKeeperProcess
 from tests.core.controller_kafka import registration
 from tests.core.controller_parts import DAEMON

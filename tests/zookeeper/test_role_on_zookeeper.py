@@ -25,8 +25,9 @@ from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
-from metadata_store.nodes.cluster_nodes import create_topic, ensure_top_level_paths
+from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Delete, Node, Op, SetData
+from testing.auto_creation import create_topic
 from testing.embedded.jvm import java_command
 from tests.core.role_kit import DIGEST, settings_for
 

@@ -11,6 +11,7 @@ from controller.handover.preflight.finding import Finding, ok, refuse, warn
 from controller.process.wording import named
 from controller.role.own_znodes import Process
 from metadata_store import paths
+from metadata_store.nodes.cluster_nodes import read_cluster_id
 
 IDS_APART: Final = 5_000
 """How far above the first id that brokers generate for themselves a daemon's id should be."""
@@ -19,7 +20,7 @@ IDS_APART: Final = 5_000
 async def cluster_id(ctx: Context) -> Finding:
     """Brokers that registered here must be of the cluster whose metadata is here."""
     name = "cluster id"
-    here = await ctx.store.read_cluster_id()
+    here = await read_cluster_id(ctx.zk)
     if not isinstance(here, str):
         return refuse(
             name,

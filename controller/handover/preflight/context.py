@@ -16,7 +16,8 @@ from controller.engine.adopted_ibp import given, lowest
 from controller.process.zookeeper_tls import ReleaseOf
 from controller.role.claim import Role
 from controller.role.own_znodes import Process
-from metadata_store.kafka_store import KafkaStore, Malformed
+from metadata_store.codecs.base import Malformed
+from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.broker_settings import NAMES
 from state_machines.model.types import Broker, TopicAssignment
