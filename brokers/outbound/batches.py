@@ -25,7 +25,8 @@ from brokers.wire.partitions import (
 from brokers.wire.primitives import compact_string
 from brokers.wire.versions import Ibp
 from state_machines.model.types import PartitionRow, PartitionState
-from state_machines.propagation.propagation import Propagation, is_removed, is_sent, successor
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import is_removed, is_sent, successor
 
 REQUEST_ROWS_MAX: Final = 20_000
 """Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""

@@ -32,7 +32,7 @@ from brokers.wire.errors import error_name
 from brokers.wire.requests import EMPTY_BODY
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker
-from state_machines.propagation.propagation import PendingRequests
+from state_machines.propagation.pending_requests import PendingRequests
 
 log = logging.getLogger("regent.brokers")
 

@@ -12,7 +12,8 @@ from brokers.outbound.delivery import ChannelFailed, ChannelSettings, OnAcknowle
 from brokers.transport import TcpTransport, Transport
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, Endpoint
-from state_machines.propagation.propagation import ClusterView, Propagation
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import ClusterView
 
 log = logging.getLogger("regent.brokers")
 
@@ -101,9 +102,9 @@ class Channels:
     def answered(self, broker_ids: Iterable[int]) -> list[int]:
         """Brokers that may hear of all topics from now on; returns those that did not before."""
         boxes = self._propagation.pending
-        fresh = [b for b in broker_ids if b in boxes and not boxes[b].asked]
+        fresh = [b for b in broker_ids if b in boxes and not boxes[b].queried]
         for broker_id in fresh:
-            boxes[broker_id].asked = True
+            boxes[broker_id].queried = True
         return fresh
 
     def hand_out(self, topics: Iterable[int]) -> None:

@@ -21,7 +21,8 @@ from brokers.wire.partitions import (
 from brokers.wire.primitives import NO_TAGS, varint
 from brokers.wire.versions import Ibp
 from state_machines.model.types import Assignment, PartitionState
-from state_machines.propagation.propagation import ClusterView, Propagation, is_sent
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import ClusterView, is_sent
 
 TURN_ROWS: Final = 20_000
 """Partitions per turn: about 35 ms of encoding, 1 to 1.5 MB of UpdateMetadata."""

@@ -27,7 +27,7 @@ from metadata_store.fencing.fenced import confirm
 from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.machines.draft import Draft
 from state_machines.model.types import Topic, TopicAssignment
-from state_machines.propagation.propagation import is_removed
+from state_machines.propagation.view import is_removed
 
 log = logging.getLogger("regent.controller")
 

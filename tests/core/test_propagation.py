@@ -12,13 +12,9 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
 from state_machines.propagation.feed import BLOCK_ROWS, Feed
-from state_machines.propagation.propagation import (
-    PendingRequests,
-    Propagation,
-    is_removed,
-    is_sent,
-    needs_leader_and_isr,
-)
+from state_machines.propagation.pending_requests import PendingRequests
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import is_removed, is_sent, needs_leader_and_isr
 from tests.core.model import P, die, make_cluster
 from tests.core.wire_kit import quickly
 

@@ -14,7 +14,8 @@ from brokers.wire.partitions import PartitionEncoder, metadata_tail
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
 from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
-from state_machines.propagation.propagation import Propagation, is_sent
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import is_sent
 from tests.core.model import P, make_cluster
 from tests.core.wire_kit import (
     IBPS,

@@ -16,7 +16,8 @@ from controller.role.lease import Lease
 from controller.term.claim_monitor import ClaimMonitor
 from controller.term.term import Term
 from metadata_store import paths
-from state_machines.propagation.propagation import PendingRequests, Propagation
+from state_machines.propagation.pending_requests import PendingRequests
+from state_machines.propagation.propagation import Propagation
 from tests.simulation.planting import mutation, put
 
 # -- telling

@@ -14,7 +14,7 @@ from brokers.wire.partitions import EPOCH_DURING_DELETE
 from brokers.wire.versions import Api
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import LEADER_DURING_DELETE, Broker, PartitionState
-from state_machines.propagation.propagation import ClusterView, is_removed, is_sent, needs_leader_and_isr
+from state_machines.propagation.view import ClusterView, is_removed, is_sent, needs_leader_and_isr
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.digest import Led, View, differences, view
 from testing.simulated.values import (

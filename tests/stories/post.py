@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from state_machines.model.cluster import leadership_of
 from state_machines.model.types import PartitionRow
-from state_machines.propagation.propagation import PendingRequests, Propagation, is_removed, is_sent
+from state_machines.propagation.pending_requests import PendingRequests
+from state_machines.propagation.propagation import Propagation
+from state_machines.propagation.view import is_removed, is_sent
 from tests.stories.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Entry, Request, ids
 
 EVERYTHING = sys.maxsize
