@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from testing.embedded import archives
+from testing.embedded import class_archives
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
 
@@ -15,7 +15,7 @@ def java_command(options: Sequence[str], main_class: str, *arguments: str, class
     java, verified = find_java(), jars()
     classpath = ":".join(map(str, [*verified, *classes]))
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
-    flags += archives.options(main_class, java, verified)
+    flags += class_archives.options(main_class, java, verified)
     return [java.path, *flags, *options, "-cp", classpath, main_class, *arguments]
 
 
