@@ -206,14 +206,16 @@ class Propagation:
         return [i for i in self.pending[broker].stop if successor(self.view, i) is not None]
 
     def deletable(self, broker: int, entries: Mapping[int, bool]) -> Mapping[int, bool]:
-        """Returns those StopReplica entries that do not hit a later incarnation of which the broker was sent.
+        """Returns those StopReplica entries that delete no log which is needed by now.
 
-        The request names no topic id: it would delete the log of a topic that was recreated by hand meanwhile.
+        An unclean election may have made the broker the leader after its log was to be deleted. And the request names
+        no topic id: it would hit the log that the broker was sent of a topic which was recreated by hand meanwhile.
         """
-        view = self.view
-        if view.present == len(view.rows):
+        view, rows = self.view, self.view.rows
+        entries = {i: d for i, d in entries.items() if not (d and rows[i].leader == broker and is_sent(rows[i]))}
+        if view.present == len(rows):
             return entries
-        rows, unsent, kept = view.rows, self.pending[broker].lead, dict[int, bool]()
+        unsent, kept = self.pending[broker].lead, dict[int, bool]()
         for i, delete in entries.items():
             later = successor(view, i)
             if later is None or unsent.get(later) or not is_sent_to(broker, rows[later]):
