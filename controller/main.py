@@ -21,6 +21,7 @@ from brokers.wire.messages import CARRIED, prepare
 from configs.advice import advice
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
@@ -35,6 +36,7 @@ from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.role.lease import Lease
+from controller.term.dispatch import KAFKA_STATES
 
 log = logging.getLogger("regent.daemon")
 
@@ -87,7 +89,7 @@ async def run(
         guard.on_lag = daemon.counters.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         view = View(daemon, lines_dropped=lambda: lines.dropped)
-        collector = DaemonCollector(About.of(settings), daemon.counters, view)
+        collector = DaemonCollector(About.of(settings), daemon.counters, view, KAFKA_STATES)
         if guarded:
             guard.start()
         try:
@@ -168,7 +170,7 @@ async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
     if watchdog_s is None or term is None or not term.serving.is_set() or not term.controller.ready.is_set():
         return True
     passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    term.queue.post(Event("settled", passed, key=("watchdog", id(passed)), preempt=lambda: _give_up(passed)))
+    term.queue.post(Event(EventKind.SETTLED, passed, key=("watchdog", id(passed)), preempt=lambda: _give_up(passed)))
     with anyio.move_on_after(watchdog_s / 2):
         await asyncio.wait({passed})
     return passed.done() or not term.controller.ready.is_set()

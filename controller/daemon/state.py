@@ -20,6 +20,7 @@ from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.engine.event_kinds import EventKind
 from controller.engine.gate import weakly
 from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
@@ -166,7 +167,7 @@ class DaemonState:
         if self.role is not None:
             self.role.take_secret(secret)
         if self.term is not None:
-            self.term.queue.signal("endpoint_change")
+            self.term.queue.signal(EventKind.ENDPOINT_CHANGE)
 
     def advertised(self) -> tuple[str, int]:
         """Where brokers reach the controller listener."""

@@ -25,6 +25,7 @@ from controller.access.quota_buckets import QuotaBuckets
 from controller.engine.adoption import Adoption
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.deletion_queue import DeletionQueue
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
 from controller.engine.gate import Gate
 from controller.engine.leader_balance import LeaderBalance
@@ -298,7 +299,7 @@ class Controller:
         found = [c.entity for c in changes if c.entity in moving and c.after.isr != c.before.isr] if moving else ()
         if found:
             self.reassignment_queue.due.update(found)
-            self.queue.signal("advance_reassignments")
+            self.queue.signal(EventKind.ADVANCE_REASSIGNMENTS)
 
     # -- facts
 
@@ -324,7 +325,7 @@ class Controller:
             return
         if name in self.lost_ids.topics:
             self.lost_ids.drop(name)
-            self.queue.signal("lost_ids")
+            self.queue.signal(EventKind.LOST_IDS)
         self.channels.hand_out([before.index])
         self.take_up(before.rows)
 
@@ -332,7 +333,7 @@ class Controller:
         """Rows that get another leader epoch before brokers hear of them, by an event of its own."""
         if rows := set(rows):
             self.late |= rows
-            self.queue.signal("late_partitions")
+            self.queue.signal(EventKind.LATE_PARTITIONS)
 
     async def reread(self, rows: Sequence[int]) -> list[Change]:
         """Reads state znodes again (after ``sync`` on a connection that is up) and observes them."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
 from state_machines.decisions.deletion import finished, ineligible, under_way
 from state_machines.model.cluster import Cluster
@@ -57,7 +58,7 @@ class DeletionQueue:
         """A broker answered StopReplica: it counts, and what waited for the request to be sent may end."""
         if self._cluster.deletions:
             self._answers.append(answer)
-            self._queue.signal("deletion_progress")
+            self._queue.signal(EventKind.DELETION_PROGRESS)
 
     def resume(self, topics: Iterable[int]) -> None:
         """Deletions that may start, or go on with what could not be told before."""
@@ -70,7 +71,7 @@ class DeletionQueue:
     def gone(self, index: int) -> None:
         """A topic left the model, deleted or not."""
         if index in self._cluster.deletions:
-            self._queue.signal("topic_deletion")
+            self._queue.signal(EventKind.TOPIC_DELETION)
         self.changed.set()
 
     # -- what is to be known

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
+from controller.engine.event_kinds import EventKind
+
 EVENTS_MAX = 10_000
 """Bound of the queue, in events: calls beyond it are refused; level-triggered events collapse and always fit."""
 
@@ -29,7 +31,7 @@ class Event:
 
     def __init__(
         self,
-        kind: str,
+        kind: EventKind,
         detail: object = None,
         *,
         key: Hashable | None = None,
@@ -81,7 +83,7 @@ class EventQueue:
         self._events.append(event)
         self._arrived.set()
 
-    def signal(self, kind: str, detail: Hashable = None) -> None:
+    def signal(self, kind: EventKind, detail: Hashable = None) -> None:
         """Enqueues a level-triggered event."""
         self.post(Event(kind, detail, key=(kind, detail)))
 
@@ -92,10 +94,10 @@ class EventQueue:
             await self._arrived.wait()
         return self._take()
 
-    def adjacent(self, kind: str, most: int) -> list[Event]:
+    def adjacent(self, kind: EventKind, most: int) -> list[Event]:
         """Takes the events of ``kind`` that directly follow, ``most`` of them at the most."""
         taken: list[Event] = []
-        while len(taken) < most and self._events and self._events[0].kind == kind:
+        while len(taken) < most and self._events and self._events[0].kind is kind:
             taken.append(self._take())
         return taken
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.nodes.reassignment_node import Request
 
@@ -18,7 +19,7 @@ class ReassignmentQueue:
         """To be decided on once more after a while, because something could not be written."""
         self.touched: set[str] = set()
         """Paths of watched state znodes that somebody else changed."""
-        self.timers: set[str] = set()
+        self.timers: set[EventKind] = set()
         """Events that are signalled after a while."""
         self.complete: set[int] = set()
         """To be finished once the replicas that go have stopped."""

@@ -9,6 +9,7 @@ from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import isrs_changed
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
@@ -37,7 +38,7 @@ def _following(c: Controller, proposals: int) -> list[PendingCall]:
     """Calls that wait right behind one with so many ISR changes."""
     calls: list[PendingCall] = []
     while len(calls) < CALLS_MAX - 1 and proposals < PROPOSALS_MAX:
-        event = c.queue.adjacent("alter_partition", 1)
+        event = c.queue.adjacent(EventKind.ALTER_PARTITION, 1)
         if not event:
             break
         assert isinstance(event[0].detail, PendingCall)

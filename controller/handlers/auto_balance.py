@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.engine.leader_balance import FIRST_LOOK_S
 from controller.journal.reason import Reason
 from state_machines.decisions.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
@@ -22,7 +23,7 @@ def begin(c: Controller) -> None:
 
 async def _look_later(c: Controller, seconds: float) -> None:
     await asyncio.sleep(seconds)
-    c.queue.signal("auto_balance")
+    c.queue.signal(EventKind.AUTO_BALANCE)
 
 
 async def auto_balance(c: Controller) -> None:

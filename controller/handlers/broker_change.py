@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.engine.min_isr import led_but_under
 from controller.handlers.broker_settings import hold
 from controller.handlers.deletion import brokers_changed, recall
@@ -68,7 +69,7 @@ async def broker_change(c: Controller) -> None:
         log.info("%s", _registered(delta))
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):
-            c.queue.signal("partition_modifications", name)
+            c.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)
     brokers_changed(c, gone, back)
     inquire_anew(c, registered=bool(back))
     hold(c)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fencing.fenced import submit
@@ -80,9 +81,9 @@ def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) ->
     """Sets what handlers read, here and nowhere else. At the ``first`` time everything is still to be decided."""
     deletes, unclean = _switch(values[s.DELETE]), bool(values[s.UNCLEAN])
     if deletes is not c.deletion_queue.enabled and not first:
-        c.queue.signal("topic_deletion")
+        c.queue.signal(EventKind.TOPIC_DELETION)
     if unclean and not c.unclean.default and not first:
-        c.queue.signal("config_change")
+        c.queue.signal(EventKind.CONFIG_CHANGE)
     c.deletion_queue.enabled, c.unclean.default = deletes, unclean
     c.balance.enabled = bool(values[s.BALANCE])
     c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))

@@ -19,6 +19,7 @@ from brokers.wire.messages.topics import (
 )
 from controller.access.quota_buckets import Account, payer
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.quotas import THROTTLED, accounts
@@ -201,4 +202,4 @@ async def _start(c: Controller, names: list[str]) -> None:
         await modified(c, names)
     except (NotConnected, OutcomeUnknown):
         for name in names:
-            c.queue.signal("partition_modifications", name)
+            c.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)

@@ -29,6 +29,7 @@ from brokers.wire.messages.topics import (
 )
 from controller.access.quota_buckets import Account, payer
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
@@ -120,7 +121,7 @@ async def create_topics(c: Controller, first: PendingCall) -> None:
 def _following(c: Controller, topics: int) -> list[PendingCall]:
     calls: list[PendingCall] = []
     while len(calls) < CALLS_MAX - 1 and topics < TOPICS_MAX:
-        event = c.queue.adjacent("create_topics", 1)
+        event = c.queue.adjacent(EventKind.CREATE_TOPICS, 1)
         if not event:
             break
         assert isinstance(event[0].detail, PendingCall)
@@ -294,7 +295,7 @@ async def _start(c: Controller, names: list[str]) -> None:
     try:
         await start_topics(c, [name for name in names if c.cluster.topic(name) is None])
     except (NotConnected, OutcomeUnknown):
-        c.queue.signal("topic_change")
+        c.queue.signal(EventKind.TOPIC_CHANGE)
 
 
 # -- answering

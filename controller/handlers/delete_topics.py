@@ -19,6 +19,7 @@ from msgspec import structs
 from brokers.wire.errors import Error
 from controller.access.quota_buckets import Account
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.handlers.quotas import accounts
 from controller.process.wording import abbreviate
@@ -48,7 +49,7 @@ async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
         c.gate.check()
         if refused:
             log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", abbreviate(sorted(refused)))
-        c.queue.signal("topic_deletion")
+        c.queue.signal(EventKind.TOPIC_DELETION)
     except BaseException:
         pending.refuse()
         raise

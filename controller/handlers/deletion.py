@@ -16,6 +16,7 @@ from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.isr_notification import discard
 from controller.handlers.removal import remove_topic
 from controller.journal.reason import Reason
@@ -166,7 +167,7 @@ async def _delete_znodes(c: Controller) -> None:
     if outcome.applied:
         log.info("%s: deleted, %d partitions", abbreviate(outcome.applied), partitions)
     for name in outcome.conflicts:
-        c.queue.signal("partition_modifications", name)
+        c.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)
     if outcome.refused:
         c.counters.failures[NOT_DELETED] += len(outcome.refused)
         log.error(
@@ -184,13 +185,13 @@ async def _delete_znodes(c: Controller) -> None:
 async def _try_again(c: Controller) -> None:
     await asyncio.sleep(AGAIN_S)
     c.deletion_queue.refused = False
-    c.queue.signal("deletion_progress")
+    c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
 async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
     await c.channels.ended(rows)
     c.deletion_queue.awaited = False
-    c.queue.signal("deletion_progress")
+    c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
 # -- what others do meanwhile
@@ -218,7 +219,7 @@ def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int])
     if cluster.deletions:
         c.deletion_queue.touch(waiting_for(cluster, gone))
         c.deletion_queue.resume(waiting_for(cluster, back))
-        c.queue.signal("deletion_progress")
+        c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
 async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
@@ -228,7 +229,7 @@ async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
         outcome = await c.store.commit_topics(changes, c.fence)
         c.gate.check()
         for name in outcome.unsettled:
-            c.queue.signal("partition_modifications", name)
+            c.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)
         if outcome.applied:
             log.info("%s: %s", abbreviate([change.topic for change in outcome.applied]), outcome.applied[0].why)
         if outcome.refused:
@@ -236,4 +237,4 @@ async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
             log.error("%s: %s: check the ACLs", abbreviate([name for name, _ in outcome.refused]), NOT_RESTORED)
     c.deletion_queue.resume(c.cluster.topic_index[t.name] for t in topics if t.name in c.cluster.topic_index)
     if topics:
-        c.queue.signal("deletion_progress")
+        c.queue.signal(EventKind.DELETION_PROGRESS)

@@ -15,6 +15,7 @@ from typing import Final
 
 from brokers.wire.errors import Error
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import shown
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingCall
@@ -184,4 +185,4 @@ async def _done(c: Controller, version: int) -> None:
         log.error("%s was carried out and cannot be deleted (%s): until it is, nobody can ask anew", path, code.name)
         await c.zk.watch(data=[path], since_zxid=since)
         return
-    c.queue.signal("preferred_election")
+    c.queue.signal(EventKind.PREFERRED_ELECTION)

@@ -8,6 +8,7 @@ from typing import Final
 
 from brokers.security.attested import Seals
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
 from metadata_store.port import Node
 from state_machines.model.types import Endpoint
@@ -60,7 +61,7 @@ def _may_return(c: Controller) -> bool:
 
 async def _look_again(c: Controller) -> None:
     await asyncio.sleep(GONE_S)
-    c.queue.signal("endpoint_change")
+    c.queue.signal(EventKind.ENDPOINT_CHANGE)
 
 
 def _show(c: Controller, found: AdminEndpoint | None) -> None:

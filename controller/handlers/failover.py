@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers import auto_balance, token_expiry
 from controller.handlers.broker_settings import recall
 from controller.handlers.deletion import queue_markers
@@ -44,6 +45,17 @@ TURN_ROWS: Final = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
 
+PARENTS: Final = (
+    paths.BROKER_IDS,
+    paths.TOPICS,
+    paths.DELETE_TOPICS,
+    paths.ISR_CHANGES,
+    paths.LOG_DIR_EVENTS,
+    paths.CONFIG_CHANGES,
+)
+"""Znodes whose children are watched; the controller cannot work without them."""
+
+
 async def fail_over(c: Controller) -> None:
     """Loads the model, elects, tells every broker everything."""
     started_s = time.monotonic()
@@ -65,9 +77,9 @@ async def fail_over(c: Controller) -> None:
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
     report = await c.carry_out(partial(failover, unclean=c.unclean), Reason.FAILOVER, "failover")
     c.channels.snapshot(None)
-    c.queue.signal("resume_reassignments")
-    c.queue.signal("topic_deletion")
-    c.queue.signal("preferred_election")
+    c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
+    c.queue.signal(EventKind.TOPIC_DELETION)
+    c.queue.signal(EventKind.PREFERRED_ELECTION)
     auto_balance.begin(c)
     token_expiry.begin(c)
     c.spawn(tidy(c))
@@ -93,10 +105,8 @@ async def tidy(c: Controller) -> None:
 
 
 async def arm_parents(c: Controller, since: int) -> None:
-    """Child watches of what the controller reacts to."""
-    parents = [paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.ISR_CHANGES]
-    parents += [paths.LOG_DIR_EVENTS, paths.CONFIG_CHANGES]
-    await c.zk.watch(children=parents, since_zxid=since)
+    """Watches the children of what the controller reacts to."""
+    await c.zk.watch(children=PARENTS, since_zxid=since)
 
 
 async def set_up_features(c: Controller) -> None:

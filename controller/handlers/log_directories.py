@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.isr_notification import discard
 from controller.journal.reason import Reason
 from metadata_store import paths
@@ -83,5 +84,5 @@ async def replicas_failed(c: Controller, first: Failed) -> None:
 
 def _following(c: Controller) -> list[Failed]:
     """What further answers said that wait right behind one."""
-    found = [event.detail for event in c.queue.adjacent("replicas_failed", ANSWERS_MAX - 1)]
+    found = [event.detail for event in c.queue.adjacent(EventKind.REPLICAS_FAILED, ANSWERS_MAX - 1)]
     return [failed for failed in found if isinstance(failed, Failed)]

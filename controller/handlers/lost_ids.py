@@ -19,6 +19,7 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, query_each
 from brokers.wire.errors import Error, error_name
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.topic_rewrites import settle
 from controller.process.wording import abbreviate
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
@@ -97,7 +98,7 @@ def inquire_anew(c: Controller, *, registered: bool) -> None:
         if c.lost_ids.ask(of_new=False):
             c.spawn(_inquire(c))
     elif not c.lost_ids.asking:
-        c.queue.signal("lost_ids")
+        c.queue.signal(EventKind.LOST_IDS)
 
 
 async def _inquire(c: Controller) -> None:
@@ -115,7 +116,7 @@ async def _inquire(c: Controller) -> None:
                 continue
             if evidence.complete(c.cluster.brokers):
                 lost.tries_left = 0
-            c.queue.signal("lost_ids")
+            c.queue.signal(EventKind.LOST_IDS)
             if lost.tries_left:
                 await asyncio.sleep(PAUSE_S)
     finally:
@@ -177,7 +178,7 @@ async def lost_ids(c: Controller) -> None:
     if lost.ids:
         await _write(c)
     if lost.ids:
-        c.queue.signal("lost_ids")
+        c.queue.signal(EventKind.LOST_IDS)
         return
     await _note(c)
     _send(c)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, settle
 from controller.journal.reason import Reason
@@ -213,7 +214,7 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
     _resume_deletions(c, rows)
     if failed:
         c.reassignment_queue.again.update(rows)
-        _later(c, "advance_reassignments", _look_again)
+        _later(c, EventKind.ADVANCE_REASSIGNMENTS, _look_again)
 
 
 def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
@@ -221,7 +222,7 @@ def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
     ended = {c.cluster.rows[i].topic for i in rows if i not in c.cluster.reassigning} & c.cluster.deletions
     if ended:
         c.deletion_queue.resume(ended)
-        c.queue.signal("deletion_progress")
+        c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
 def _look_again(c: Controller) -> None:
@@ -229,7 +230,7 @@ def _look_again(c: Controller) -> None:
     c.reassignment_queue.again.clear()
 
 
-def _later(c: Controller, event: str, prepare: Callable[[Controller], None] = lambda _: None) -> None:
+def _later(c: Controller, event: EventKind, prepare: Callable[[Controller], None] = lambda _: None) -> None:
     """Signals an event after a while, once however often that is asked for meanwhile."""
 
     async def signal() -> None:
@@ -247,7 +248,7 @@ def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
     """ISRs are known to have changed: what is due by that is decided on in an event of its own (S4-54)."""
     if found := due(c.cluster, rows):
         c.reassignment_queue.due.update(found)
-        c.queue.signal("advance_reassignments")
+        c.queue.signal(EventKind.ADVANCE_REASSIGNMENTS)
 
 
 async def advance_reassignments(c: Controller) -> None:
@@ -263,7 +264,7 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
     await _drop_again(c, brokers)
     if c.reassignment_queue.name_daemons:
-        c.queue.signal("replace_daemons")
+        c.queue.signal(EventKind.REPLACE_DAEMONS)
 
 
 async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
@@ -280,7 +281,7 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
         await confirm(c.zk, c.fence)
     except (NotConnected, OutcomeUnknown):
         c.reassignment_queue.returned.update(brokers)
-        c.queue.signal("dropped_replicas")
+        c.queue.signal(EventKind.DROPPED_REPLICAS)
         return
     c.gate.check()
     why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
@@ -317,7 +318,7 @@ async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
     await c.channels.stopped(rows, STOPPED_S_MAX)
     c.reassignment_queue.stopped |= rows - c.reassignment_queue.complete
     c.reassignment_queue.waiting = False
-    c.queue.signal("finish_reassignments")
+    c.queue.signal(EventKind.FINISH_REASSIGNMENTS)
 
 
 async def finish_reassignments(c: Controller) -> None:
@@ -326,7 +327,7 @@ async def finish_reassignments(c: Controller) -> None:
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     rows = sorted(r.stopped)
     if await settle(c, lambda: final_rewrites(c.cluster, rows)):
-        _later(c, "finish_reassignments")
+        _later(c, EventKind.FINISH_REASSIGNMENTS)
     else:
         r.stopped.difference_update(rows)
     _finish_later(c)

@@ -10,6 +10,7 @@ from collections.abc import Container
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
@@ -69,7 +70,7 @@ async def shrink_request(c: Controller) -> None:
     if found is not None and found.version == request.version:
         _contended(c)
     else:
-        c.queue.signal("reassign_partitions")
+        c.queue.signal(EventKind.REASSIGN_PARTITIONS)
 
 
 async def _write(c: Controller, request: Request, left: dict[TopicPartition, tuple[int, ...]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from state_machines.journal.events import Kind
 
 
@@ -17,6 +18,6 @@ def remove_topic(c: Controller, name: str) -> int:
     c.deletion_queue.gone(topic.index)
     c.channels.hand_out([topic.index])
     if c.reassignment_queue.names(name):
-        c.queue.signal("reassign_partitions")
+        c.queue.signal(EventKind.REASSIGN_PARTITIONS)
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
     return len(c.cluster.observe_topic_gone(name))

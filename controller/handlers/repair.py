@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import chain
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cluster_nodes import delete_fresh_topic
@@ -146,7 +147,7 @@ def note_running(c: Controller, topics: Sequence[TopicAssignment], states: State
             fresh = fresh_of(topic, states)
             if any(p not in fresh and not c.daemons.isdisjoint(a.replicas) for p, a in topic.partitions.items()):
                 c.reassignment_queue.name_daemons.add(topic.name)
-                c.queue.signal("replace_daemons")
+                c.queue.signal(EventKind.REPLACE_DAEMONS)
 
 
 def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, QueueFull
 from controller.process.wording import abbreviate
 from metadata_store import paths
@@ -72,7 +73,7 @@ async def _look(c: Controller) -> None:
         now = now_ms()
         ended = tuple(token for token in found if isinstance(token, Token) and expired(token, now))
         if ended:
-            c.queue.post(Event("expired_tokens", ended))
+            c.queue.post(Event(EventKind.EXPIRED_TOKENS, ended))
 
 
 async def expired_tokens(c: Controller, ended: Sequence[Token]) -> None:

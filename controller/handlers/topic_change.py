@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
 from controller.handlers.deletion import take_back
 from controller.handlers.lost_ids import inquire_of_new
@@ -61,7 +62,7 @@ async def partition_modifications(c: Controller, name: str) -> None:
         await modified(c, names)
     except (NotConnected, OutcomeUnknown):
         for taken in names[1:]:
-            c.queue.signal("partition_modifications", taken)
+            c.queue.signal(EventKind.PARTITION_MODIFICATIONS, taken)
         raise
 
 
@@ -70,7 +71,7 @@ def _following(c: Controller, first: str) -> list[str]:
     names: list[str] = []
     partitions = _partitions(c, first)
     while len(names) < TOPICS_MAX and partitions < PARTITIONS_MAX:
-        event = c.queue.adjacent("partition_modifications", 1)
+        event = c.queue.adjacent(EventKind.PARTITION_MODIFICATIONS, 1)
         if not event:
             break
         names.append(str(event[0].detail))
@@ -99,7 +100,7 @@ async def modified(c: Controller, names: list[str]) -> None:
             watched.append(paths.topic(name))
         elif topic is None or known is None:
             remove_topic(c, name)
-            c.queue.signal("topic_change")
+            c.queue.signal(EventKind.TOPIC_CHANGE)
         elif topic.czxid != known.czxid:
             remove_topic(c, name)
             recreated.append(name)
@@ -152,7 +153,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     rows, states = await bring_in(c, topics)
     inquire_of_new(c)
     if not c.deletion_queue.markers.isdisjoint(topic.name for topic in topics):
-        c.queue.signal("topic_deletion")
+        c.queue.signal(EventKind.TOPIC_DELETION)
     for topic in created:
         c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
     found = [(i, state) for i, state in zip(rows, states, strict=True) if not isinstance(state, Malformed)]

@@ -20,6 +20,7 @@ from configs.version import product_version
 from controller.metrics import kafka_metrics
 from controller.metrics.counters import Counters
 from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, ShownMode
+from controller.metrics.kafka_metrics import KafkaStates
 from controller.metrics.metric_families import by_broker, by_label, counter, gauge, histogram
 
 log = logging.getLogger("regent.metrics")
@@ -39,12 +40,16 @@ class About:
 
 
 class DaemonCollector(Collector):
-    """All metrics of a daemon. A view that fails costs its gauges, never the scrape."""
+    """All metrics of a daemon. A view that fails costs its gauges, never the scrape.
 
-    def __init__(self, about: About, counters: Counters, view: MetricsView) -> None:
+    ``states``: those of Kafka's controller, by the kinds of the daemon's events.
+    """
+
+    def __init__(self, about: About, counters: Counters, view: MetricsView, states: KafkaStates) -> None:
         self._about = about
         self._counters = counters
         self._view = view
+        self._states = states
         self._failures = 0
 
     def describe(self) -> Iterable[Metric]:
@@ -61,7 +66,7 @@ class DaemonCollector(Collector):
         yield from _outcomes(self._counters, gauges)
         yield from _loop(self._counters, gauges)
         yield from _propagation(self._counters, gauges)
-        yield from kafka_metrics.collect(self._counters, gauges)
+        yield from kafka_metrics.collect(self._counters, gauges, self._states)
 
     def _gauges(self) -> Gauges:
         try:

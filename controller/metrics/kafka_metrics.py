@@ -7,7 +7,8 @@ So dashboards and alerts made for Kafka's controller show the daemon's. Where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
@@ -22,64 +23,43 @@ ZK_MIGRATION_STATE: Final = 4
 """Kafka ``ZkMigrationState.ZK``: what a controller in ZooKeeper mode reports."""
 
 
-class KafkaState(NamedTuple):
-    """A value of Kafka's gauge ``ControllerState``, and its timer without the suffix ``RateAndTimeMs``."""
+class KafkaState(Enum):
+    """The values of Kafka's gauge ``ControllerState``, and their timers without the suffix ``RateAndTimeMs``.
 
-    value: int
-    timer: str
+    States without events here keep their timers at zero, for alerts on absent series.
+    """
 
+    CONTROLLER_CHANGE = 1, "ControllerChange"
+    LEADER_ELECTION = 2, "LeaderElection"
+    TOPIC_CHANGE = 3, "TopicChange"
+    TOPIC_DELETION = 4, "TopicDeletion"
+    PARTITION_REASSIGNMENT = 5, "PartitionReassignment"
+    AUTO_LEADER_BALANCE = 6, "AutoLeaderBalance"
+    MANUAL_LEADER_BALANCE = 7, "ManualLeaderBalance"
+    CONTROLLED_SHUTDOWN = 8, "ControlledShutdown"
+    ISR_CHANGE = 9, "IsrChange"
+    LEADER_AND_ISR_RESPONSE_RECEIVED = 10, "LeaderAndIsrResponseReceived"
+    LOG_DIR_CHANGE = 11, "LogDirChange"
+    CONTROLLER_SHUTDOWN = 12, "ControllerShutdown"
+    UNCLEAN_LEADER_ELECTION_ENABLE = 13, "UncleanLeaderElectionEnable"
+    TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = 14, "TopicUncleanLeaderElectionEnable"
+    LIST_PARTITION_REASSIGNMENT = 15, "ListPartitionReassignment"
+    UPDATE_FEATURES = 17, "UpdateFeatures"
 
-STATES: Final[Mapping[str, KafkaState]] = {
-    "failover": KafkaState(1, "ControllerChange"),
-    "broker_change": KafkaState(2, "LeaderElection"),
-    "broker_modifications": KafkaState(2, "LeaderElection"),
-    "topic_change": KafkaState(3, "TopicChange"),
-    "partition_modifications": KafkaState(3, "TopicChange"),
-    "topic_deletion": KafkaState(4, "TopicDeletion"),
-    "deletion_progress": KafkaState(4, "TopicDeletion"),
-    "delete_topics": KafkaState(4, "TopicDeletion"),
-    "controlled_shutdown": KafkaState(8, "ControlledShutdown"),
-    "isr_notification": KafkaState(9, "IsrChange"),
-    "alter_partition": KafkaState(9, "IsrChange"),
-    "reassign_partitions": KafkaState(5, "PartitionReassignment"),
-    "resume_reassignments": KafkaState(5, "PartitionReassignment"),
-    "advance_reassignments": KafkaState(5, "PartitionReassignment"),
-    "finish_reassignments": KafkaState(5, "PartitionReassignment"),
-    "dropped_replicas": KafkaState(5, "PartitionReassignment"),
-    "reassigned_state": KafkaState(5, "PartitionReassignment"),
-    "reassigned_states": KafkaState(5, "PartitionReassignment"),
-    "alter_reassignments": KafkaState(5, "PartitionReassignment"),
-    "list_reassignments": KafkaState(15, "ListPartitionReassignment"),
-    "auto_balance": KafkaState(6, "AutoLeaderBalance"),
-    "preferred_election": KafkaState(7, "ManualLeaderBalance"),
-    "elect_leaders": KafkaState(7, "ManualLeaderBalance"),
-    "replicas_failed": KafkaState(10, "LeaderAndIsrResponseReceived"),
-    "log_dir_event": KafkaState(11, "LogDirChange"),
-    "config_change": KafkaState(13, "UncleanLeaderElectionEnable"),
-    "replace_daemons": KafkaState(5, "PartitionReassignment"),
-}
-"""By the kind of event in the daemon's queue. Kinds that Kafka does not have are 0 (Idle) and have no Kafka timer."""
-
-TIMERS: Final = (
-    "ControllerChange", "LeaderElection", "TopicChange", "TopicDeletion", "PartitionReassignment",
-    "AutoLeaderBalance", "ManualLeaderBalance", "ControlledShutdown", "IsrChange", "LeaderAndIsrResponseReceived",
-    "LogDirChange", "ControllerShutdown", "UncleanLeaderElectionEnable", "TopicUncleanLeaderElectionEnable",
-    "ListPartitionReassignment", "UpdateFeatures",
-)  # fmt: skip
-"""Every timer of Kafka's ``ControllerStats``; those without events here stay at zero, for alerts on absent series."""
+    def __init__(self, number: int, timer: str) -> None:
+        self.number = number
+        self.timer = timer
 
 
-def controller_state(kind: str | None) -> int:
-    """The value of Kafka's ``ControllerState`` while an event of ``kind`` is handled (None: nothing is)."""
-    state = STATES.get(kind or "")
-    return state.value if state else 0
+KafkaStates = Mapping[str, KafkaState]
+"""By the kind of event in the daemon's queue; kinds that Kafka does not have are absent."""
 
 
-def collect(c: Counters, g: Gauges) -> Iterator[Metric]:
+def collect(c: Counters, g: Gauges, states: KafkaStates) -> Iterator[Metric]:
     """One scrape."""
     yield from _controller(g)
     yield from _queues(c, g)
-    yield from _stats(c)
+    yield from _stats(c, states)
 
 
 def _controller(g: Gauges) -> Iterator[Metric]:
@@ -114,17 +94,16 @@ def _queues(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield _timer(f"{channels}_requestrateandqueuetimems", "RequestRateAndQueueTimeMs", requests)
 
 
-def _stats(c: Counters) -> Iterator[Metric]:
+def _stats(c: Counters, states: KafkaStates) -> Iterator[Metric]:
     stats = "kafka_controller_controllerstats"
     # Exporters disagree on the name of a meter's count: the rules that operators use give it one of these two.
     yield counter(f"{stats}_uncleanleaderelections", "UncleanLeaderElectionsPerSec", c.unclean_elections)
     meter = Metric(f"{stats}_uncleanleaderelectionspersec", "Count of UncleanLeaderElectionsPerSec", "unknown")
     meter.add_sample(meter.name, {}, c.unclean_elections)
     yield meter
-    for name in TIMERS:
-        kinds = [kind for kind, state in STATES.items() if state.timer == name and kind in c.events]
-        timers = [c.events[kind] for kind in kinds]
-        yield _timer(f"{stats}_{name.lower()}rateandtimems", f"{name}RateAndTimeMs", {"": timers})
+    for state in KafkaState:
+        timers = [c.events[kind] for kind, found in states.items() if found is state and kind in c.events]
+        yield _timer(f"{stats}_{state.timer.lower()}rateandtimems", f"{state.timer}RateAndTimeMs", {"": timers})
 
 
 def _timer(name: str, text: str, timers: Mapping[str, list[Timer]]) -> Metric:

@@ -8,11 +8,11 @@ from typing import Final
 from controller.daemon.daemon import Daemon
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.metrics.kafka_metrics import controller_state
 from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
 from controller.operator.role_status import StatusReader
 from controller.process.clock import boottime_s
 from controller.role.mode import Mode
+from controller.term.dispatch import controller_state
 from controller.term.term import Term
 from metadata_store.port import ConnectionState
 

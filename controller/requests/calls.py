@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, 
 from brokers.wire.versions import Api
 from controller.access.authorizer import Authorizer
 from controller.access.principals import Principals
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue, QueueFull
 from controller.requests.authorization import NameOf, permitted
 from controller.requests.codec import TRANSLATIONS, Translation, Unacceptable
@@ -36,9 +37,13 @@ TOPICS_MAX: Final = 10_000
 """Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
 
 
-def event_kind(api: Api) -> str:
-    """Kind of the event in which a call of an admin client waits."""
-    return api.name.lower()
+AS_CARRIED: Final[Mapping[Api, EventKind]] = {
+    Api.CREATE_TOPICS: EventKind.CREATE_TOPICS,
+    Api.CREATE_PARTITIONS: EventKind.CREATE_PARTITIONS,
+    Api.ALTER_USER_SCRAM_CREDENTIALS: EventKind.ALTER_SCRAM_CREDENTIALS,
+    Api.UPDATE_FEATURES: EventKind.UPDATE_FEATURES,
+}
+"""Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.requests.codec`."""
 
 
 class PendingCall:
@@ -59,7 +64,7 @@ class PendingCall:
             self.reply.set_exception(NotController())
 
 
-async def ask(queue: EventQueue, kind: str, call: object) -> Any:
+async def ask(queue: EventQueue, kind: EventKind, call: object) -> Any:
     """Posts a call as an event of ``kind`` and waits for its reply; raises ``NotController`` where there is none."""
     pending = PendingCall(call)
     try:
@@ -100,37 +105,37 @@ class Calls:
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         """Moves what the broker leads."""
-        reply: ControlledShutdownReply = await self._ask("controlled_shutdown", call)
+        reply: ControlledShutdownReply = await self._ask(EventKind.CONTROLLED_SHUTDOWN, call)
         return reply
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""
-        reply: AlterPartitionReply = await self._ask("alter_partition", call)
+        reply: AlterPartitionReply = await self._ask(EventKind.ALTER_PARTITION, call)
         return reply
 
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         """Hands out a block of producer ids."""
-        reply: AllocateProducerIdsReply = await self._ask("allocate_producer_ids", call)
+        reply: AllocateProducerIdsReply = await self._ask(EventKind.ALLOCATE_PRODUCER_IDS, call)
         return reply
 
     async def delete_topics(self, call: DeleteTopicsCall) -> DeleteTopicsReply:
         """Deletes topics."""
-        reply: DeleteTopicsReply = await self._ask("delete_topics", call)
+        reply: DeleteTopicsReply = await self._ask(EventKind.DELETE_TOPICS, call)
         return reply
 
     async def elect_leaders(self, call: ElectLeadersCall) -> ElectLeadersReply:
         """Holds the elections that an administrator asks for."""
-        reply: ElectLeadersReply = await self._ask("elect_leaders", call)
+        reply: ElectLeadersReply = await self._ask(EventKind.ELECT_LEADERS, call)
         return reply
 
     async def alter_reassignments(self, call: AlterReassignments) -> AlterReassignmentsReply:
         """Begins, overrides and cancels; answered once that is durable and brokers are being told."""
-        reply: AlterReassignmentsReply = await self._ask("alter_reassignments", call)
+        reply: AlterReassignmentsReply = await self._ask(EventKind.ALTER_REASSIGNMENTS, call)
         return reply
 
     async def list_reassignments(self, call: ListReassignments) -> ListReassignmentsReply:
         """What is under way."""
-        reply: ListReassignmentsReply = await self._ask("list_reassignments", call)
+        reply: ListReassignmentsReply = await self._ask(EventKind.LIST_REASSIGNMENTS, call)
         return reply
 
     async def carried(self, call: CarriedCall) -> Struct:
@@ -152,7 +157,7 @@ class Calls:
     async def _carry(self, call: CarriedCall) -> Struct:
         if (translation := TRANSLATIONS.get(call.api)) is not None:
             return await self._translated(translation, call)
-        answer: Struct = await self._ask(event_kind(call.api), call)
+        answer: Struct = await self._ask(AS_CARRIED[call.api], call)
         return answer
 
     async def _translated(self, translation: Translation, call: CarriedCall) -> Struct:
@@ -162,5 +167,5 @@ class Calls:
             return refusal(call.body, Error.INVALID_REQUEST, str(why))
         return translation.write(call, await self._ask(translation.kind, value))
 
-    async def _ask(self, kind: str, call: object) -> Any:
+    async def _ask(self, kind: EventKind, call: object) -> Any:
         return await ask(self._queue, kind, call)

@@ -14,6 +14,7 @@ from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.access.quota_buckets import payer
+from controller.engine.event_kinds import EventKind
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
 from controller.requests.reassignment_call import (
@@ -38,7 +39,7 @@ class Unacceptable(Exception):
 class Translation(NamedTuple):
     """``kind`` of the event in which the value waits; ``read`` raises :class:`Unacceptable`."""
 
-    kind: str
+    kind: EventKind
     read: Callable[[CarriedCall], object]
     write: Callable[[CarriedCall, Any], Struct]
 
@@ -139,8 +140,8 @@ def _names(topics: Iterable[tuple[str, Iterable[int]]]) -> list[TopicPartition]:
 
 
 TRANSLATIONS: Final[Mapping[Api, Translation]] = {
-    Api.DELETE_TOPICS: Translation("delete_topics", _deletion, _deleted),
-    Api.ELECT_LEADERS: Translation("elect_leaders", _election, _elected),
-    Api.ALTER_PARTITION_REASSIGNMENTS: Translation("alter_reassignments", _reassignment, _reassigned),
-    Api.LIST_PARTITION_REASSIGNMENTS: Translation("list_reassignments", _listing, _listed),
+    Api.DELETE_TOPICS: Translation(EventKind.DELETE_TOPICS, _deletion, _deleted),
+    Api.ELECT_LEADERS: Translation(EventKind.ELECT_LEADERS, _election, _elected),
+    Api.ALTER_PARTITION_REASSIGNMENTS: Translation(EventKind.ALTER_REASSIGNMENTS, _reassignment, _reassigned),
+    Api.LIST_PARTITION_REASSIGNMENTS: Translation(EventKind.LIST_REASSIGNMENTS, _listing, _listed),
 }

@@ -10,6 +10,7 @@ from typing import Final
 from brokers.outbound.delivery import BrokerResponse, ChannelFailed
 from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
 from controller.engine.outranked import Outranked
 from controller.handlers.log_directories import Failed
@@ -73,7 +74,7 @@ class BrokerResponses:
     def _storage_failed(self, answer: BrokerResponse) -> None:
         rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
         if rows:
-            self._queue.signal("replicas_failed", Failed(answer.broker_id, answer.broker_epoch, rows))
+            self._queue.signal(EventKind.REPLICAS_FAILED, Failed(answer.broker_id, answer.broker_epoch, rows))
 
     def _partitions_refused(self, answer: BrokerResponse, error: int, count: int) -> None:
         """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""

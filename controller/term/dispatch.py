@@ -1,11 +1,12 @@
-"""Which handler an event of the queue has."""
+"""The table of events: how each kind is handled, named in Kafka, and raised."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, settled
 from controller.handlers import reassignment
 from controller.handlers.acl_change import acl_change
@@ -13,9 +14,10 @@ from controller.handlers.alter_partition import alter_partition
 from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
 from controller.handlers.broker_settings import broker_settings
-from controller.handlers.carried import CARRIED_HANDLERS, Handler
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.create_partitions import create_partitions
+from controller.handlers.create_topics import create_topics
 from controller.handlers.daemon_replicas import replace_daemons
 from controller.handlers.delete_topics import delete_topics_call
 from controller.handlers.deletion import deletion_progress, topic_deletion
@@ -27,69 +29,138 @@ from controller.handlers.log_directories import Failed, log_dir_event, replicas_
 from controller.handlers.lost_ids import lost_ids
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.repaired_state import repaired_state
+from controller.handlers.scram_credentials import alter_scram_credentials
 from controller.handlers.token_expiry import expired_tokens
 from controller.handlers.topic_change import partition_modifications, topic_change
-from controller.requests.calls import PendingCall, event_kind
+from controller.handlers.update_features import update_features
+from controller.metrics.kafka_metrics import KafkaState, KafkaStates
+from controller.requests.calls import PendingCall
+from controller.term.watches import Watched
 from state_machines.admin_rules.delegation_tokens import Token
+
+Handler = Callable[[Controller, Event], Awaitable[None]]
+
+
+class Handling(NamedTuple):
+    """``handler`` is None for what the term does itself. ``kafka``: the state of Kafka's controller meanwhile.
+
+    ``reread``: signalled after a reconnect, because its handler reads what changed meanwhile and arms its watches.
+    ``watch``: the znodes whose changes raise it.
+    """
+
+    handler: Handler | None
+    kafka: KafkaState | None = None
+    reread: bool = False
+    watch: Watched | None = None
+
+
+def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
+    """Returns the handler of an event that carries nothing: the truth is read."""
+    return lambda c, _: handler(c)
+
+
+def call(handler: Callable[[Controller, PendingCall], Awaitable[None]]) -> Handler:
+    """Returns the handler of an event that carries a call; it answers or refuses it before the term ends."""
+    return lambda c, event: handler(c, pending(event))
 
 
 def pending(event: Event) -> PendingCall:
-    """The call that an event carries."""
+    """Returns the call that an event carries."""
     assert isinstance(event.detail, PendingCall)
     return event.detail
 
 
 def failed(event: Event) -> Failed:
-    """What a broker's answer said of its log directories."""
+    """Returns the replicas that a broker's response reports on failed log directories."""
     assert isinstance(event.detail, Failed)
     return event.detail
 
 
-def ended(event: Event) -> tuple[Token, ...]:
-    """Delegation tokens that have expired."""
+def expired(event: Event) -> tuple[Token, ...]:
+    """Returns the delegation tokens that have expired."""
     assert isinstance(event.detail, tuple)
     return event.detail
 
 
-def carried(handler: Handler) -> Callable[[Controller, Event], Awaitable[None]]:
-    """The handler of an event that carries a call of an admin client."""
-    return lambda c, event: handler(c, pending(event))
+_REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
 
-
-HANDLERS: Final[Mapping[str, Callable[[Controller, Event], Awaitable[None]]]] = {
-    "broker_change": lambda c, _: broker_change(c),
-    "topic_change": lambda c, _: topic_change(c),
-    "partition_modifications": lambda c, e: partition_modifications(c, str(e.detail)),
-    "topic_deletion": lambda c, _: topic_deletion(c),
-    "deletion_progress": lambda c, _: deletion_progress(c),
-    "isr_notification": lambda c, _: isr_notification(c),
-    "late_partitions": lambda c, _: late_partitions(c),
-    "lost_ids": lambda c, _: lost_ids(c),
-    "mended_state": lambda c, e: repaired_state(c, str(e.detail)),
-    "alter_partition": lambda c, e: alter_partition(c, pending(e)),
-    "controlled_shutdown": lambda c, e: controlled_shutdown_call(c, pending(e)),
-    "allocate_producer_ids": lambda c, e: allocate_producer_ids(c, pending(e)),
-    "reassign_partitions": lambda c, _: reassignment.reassign_partitions(c),
-    "resume_reassignments": lambda c, _: reassignment.resume_reassignments(c),
-    "advance_reassignments": lambda c, _: reassignment.advance_reassignments(c),
-    "finish_reassignments": lambda c, _: reassignment.finish_reassignments(c),
-    "dropped_replicas": lambda c, _: reassignment.dropped_replicas(c),
-    "replace_daemons": lambda c, _: replace_daemons(c),
-    "reassigned_state": lambda c, _: reassignment.reassigned_state(c),
-    "reassigned_states": lambda c, _: reassignment.reassigned_states(c),
-    "alter_reassignments": lambda c, e: reassignment.alter_reassignments(c, pending(e)),
-    "list_reassignments": lambda c, e: reassignment.list_reassignments(c, pending(e)),
-    "delete_topics": lambda c, e: delete_topics_call(c, pending(e)),
-    "log_dir_event": lambda c, _: log_dir_event(c),
-    "replicas_failed": lambda c, e: replicas_failed(c, failed(e)),
-    "preferred_election": lambda c, _: preferred_election(c),
-    "elect_leaders": lambda c, e: elect_leaders(c, pending(e)),
-    "auto_balance": lambda c, _: auto_balance(c),
-    "broker_settings": lambda c, _: broker_settings(c),
-    "config_change": lambda c, _: config_change(c),
-    "expired_tokens": lambda c, e: expired_tokens(c, ended(e)),
-    "endpoint_change": lambda c, _: endpoint_change(c),
-    "acl_change": lambda c, e: acl_change(c, known=e.detail is not None),
-    "settled": lambda _, e: settled(e),
-    **{event_kind(api): carried(handler) for api, handler in CARRIED_HANDLERS.items()},
+EVENTS: Final[Mapping[EventKind, Handling]] = {
+    EventKind.FAILOVER: Handling(None, KafkaState.CONTROLLER_CHANGE),
+    EventKind.RECONNECTED: Handling(None),
+    # what is read again after a reconnect, in this order
+    EventKind.BROKER_CHANGE: Handling(
+        unread(broker_change), KafkaState.LEADER_ELECTION, reread=True, watch=Watched.BROKERS
+    ),
+    EventKind.TOPIC_CHANGE: Handling(unread(topic_change), KafkaState.TOPIC_CHANGE, reread=True, watch=Watched.TOPICS),
+    EventKind.TOPIC_DELETION: Handling(
+        unread(topic_deletion), KafkaState.TOPIC_DELETION, reread=True, watch=Watched.DELETIONS
+    ),
+    EventKind.ISR_NOTIFICATION: Handling(
+        unread(isr_notification), KafkaState.ISR_CHANGE, reread=True, watch=Watched.ISR_CHANGES
+    ),
+    EventKind.REASSIGN_PARTITIONS: Handling(
+        unread(reassignment.reassign_partitions), _REASSIGNING, reread=True, watch=Watched.REASSIGNMENT
+    ),
+    EventKind.REASSIGNED_STATES: Handling(unread(reassignment.reassigned_states), _REASSIGNING, reread=True),
+    EventKind.LOG_DIR_EVENT: Handling(
+        unread(log_dir_event), KafkaState.LOG_DIR_CHANGE, reread=True, watch=Watched.LOG_DIR_EVENTS
+    ),
+    EventKind.PREFERRED_ELECTION: Handling(
+        unread(preferred_election), KafkaState.MANUAL_LEADER_BALANCE, reread=True, watch=Watched.PREFERRED_ELECTION
+    ),
+    EventKind.CONFIG_CHANGE: Handling(
+        unread(config_change), KafkaState.UNCLEAN_LEADER_ELECTION_ENABLE, reread=True, watch=Watched.CONFIG
+    ),
+    EventKind.ENDPOINT_CHANGE: Handling(unread(endpoint_change), reread=True, watch=Watched.ENDPOINT),
+    EventKind.ACL_CHANGE: Handling(
+        lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
+    ),
+    # what other watches raise
+    EventKind.PARTITION_MODIFICATIONS: Handling(
+        lambda c, e: partition_modifications(c, str(e.detail)), KafkaState.TOPIC_CHANGE, watch=Watched.TOPIC
+    ),
+    EventKind.REPAIRED_STATE: Handling(lambda c, e: repaired_state(c, str(e.detail)), watch=Watched.MALFORMED_STATE),
+    EventKind.REASSIGNED_STATE: Handling(unread(reassignment.reassigned_state), _REASSIGNING, watch=Watched.STATE),
+    # what follows from other events, from brokers' responses and from time
+    EventKind.DELETION_PROGRESS: Handling(unread(deletion_progress), KafkaState.TOPIC_DELETION),
+    EventKind.LATE_PARTITIONS: Handling(unread(late_partitions)),
+    EventKind.LOST_IDS: Handling(unread(lost_ids)),
+    EventKind.RESUME_REASSIGNMENTS: Handling(unread(reassignment.resume_reassignments), _REASSIGNING),
+    EventKind.ADVANCE_REASSIGNMENTS: Handling(unread(reassignment.advance_reassignments), _REASSIGNING),
+    EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment.finish_reassignments), _REASSIGNING),
+    EventKind.DROPPED_REPLICAS: Handling(unread(reassignment.dropped_replicas), _REASSIGNING),
+    EventKind.REPLACE_DAEMONS: Handling(unread(replace_daemons), _REASSIGNING),
+    EventKind.REPLICAS_FAILED: Handling(
+        lambda c, e: replicas_failed(c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED
+    ),
+    EventKind.AUTO_BALANCE: Handling(unread(auto_balance), KafkaState.AUTO_LEADER_BALANCE),
+    EventKind.BROKER_SETTINGS: Handling(unread(broker_settings)),
+    EventKind.EXPIRED_TOKENS: Handling(lambda c, e: expired_tokens(c, expired(e))),
+    EventKind.SETTLED: Handling(lambda _, e: settled(e)),
+    # calls
+    EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),
+    EventKind.CONTROLLED_SHUTDOWN: Handling(call(controlled_shutdown_call), KafkaState.CONTROLLED_SHUTDOWN),
+    EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
+    EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
+    EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),
+    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment.alter_reassignments), _REASSIGNING),
+    EventKind.LIST_REASSIGNMENTS: Handling(
+        call(reassignment.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
+    ),
+    EventKind.CREATE_TOPICS: Handling(call(create_topics)),
+    EventKind.CREATE_PARTITIONS: Handling(call(create_partitions)),
+    EventKind.ALTER_SCRAM_CREDENTIALS: Handling(call(alter_scram_credentials)),
+    EventKind.UPDATE_FEATURES: Handling(call(update_features)),
 }
+
+HANDLERS: Final = {kind: row.handler for kind, row in EVENTS.items() if row.handler is not None}
+REREAD: Final = tuple(kind for kind, row in EVENTS.items() if row.reread)
+RAISED: Final = {row.watch: kind for kind, row in EVENTS.items() if row.watch is not None}
+"""Kinds by the watch that raises them."""
+KAFKA_STATES: Final[KafkaStates] = {kind: row.kafka for kind, row in EVENTS.items() if row.kafka is not None}
+
+
+def controller_state(kind: EventKind | None) -> int:
+    """Returns the value of Kafka's gauge ``ControllerState`` while an event is handled; 0 (Idle) without one."""
+    state = None if kind is None else KAFKA_STATES.get(kind)
+    return 0 if state is None else state.number

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import anyio
 
 from brokers.listener.controller_listener import ControllerListener
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.process.wording import named
 from controller.term.term import Term
@@ -17,7 +18,7 @@ async def drain(listener: ControllerListener, term: Term, within_s: float, note:
     """Refuses brokers' calls, handles the events that are queued, and waits for brokers; each step for ``within_s``."""
     listener.resign()
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    term.queue.post(Event("settled", settled, key=("settled", id(settled)), preempt=lambda: _cancel(settled)))
+    term.queue.post(Event(EventKind.SETTLED, settled, key=("settled", id(settled)), preempt=lambda: _cancel(settled)))
     with anyio.move_on_after(within_s):
         await asyncio.wait({settled})
     behind = await term.channels.quiesced(within_s)

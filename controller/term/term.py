@@ -23,11 +23,12 @@ from controller.engine.adoption import WAIT_S_MAX, Adoption
 from controller.engine.controller import Controller
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.deletion_queue import DeletionQueue
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue
 from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
 from controller.engine.leader_balance import LeaderBalance
-from controller.handlers.failover import arm_parents, fail_over
+from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from controller.role.claim import Claim, Role
@@ -35,9 +36,9 @@ from controller.role.lease import Lease
 from controller.term.broker_responses import BrokerResponses
 from controller.term.channel_setup import channel_settings
 from controller.term.claim_monitor import WATCHED, ClaimMonitor
-from controller.term.dispatch import HANDLERS
+from controller.term.dispatch import HANDLERS, RAISED, REREAD
 from controller.term.settings_reader import query_settings
-from controller.term.watches import PARENTS, REREAD, signals_of
+from controller.term.watches import changed
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced
@@ -84,7 +85,7 @@ class Term:
         queue = self.queue = EventQueue()
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         end = weakly(self._end, None)
-        self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal("reconnected"))
+        self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal(EventKind.RECONNECTED))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
         answers = BrokerResponses(self.cluster, self._claim_monitor, counters, end, deletion_queue.answered, queue)
@@ -125,7 +126,7 @@ class Term:
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
-        self.handling: str | None = None
+        self.handling: EventKind | None = None
         self._unread_since: int | None = None
         self._suspensions = 0
         self._counters = counters
@@ -211,7 +212,7 @@ class Term:
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
         finally:
-            self._counters.events["failover"].record(time.monotonic() - started_s)
+            self._counters.events[EventKind.FAILOVER].record(time.monotonic() - started_s)
 
     async def _elected(self) -> None:
         """The journal of a term begins with the cluster's id and the controller before."""
@@ -229,7 +230,7 @@ class Term:
         self.handling = event.kind
         self.controller.journal.noticed(event.enqueued_s)
         try:
-            if event.kind == "reconnected":
+            if event.kind is EventKind.RECONNECTED:
                 await self.rearm()
             else:
                 await HANDLERS[event.kind](self.controller, event)
@@ -252,8 +253,8 @@ class Term:
         if path in WATCHED:
             self._claim_monitor.doubt()
         self.controller.reassignment_queue.touch(path)
-        for name, detail in signals_of(event, self.controller.me, repaired=repaired):
-            self.queue.signal(name, detail)
+        for watched, detail in changed(event, self.controller.me, repaired=repaired):
+            self.queue.signal(RAISED[watched], detail)
 
     def state_changed(self, state: ConnectionState) -> None:
         """The connection changed: writes wait, or the term ends."""
@@ -311,6 +312,6 @@ class Term:
         def heard(broker: Broker, told: Told) -> None:
             judge_ibp(broker.id, told.get(IBP), self.controller.ibp, self._counters)
             adoption.hear(broker, told)
-            queue.signal("broker_settings")
+            queue.signal(EventKind.BROKER_SETTINGS)
 
         await query_settings(dial, self.cluster, brokers, heard)

@@ -1,8 +1,9 @@
-"""Which events of the queue a watch raises. Watches only say that something changed: handlers read what it is."""
+"""Which znodes are watched, by the event that each raises: handlers read what changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import Enum, auto
 from typing import Final
 
 from metadata_store import paths
@@ -10,58 +11,54 @@ from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
 from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
-PARENTS: Final = (
-    paths.BROKER_IDS,
-    paths.TOPICS,
-    paths.DELETE_TOPICS,
-    paths.ISR_CHANGES,
-    paths.LOG_DIR_EVENTS,
-    paths.CONFIG_CHANGES,
-)
-"""Znodes whose children are watched; the controller cannot work without them."""
-REREAD: Final = (
-    "broker_change",
-    "topic_change",
-    "topic_deletion",
-    "isr_notification",
-    "reassign_partitions",
-    "reassigned_states",
-    "log_dir_event",
-    "preferred_election",
-    "config_change",
-    "endpoint_change",
-    "acl_change",
-)
-"""Events that read what changed while there was no connection, and watch it again."""
-_SIGNALS: Final[Mapping[str, str]] = {
-    paths.TOPICS: "topic_change",
-    paths.DELETE_TOPICS: "topic_deletion",
-    paths.ISR_CHANGES: "isr_notification",
-    paths.REASSIGN_PARTITIONS: "reassign_partitions",
-    paths.LOG_DIR_EVENTS: "log_dir_event",
-    paths.PREFERRED_ELECTION: "preferred_election",
+
+class Watched(Enum):
+    """Znodes whose changes raise the same event."""
+
+    BROKERS = auto()
+    TOPICS = auto()
+    TOPIC = auto()
+    DELETIONS = auto()
+    ISR_CHANGES = auto()
+    REASSIGNMENT = auto()
+    LOG_DIR_EVENTS = auto()
+    PREFERRED_ELECTION = auto()
+    CONFIG = auto()
+    ENDPOINT = auto()
+    ACL_CHANGES = auto()
+    STATE = auto()
+    MALFORMED_STATE = auto()
+
+
+_SINGLE: Final[Mapping[str, Watched]] = {
+    paths.TOPICS: Watched.TOPICS,
+    paths.DELETE_TOPICS: Watched.DELETIONS,
+    paths.ISR_CHANGES: Watched.ISR_CHANGES,
+    paths.REASSIGN_PARTITIONS: Watched.REASSIGNMENT,
+    paths.LOG_DIR_EVENTS: Watched.LOG_DIR_EVENTS,
+    paths.PREFERRED_ELECTION: Watched.PREFERRED_ELECTION,
 }
 
 
-def signals_of(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[str, str | None]]:
-    """Kinds of events with their details; ``repaired``: the znode could not be understood before.
+def changed(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[Watched, str | None]]:
+    """Yields what a watch stands for, and the detail of the event that it raises.
 
-    ``me``: the daemon's id.
+    ``me``: the daemon's id. ``repaired``: the znode could not be understood before.
     """
     path, kind = event
-    if (found := _SIGNALS.get(path)) is not None:
+    if (found := _SINGLE.get(path)) is not None:
         yield found, None
     elif path == endpoint_path(me):
-        yield "endpoint_change", None
+        yield Watched.ENDPOINT, None
     elif path in ACL_CHANGES:
-        yield "acl_change", path
+        yield Watched.ACL_CHANGES, path
     elif path.startswith(paths.CONFIG):
-        yield "config_change", None
+        yield Watched.CONFIG, None
     elif path.startswith(paths.BROKER_IDS):
-        yield "broker_change", None
+        yield Watched.BROKERS, None
     elif paths.partition_of_state(path) is not None:
-        yield ("mended_state", path) if repaired else ("reassigned_state", None)
+        yield (Watched.MALFORMED_STATE, path) if repaired else (Watched.STATE, None)
     elif path.startswith(f"{paths.TOPICS}/"):
         if kind is WatchKind.DELETED:
-            yield "topic_change", None
-        yield "partition_modifications", path.rpartition("/")[2]
+            yield Watched.TOPICS, None
+        yield Watched.TOPIC, path.rpartition("/")[2]

@@ -23,6 +23,7 @@ from brokers.queries import Dial
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.metrics.counters import Counters
 from controller.requests.calls import Calls
@@ -242,7 +243,7 @@ class World(Kafka):
         quiet = 0
         while quiet < 3 and not running.done() and not term.gate.ended:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            term.queue.post(Event("settled", handled, preempt=partial(_cancel, handled)))
+            term.queue.post(Event(EventKind.SETTLED, handled, preempt=partial(_cancel, handled)))
             await first_of(handled, running)
             await asyncio.sleep(0)
             quiet = 0 if len(term.queue) or term.handling else quiet + 1

@@ -35,6 +35,7 @@ from controller.http.server import serving
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
+from controller.term.dispatch import KAFKA_STATES
 
 
 @dataclass
@@ -180,7 +181,7 @@ def app_settings(folder: Path) -> HttpSettings:
 async def http_world(folder: Path, view: DaemonDouble, owner: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """Serves the double; gives a client that is connected to its socket."""
     settings = app_settings(folder)
-    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view))
+    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
     async with serving(create_app(view, metrics, owner), settings):
         transport = httpx.AsyncHTTPTransport(uds=str(settings.socket))
         async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=10) as client:

@@ -18,6 +18,7 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.engine.recent_changes import RecentChanges
 from controller.metrics.counters import Timer
@@ -27,6 +28,7 @@ from controller.requests.calls import Calls
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
+from controller.term.dispatch import KAFKA_STATES
 from controller.term.term import Term
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.model.types import Broker
@@ -119,7 +121,7 @@ class Life(Kafka):
         settings = settings_for(Path("/nowhere"))
         self.daemon = Daemon(settings, self._session, new_lease=loop_lease, transport=self.wires)
         self._view = View(self.daemon, dial=Nobody)
-        self._metrics = registry(DaemonCollector(About("test", DAEMON), self.daemon.counters, self._view))
+        self._metrics = registry(DaemonCollector(About("test", DAEMON), self.daemon.counters, self._view, KAFKA_STATES))
 
     def _session(self) -> MemoryZooKeeper:
         return MemoryZooKeeper(self.server)
@@ -146,7 +148,7 @@ class Life(Kafka):
         term = self.term
         while len(term.queue) or term.handling:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            term.queue.post(Event("settled", handled, preempt=partial(_give_up, handled)))
+            term.queue.post(Event(EventKind.SETTLED, handled, preempt=partial(_give_up, handled)))
             await asyncio.wait({handled})
         behind = await term.channels.quiesced(10.0 if self.wires.silent else 60.0) - self.wires.silent
         assert not behind or term.gate.ended, f"brokers {sorted(behind)} are behind"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from brokers.listener.controller_listener import NotController
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from metadata_store import paths
 from metadata_store.hooks import Kill
@@ -24,7 +25,12 @@ from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 Act = Callable[[World], Awaitable[None]]
-REASSIGNMENTS = ("reassign_partitions", "advance_reassignments", "finish_reassignments", "reassigned_states")
+REASSIGNMENTS = (
+    EventKind.REASSIGN_PARTITIONS,
+    EventKind.ADVANCE_REASSIGNMENTS,
+    EventKind.FINISH_REASSIGNMENTS,
+    EventKind.REASSIGNED_STATES,
+)
 
 
 async def nothing(_: World) -> None: ...
@@ -243,12 +249,19 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
 async def once_more(w: World) -> None:
     """Every level-triggered event again: nothing is written."""
     zxid = w.server.tree.zxid
-    for kind in ("broker_change", "topic_change", "topic_deletion", "isr_notification", "log_dir_event", "reconnected"):
+    for kind in (
+        EventKind.BROKER_CHANGE,
+        EventKind.TOPIC_CHANGE,
+        EventKind.TOPIC_DELETION,
+        EventKind.ISR_NOTIFICATION,
+        EventKind.LOG_DIR_EVENT,
+        EventKind.RECONNECTED,
+    ):
         w.term.queue.signal(kind)
-    for kind in ("preferred_election", "config_change", *REASSIGNMENTS):
+    for kind in (EventKind.PREFERRED_ELECTION, EventKind.CONFIG_CHANGE, *REASSIGNMENTS):
         w.term.queue.signal(kind)
     for name in w.assignments():
-        w.term.queue.signal("partition_modifications", name)
+        w.term.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)
     await w.settle()
     assert w.server.tree.zxid == zxid, "handled twice, it writes"
     w.agreed()
@@ -313,5 +326,5 @@ async def test_a_term_that_dies_answers_nobody() -> None:
             await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
         assert w.states["t", 0].isr == (1, 2, 3)
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        w.term.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
+        w.term.queue.post(Event(EventKind.SETTLED, passed, preempt=lambda: passed.set_result(None)))
         assert passed.done()

@@ -12,6 +12,7 @@ import pytest
 
 from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.daemon.daemon import Daemon
+from controller.engine.event_kinds import EventKind
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
 from controller.role.mode import Mode
@@ -195,7 +196,7 @@ async def test_an_error_after_a_steady_term_is_a_first_one_again_but_one_after_a
                 await asyncio.sleep(STEADY_TERM_S + 1)
             failed_s = now_s()
             with bug:
-                term.queue.signal("broker_change")
+                term.queue.signal(EventKind.BROKER_CHANGE)
                 await term.finished.wait()
             await d.serving()
             assert (now_s() - failed_s < 1.0) is steady

@@ -9,11 +9,12 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.replies import AllocateProducerIdsReply
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue, QueueFull
 from controller.requests.calls import Calls, PendingCall
 
 
-async def taken(queue: EventQueue) -> list[tuple[str, object]]:
+async def taken(queue: EventQueue) -> list[tuple[EventKind, object]]:
     """Everything that waits, in order."""
     found = []
     while len(queue):
@@ -25,39 +26,44 @@ async def taken(queue: EventQueue) -> list[tuple[str, object]]:
 @pytest.mark.seed("S4-75")
 async def test_first_in_first_out_whatever_the_kind() -> None:
     queue = EventQueue()
-    queue.signal("broker_change")
-    queue.post(Event("controlled_shutdown", 1))
-    queue.signal("topic_change")
-    queue.post(Event("controlled_shutdown", 2))
+    queue.signal(EventKind.BROKER_CHANGE)
+    queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 1))
+    queue.signal(EventKind.TOPIC_CHANGE)
+    queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 2))
     assert await taken(queue) == [
-        ("broker_change", None), ("controlled_shutdown", 1), ("topic_change", None), ("controlled_shutdown", 2),
-    ]  # fmt: skip
+        (EventKind.BROKER_CHANGE, None),
+        (EventKind.CONTROLLED_SHUTDOWN, 1),
+        (EventKind.TOPIC_CHANGE, None),
+        (EventKind.CONTROLLED_SHUTDOWN, 2),
+    ]
 
 
 async def test_level_triggered_events_collapse_while_they_wait_and_only_then() -> None:
     queue = EventQueue()
     for _ in range(3):
-        queue.signal("partition_modifications", "a")
-        queue.signal("partition_modifications", "b")
-        queue.signal("topic_change")
+        queue.signal(EventKind.PARTITION_MODIFICATIONS, "a")
+        queue.signal(EventKind.PARTITION_MODIFICATIONS, "b")
+        queue.signal(EventKind.TOPIC_CHANGE)
     assert len(queue) == 3
     assert (await queue.next()).detail == "a"
-    queue.signal("partition_modifications", "a")
+    queue.signal(EventKind.PARTITION_MODIFICATIONS, "a")
     assert await taken(queue) == [
-        ("partition_modifications", "b"), ("topic_change", None), ("partition_modifications", "a"),
-    ]  # fmt: skip
+        (EventKind.PARTITION_MODIFICATIONS, "b"),
+        (EventKind.TOPIC_CHANGE, None),
+        (EventKind.PARTITION_MODIFICATIONS, "a"),
+    ]
 
 
 async def test_calls_are_bounded_and_what_the_watches_say_always_fits() -> None:
     queue = EventQueue(events_max=2)
-    queue.post(Event("call", 1))
-    queue.signal("topic_change")
+    queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 1))
+    queue.signal(EventKind.TOPIC_CHANGE)
     with pytest.raises(QueueFull, match="2 events wait"):
-        queue.post(Event("call", 2))
-    queue.signal("broker_change")
+        queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 2))
+    queue.signal(EventKind.BROKER_CHANGE)
     assert len(queue) == 3
     await taken(queue)
-    queue.post(Event("call", 3))
+    queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 3))
 
 
 async def test_a_caller_beyond_the_bound_looks_for_the_controller_again() -> None:
@@ -71,22 +77,22 @@ async def test_the_consumer_waits_for_the_first_event() -> None:
     waiting = asyncio.create_task(queue.next())
     await asyncio.sleep(0)
     assert not waiting.done()
-    queue.signal("topic_change")
-    queue.signal("broker_change")
-    assert (await waiting).kind == "topic_change"
-    assert (await queue.next()).kind == "broker_change"
+    queue.signal(EventKind.TOPIC_CHANGE)
+    queue.signal(EventKind.BROKER_CHANGE)
+    assert (await waiting).kind == EventKind.TOPIC_CHANGE
+    assert (await queue.next()).kind == EventKind.BROKER_CHANGE
 
 
 async def test_only_what_directly_follows_is_drained() -> None:
     queue = EventQueue()
     for number in range(5):
-        queue.post(Event("alter_partition", number))
-    queue.signal("topic_change")
-    queue.post(Event("alter_partition", 5))
-    assert [event.detail for event in queue.adjacent("alter_partition", 3)] == [0, 1, 2]
-    assert [event.detail for event in queue.adjacent("alter_partition", 10)] == [3, 4]
-    assert queue.adjacent("alter_partition", 10) == []
-    assert (await queue.next()).kind == "topic_change"
+        queue.post(Event(EventKind.ALTER_PARTITION, number))
+    queue.signal(EventKind.TOPIC_CHANGE)
+    queue.post(Event(EventKind.ALTER_PARTITION, 5))
+    assert [event.detail for event in queue.adjacent(EventKind.ALTER_PARTITION, 3)] == [0, 1, 2]
+    assert [event.detail for event in queue.adjacent(EventKind.ALTER_PARTITION, 10)] == [3, 4]
+    assert queue.adjacent(EventKind.ALTER_PARTITION, 10) == []
+    assert (await queue.next()).kind == EventKind.TOPIC_CHANGE
 
 
 @pytest.mark.kafka(
@@ -97,7 +103,7 @@ async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -
     """KAFKA-10193: who is not told hangs until its own time-out."""
     queue = EventQueue()
     early = asyncio.create_task(Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1)))
-    queue.signal("topic_change")
+    queue.signal(EventKind.TOPIC_CHANGE)
     await asyncio.sleep(0)
     assert len(queue) == 2
     queue.close()
@@ -105,7 +111,7 @@ async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -
         await early
     with pytest.raises(NotController):
         await Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1))
-    queue.signal("topic_change")
+    queue.signal(EventKind.TOPIC_CHANGE)
     assert len(queue) == 0
 
 

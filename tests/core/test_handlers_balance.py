@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from controller.engine.leader_balance import LeaderBalance
-from controller.metrics.kafka_metrics import controller_state
+from controller.term.dispatch import controller_state
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import ask_by_znode, written
 from tests.core.virtual_time import in_virtual_time

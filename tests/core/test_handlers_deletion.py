@@ -11,6 +11,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
+from controller.engine.event_kinds import EventKind
 from controller.handlers import deletion
 from controller.requests.delete_topics_call import DeletedTopic
 from metadata_store import paths
@@ -509,7 +510,7 @@ async def test_a_topic_that_was_not_read_yet_keeps_its_marker() -> None:
         w.server.hold_watches(w.active.zk.session_id)
         await w.topic("fresh", (1, 2))
         await w.mark("fresh")
-        w.term.queue.signal("topic_deletion")
+        w.term.queue.signal(EventKind.TOPIC_DELETION)
         await w.told()
         assert w.node(paths.deletion("fresh")) is not None
         w.server.release_watches(w.active.zk.session_id)

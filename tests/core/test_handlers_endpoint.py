@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from brokers.security.attested import Seals
+from controller.engine.event_kinds import EventKind
 from controller.handlers.endpoint_change import GONE_S
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from testing.memory import MemoryZooKeeper
@@ -174,7 +175,7 @@ async def test_what_was_missed_while_the_connection_was_away_is_read_again() -> 
     async with world() as w:
         await w.begin_term()
         await w.told()
-        w.term.queue.signal("reconnected")
+        w.term.queue.signal(EventKind.RECONNECTED)
         await endpoint(w)
         await w.told()
         assert listed(w) == BOTH

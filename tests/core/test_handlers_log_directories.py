@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from controller.engine.event_kinds import EventKind
 from controller.handlers.log_directories import Failed
 from metadata_store import paths
 from state_machines.model.types import ReplicaState
@@ -154,8 +155,8 @@ async def test_answers_of_a_former_life_mean_nothing() -> None:
         await w.bounce(1)
         await w.told()
         before = w.led()
-        w.term.queue.signal("replicas_failed", _failed(1, former, row))
-        w.term.queue.signal("replicas_failed", _failed(9, 1, row))
+        w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(1, former, row))
+        w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(9, 1, row))
         await w.told()
         assert (w.led(), w.term.cluster.failed_dirs) == (before, {})
 
@@ -172,7 +173,7 @@ async def test_answers_of_several_brokers_are_one_decision() -> None:
         rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
         for broker, row in zip((1, 2), rows, strict=True):
             assert row is not None
-            w.term.queue.signal("replicas_failed", _failed(broker, w.broker_epoch(broker), row))
+            w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(broker, w.broker_epoch(broker), row))
         await w.told()
         assert [len(multi) for multi in w.active.script.writes] == [3], "the check of the epoch, and both partitions"
         assert w.led()["t", 0] == (2, (2, 3))

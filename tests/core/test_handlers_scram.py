@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.wire.messages import CARRIED
 from brokers.wire.messages.security import AlterUserScramCredentialsRequest, ScramDeletion, ScramUpsertion
-from controller.handlers.carried import CARRIED_HANDLERS
-from controller.requests.codec import TRANSLATIONS
 from metadata_store import paths
 from metadata_store.codecs.config import Config, decode_config
 from metadata_store.errors import OutcomeUnknown
@@ -53,11 +50,6 @@ def notes(w: World) -> list[bytes]:
     names = sorted(w.server.tree._nodes[paths.CONFIG_CHANGES].children)
     found = [w.node(f"{paths.CONFIG_CHANGES}/{name}") for name in names]
     return [node.data or b"" for node in found if node is not None]
-
-
-def test_every_carried_call_has_one_handler() -> None:
-    assert CARRIED_HANDLERS.keys() | TRANSLATIONS.keys() == CARRIED
-    assert not CARRIED_HANDLERS.keys() & TRANSLATIONS.keys()
 
 
 def test_credentials_are_those_of_the_rfc() -> None:

@@ -27,6 +27,7 @@ from controller.http.token import TokenUnusable
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import ShownMode
+from controller.term.dispatch import KAFKA_STATES
 from tests.certificates import Authority
 from tests.core.http_world import DaemonDouble
 from tests.polling import eventually
@@ -39,7 +40,7 @@ READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verif
 async def surface(view: DaemonDouble | None = None, **settings: Any) -> AsyncIterator[Address]:
     """Serves a double at a free port of this machine."""
     view = view or DaemonDouble()
-    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view))
+    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
     app = create_app(view, metrics)
     async with serving_remotely(app, HttpSettings(address="127.0.0.1:0", **settings)) as bound:
         assert bound is not None

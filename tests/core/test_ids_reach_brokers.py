@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment
@@ -223,7 +224,7 @@ async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try() -> Non
         lost_ids = w.term.controller.lost_ids
         await eventually(lambda: not lost_ids.tries_left, 60.0)
         assert lost_ids.asking
-        w.term.controller.queue.signal("lost_ids")  # a busy queue, or a repeated event
+        w.term.controller.queue.signal(EventKind.LOST_IDS)  # a busy queue, or a repeated event
         await asyncio.sleep(1.0)
         assert lost_ids.asking
         assert not ids_told(w, "t", UPDATE_METADATA, (3,))

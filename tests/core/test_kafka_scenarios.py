@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.operator.counts import Counted, Deletions, imbalance
 from controller.operator.role_status import StatusReader
@@ -59,17 +60,17 @@ async def create_topic(w: World) -> None:
 
 async def topic_appears(w: World) -> None:
     await w.topic("new", (1, 2))
-    w.term.queue.signal("topic_change")
+    w.term.queue.signal(EventKind.TOPIC_CHANGE)
 
 
 async def delete_topic(w: World) -> None:
     await w.mark("t")
-    w.term.queue.signal("topic_deletion")
+    w.term.queue.signal(EventKind.TOPIC_DELETION)
 
 
 async def elect_preferred(w: World) -> None:
     await w.ask_for_preferred(("behind", 0))
-    w.term.queue.signal("preferred_election")
+    w.term.queue.signal(EventKind.PREFERRED_ELECTION)
 
 
 async def reassign(w: World) -> None:
@@ -79,7 +80,7 @@ async def reassign(w: World) -> None:
 
 async def reassign_by_znode(w: World) -> None:
     await ask_by_znode(w, {("t", 0): (3, 1)})
-    w.term.queue.signal("reassign_partitions")
+    w.term.queue.signal(EventKind.REASSIGN_PARTITIONS)
 
 
 MOVES = {
@@ -239,8 +240,8 @@ async def test_how_long_events_waited_is_counted() -> None:
     async with world() as w:
         await running(w)
         handled = w.counters.queue_time.count
-        w.term.queue.signal("topic_change")
-        late = Event("reconnected")
+        w.term.queue.signal(EventKind.TOPIC_CHANGE)
+        late = Event(EventKind.RECONNECTED)
         late.enqueued_s -= 5.0
         w.term.queue.post(late)
         await w.settle()

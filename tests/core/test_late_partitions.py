@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.wire.errors import Error
+from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
@@ -84,7 +85,7 @@ async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(known
         await running(w)
         await w.operator.set(path, repaired, 1)
         if known:
-            w.term.queue.signal("mended_state", path)
+            w.term.queue.signal(EventKind.REPAIRED_STATE, path)
         await w.told()
         assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.term.cluster.epoch, 3)
         assert heard(w, 1, "late")[-1] == (0, 4, False)

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
-from controller.metrics.kafka_metrics import STATES, controller_state
 from controller.metrics.metric_families import LABELS_MAX
+from controller.term.dispatch import KAFKA_STATES
 
 
 @dataclass
@@ -41,7 +41,7 @@ BUSY = Gauges(
 
 def scrape(counters: Counters, view: View, accept: str = "") -> dict[str, float]:
     """Every sample by ``name{label="value"}``."""
-    body, _ = exposition(registry(DaemonCollector(About("1.2.3", 1_000_001), counters, view)), accept)
+    body, _ = exposition(registry(DaemonCollector(About("1.2.3", 1_000_001), counters, view, KAFKA_STATES)), accept)
     return samples(text_string_to_metric_families(body.decode()))
 
 
@@ -83,16 +83,16 @@ def test_the_names_of_kafkas_controller() -> None:
 def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
     counters = Counters()
     for ms in range(1, 101):
-        counters.events["broker_change"].record(ms / 1e3)
-    counters.events["broker_modifications"].record(1.0)
+        counters.events["topic_change"].record(ms / 1e3)
+    counters.events["partition_modifications"].record(1.0)
     counters.queue_time.record(0.25)
     counters.broker_requests[1].record(0.03)
     counters.broker_requests[9].record(0.03)
     found = scrape(counters, View(BUSY))
-    election = "kafka_controller_controllerstats_leaderelectionrateandtimems"
-    assert found[f"{election}_count"] == 101, "kinds of one Kafka state are one timer"
-    assert found[f'{election}{{quantile="0.5"}}'] == pytest.approx(51, abs=1)
-    assert found[f'{election}{{quantile="0.999"}}'] == pytest.approx(1_000)
+    change = "kafka_controller_controllerstats_topicchangerateandtimems"
+    assert found[f"{change}_count"] == 101, "kinds of one Kafka state are one timer"
+    assert found[f'{change}{{quantile="0.5"}}'] == pytest.approx(51, abs=1)
+    assert found[f'{change}{{quantile="0.999"}}'] == pytest.approx(1_000)
     assert found["kafka_controller_controllerstats_topicdeletionrateandtimems_count"] == 0, "alerts need the series"
     assert found['kafka_controller_controllereventmanager_eventqueuetimems{quantile="0.99"}'] == pytest.approx(250)
     requests = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
@@ -185,7 +185,7 @@ def test_the_session_the_queue_and_propagation_have_histograms_in_seconds() -> N
 
 def test_a_state_that_cannot_be_read_costs_gauges_not_the_scrape(caplog: pytest.LogCaptureFixture) -> None:
     view = View(BUSY, broken=True)
-    metrics = registry(DaemonCollector(About("1", 1), Counters(commits=5), view))
+    metrics = registry(DaemonCollector(About("1", 1), Counters(commits=5), view, KAFKA_STATES))
     for expected in (1.0, 2.0):
         body, _ = exposition(metrics, "")
         found = samples(text_string_to_metric_families(body.decode()))
@@ -210,7 +210,7 @@ def test_reasons_are_bounded_and_nothing_is_lost() -> None:
 def test_no_metric_is_labelled_by_partition_or_topic() -> None:
     counters = Counters()
     counters.events["alter_partition"].record(0.1)
-    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View(BUSY))), "")
+    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View(BUSY), KAFKA_STATES)), "")
     labels = {
         label
         for family in text_string_to_metric_families(body.decode())
@@ -224,16 +224,8 @@ def test_no_metric_is_labelled_by_partition_or_topic() -> None:
 
 
 def test_openmetrics_where_it_is_asked_for() -> None:
-    metrics = registry(DaemonCollector(About("1", 1), Counters(unclean_elections=1), View(BUSY)))
+    metrics = registry(DaemonCollector(About("1", 1), Counters(unclean_elections=1), View(BUSY), KAFKA_STATES))
     body, content_type = exposition(metrics, "application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     found = samples(parse_openmetrics(body.decode()))  # type: ignore[no-untyped-call]
     assert found["kafka_controller_controllerstats_uncleanleaderelections_total"] == 1
-
-
-@pytest.mark.kafka("ControllerEventManagerTest.testEventWithoutRateMetrics")
-def test_controller_state_while_an_event_is_handled() -> None:
-    assert controller_state(None) == controller_state("a kind of our own") == 0
-    assert controller_state("failover") == 1
-    assert controller_state("controlled_shutdown") == 8
-    assert len({state.timer for state in STATES.values()}) == len({state.value for state in STATES.values()})

@@ -16,7 +16,8 @@ from configs.settings import keys
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector
 from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.metrics.kafka_metrics import TIMERS
+from controller.metrics.kafka_metrics import KafkaState
+from controller.term.dispatch import KAFKA_STATES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 
@@ -27,11 +28,11 @@ class View:
 
 
 def families() -> list[Metric]:
-    return list(DaemonCollector(About("1", 1), Counters(), View()).collect())
+    return list(DaemonCollector(About("1", 1), Counters(), View(), KAFKA_STATES).collect())
 
 
 def test_every_metric_is_documented() -> None:
-    timers = {f"kafka_controller_controllerstats_{name.lower()}rateandtimems" for name in TIMERS}
+    timers = {f"kafka_controller_controllerstats_{state.timer.lower()}rateandtimems" for state in KafkaState}
     for family in families():
         if family.name not in timers:
             suffix = "_total" if family.type == "counter" and family.name.startswith("regent_") else ""

@@ -11,6 +11,7 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import ChannelFailed
+from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.engine.gate import weakly
 from controller.role.claim import Claim
@@ -264,7 +265,7 @@ async def test_callers_that_wait_and_callers_that_come_too_late_are_told() -> No
         with pytest.raises(NotController):
             await w.producer_ids(2)
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        w.term.queue.post(Event("settled", passed, preempt=lambda: passed.set_result(None)))
+        w.term.queue.post(Event(EventKind.SETTLED, passed, preempt=lambda: passed.set_result(None)))
         assert passed.done()
 
 

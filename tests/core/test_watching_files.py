@@ -14,6 +14,7 @@ from cli.main import app
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
+from controller.term.dispatch import KAFKA_STATES
 from scripts.dashboard_panels import DASHBOARDS, Dashboard
 from scripts.dashboards import FOLDER, render, text
 from tests.verify.watched.prometheus import PrometheusMissing, promtool
@@ -52,7 +53,7 @@ def known() -> set[str]:
         counts["reason"] += 1
     counters.events["failover"].record(1.0)
     counters.broker_requests[1].record(1.0)
-    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View())), "")
+    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View(), KAFKA_STATES)), "")
     return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
 
 

@@ -11,6 +11,7 @@ from brokers.outbound.channel import Channel
 from brokers.outbound.channels import Channels
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Snapshots, Turn
+from controller.engine.event_kinds import EventKind
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
 from controller.term.claim_monitor import ClaimMonitor
@@ -125,7 +126,7 @@ def no_watches_after_a_blip(stack: ExitStack) -> None:
     """After a reconnect everything is read again, and the watches of topics are not armed."""
 
     async def rearm(self: Term) -> None:
-        for kind in ("broker_change", "topic_change", "isr_notification"):
+        for kind in (EventKind.BROKER_CHANGE, EventKind.TOPIC_CHANGE, EventKind.ISR_NOTIFICATION):
             self.queue.signal(kind)
 
     put(stack, Term, "rearm", rearm)
