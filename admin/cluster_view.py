@@ -30,10 +30,6 @@ WITH_SASL: Final = frozenset({2, 3})
 """SASL_PLAINTEXT, SASL_SSL."""
 TOGETHER_S: Final = 0.05
 """After a change, the wait for others that come with it: a broker's death changes several znodes."""
-NONCE: Final = "regent"
-LISTENER: Final = "regentListener"
-SEAL: Final = "regentSeal"
-"""The fields of ``/controller`` that only a daemon writes: its nonce, where its controller listener is, its seal."""
 AGAIN_S: Final = 1.0
 """Pause before a new session is tried."""
 
@@ -203,10 +199,9 @@ class ClusterView:
         )
 
     def _hold(self, held: ControllerZnode | None, seals: Seals) -> None:
-        nonce = held.unknown.get(NONCE) if held is not None else None
-        self._holder = _sealed_holder(held, nonce, seals) if held is not None and isinstance(nonce, str) else None
+        self._holder = _sealed_holder(held, seals) if held is not None else None
         self._daemon = self._holder.id if self._holder is not None else None
-        if held is not None and nonce is not None and self._holder is None:
+        if held is not None and held.nonce is not None and self._holder is None:
             self._quiet.warn(
                 str(held.broker),
                 "seal",
@@ -239,12 +234,12 @@ class ClusterView:
         self._quiet.warn(str(broker.id), "listener", f"broker {broker.id} is left out: it {why}")
 
 
-def _sealed_holder(held: ControllerZnode, nonce: str, seals: Seals) -> Holder | None:
-    """The daemon that ``/controller`` names and where it listens; None where no daemon of ours wrote that."""
-    listener, seal = held.unknown.get(LISTENER), held.unknown.get(SEAL)
-    if not isinstance(listener, str) or not isinstance(seal, str):
+def _sealed_holder(held: ControllerZnode, seals: Seals) -> Holder | None:
+    """Returns the daemon in ``/controller`` and its listener's address; None where no daemon of ours sealed them."""
+    if held.nonce is None or held.listener is None or held.seal is None:
         return None
-    host, _, port = listener.rpartition(":")
-    if not seals.is_controller(held.broker, nonce, listener, seal) or not host or not port.isdecimal():
+    host, _, port = held.listener.rpartition(":")
+    sealed = seals.is_controller(held.broker, held.nonce, held.listener, held.seal)
+    if not sealed or not host or not port.isdecimal():
         return None
-    return Holder(held.broker, nonce, host, int(port), seals.cluster_id)
+    return Holder(held.broker, held.nonce, host, int(port), seals.cluster_id)

@@ -107,9 +107,9 @@ async def takeover(
             return _refused(why)
         if refused:
             return _nobody_takes_it(done)
-        record, _ = await role.controller()
-        if done.report is None and record is not None and record.regent in alive:
-            message = f"daemon {alive[record.regent]} holds the role already: nothing to do"
+        holder, _ = await role.controller()
+        if done.report is None and holder is not None and holder.nonce in alive:
+            message = f"daemon {alive[holder.nonce]} holds the role already: nothing to do"
             return Operation(kind="takeover", state="done", message=message, steps=done.steps)
         if request.dry_run:
             return Operation(kind="takeover", state="planned", message="this would be done", steps=done.steps)

@@ -16,7 +16,8 @@ from controller.handover.permission_probe import PermissionProbe
 from controller.handover.takeover import TakeoverRefused, take_over
 from controller.process.zookeeper_tls import through_tls
 from controller.role import own_znodes as own
-from controller.role.claim import Claim, ClaimRefused, Role
+from controller.role.claim import Claim, Role
+from controller.role.errors import ClaimRefused
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.queue import twin_of

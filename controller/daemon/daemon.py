@@ -26,7 +26,8 @@ from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
-from controller.role.claim import PositionLost, Role
+from controller.role.claim import Role
+from controller.role.errors import PositionLost
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.outage import Outage

@@ -44,9 +44,9 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
 async def _refuse_if_pointless(role: Role, term: Term | None) -> None:
     if not (await read_brokers(role.zk)).brokers:
         raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
-    record, _ = await role.controller()
-    if term is None and record is not None and record.regent is not None:
-        active = [p for _, p in await role.queue() if p is not None and p.nonce == record.regent]
+    holder, _ = await role.controller()
+    if term is None and holder is not None and holder.nonce is not None:
+        active = [p for _, p in await role.queue() if p is not None and p.nonce == holder.nonce]
         if active:
             raise HandbackRefused(
                 f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one", "ask it there"

@@ -46,13 +46,13 @@ class HandbackFailed(HandbackRefused):
 async def handed_back(role: Role) -> int | None:
     """The broker that holds the role where nothing of a hand-back is left to do, else None."""
     flag, _ = await role.flag()
-    record, _ = await role.controller()
-    if flag.holder != "brokers" or record is None or record.regent is not None:
+    holder, _ = await role.controller()
+    if flag.holder != "brokers" or holder is None or await role.is_daemon(holder):
         return None
-    if record.brokerid in await role.daemons() or await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
+    if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return None
     acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
-    return None if are_lock(acls, role.lock_acls()) else record.brokerid
+    return None if are_lock(acls, role.lock_acls()) else holder.broker
 
 
 def brokers_hold(seen: RoleHolder) -> bool:
@@ -74,9 +74,8 @@ async def finish(role: Role, note: Note | None = None) -> str | None:
         if flag.holder != "brokers" or flag_stat is None:
             return None
         restored = await restore_acls(role, note)
-        record, stat = await role.controller()
-        ours = record is not None and (record.regent is not None or record.brokerid in await role.daemons())
-        if stat is None or not ours:
+        holder, stat = await role.controller()
+        if stat is None or holder is None or not await role.is_daemon(holder):
             return "the ACL of /controller_epoch was restored" if restored else None
         ops: list[Op] = [Check(own.ROLE, flag_stat.version), Delete(paths.CONTROLLER, stat.version)]
         if role.lock_path is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.handover.preflight.permissions import refused_paths
-from controller.role.claim import ClaimRefused
+from controller.role.errors import ClaimRefused
 from metadata_store import paths
 from metadata_store.acl import WRITE
 from metadata_store.port import SetData, ZooKeeper

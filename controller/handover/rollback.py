@@ -1,4 +1,4 @@
-"""What was before a take-over: a roll-back file on this machine, and the same in ZooKeeper for the other daemons.
+"""The state before a take-over: a roll-back file on this machine, and the same in ZooKeeper for the other daemons.
 
 The part that a hand-back needs is the ACL of ``/controller_epoch``, which ``on_absence = "hold"`` replaces. Files are
 written at once, synced, and never overwritten.
@@ -16,21 +16,22 @@ from typing import Final
 import msgspec
 
 from controller.role import own_znodes as own
-from controller.role.claim import ControllerRecord, Role
+from controller.role.claim import Role
 from controller.role.epoch_acls import are_lock, saved_acls, unsaved_acls
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl
+from metadata_store.codecs.controller import controller_fields
 from metadata_store.errors import Code, ZkError
 
 _PERMS: Final = {READ: "r", WRITE: "w", CREATE: "c", DELETE: "d", ADMIN: "a"}
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """What a take-over found. ``epoch`` is None where nobody was ever elected."""
+    """State before a take-over. ``controller``: the fields of that znode; ``epoch``: None before the first election."""
 
     taken_ms: int
-    controller: ControllerRecord | None
+    controller: dict[str, object] | None
     epoch: int | None
     acls: list[Acl]
     role: RoleFlag
@@ -39,19 +40,20 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 async def present(role: Role, reason: str) -> Rollback:
-    """What is now. ACLs that are our own lock (an interrupted hand-back) give way to those saved before."""
-    record, _ = await role.controller()
+    """Reads the present state. ACLs that are our own lock (an interrupted hand-back) give way to those saved before."""
+    controller, _ = await role.controller()
     node = await role.zk.get(paths.CONTROLLER_EPOCH)
     flag, _ = await role.flag()
     acls = unsaved_acls(role.zk) if node is None else (await role.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
     if are_lock(acls, role.lock_acls()):
         acls = await saved_acls(role.zk)
     epoch = None if node is None else int(node.data or b"0")
-    return Rollback(int(time.time() * 1000), record, epoch, acls, flag, reason)
+    fields = controller_fields(controller) if controller is not None else None
+    return Rollback(int(time.time() * 1000), fields, epoch, acls, flag, reason)
 
 
 async def keep_in_zookeeper(role: Role, found: Rollback) -> None:
-    """Replaces what the take-over before left."""
+    """Replaces the roll-back of the previous take-over."""
     data = msgspec.json.encode(found)
     node = await role.zk.get(own.ROLLBACK)
     if node is not None:
@@ -66,7 +68,7 @@ async def keep_in_zookeeper(role: Role, found: Rollback) -> None:
 
 
 def save(folder: Path, found: Rollback) -> Path:
-    """Writes a new file and returns its path; raises OSError. Complete once it has its name, and on the disk."""
+    """Writes a new file and returns its path; raises OSError. A file with its name is complete and on the disk."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(found.taken_ms / 1000))
     draft = folder / f".rollback-{os.getpid()}.tmp"
@@ -85,7 +87,7 @@ def save(folder: Path, found: Rollback) -> Path:
 
 
 def _named(draft: Path, folder: Path, stem: str) -> Path:
-    """Gives the file its name without replacing another one."""
+    """Gives the file its name without replacing another file."""
     number = 0
     while True:
         final = folder / f"{stem}{f'-{number}' if number else ''}.json"
@@ -106,7 +108,7 @@ def _sync(folder: Path) -> None:
 
 
 def shell_acls(acls: Sequence[Acl]) -> str:
-    """ACLs as ZooKeeper's shell reads them: ``scheme:id:cdrwa``."""
+    """Returns the ACLs in the form that ZooKeeper's shell reads: ``scheme:id:cdrwa``."""
     return ",".join(
         f"{acl.scheme}:{acl.id}:{''.join(letter for perm, letter in _PERMS.items() if acl.perms & perm)}"
         for acl in acls

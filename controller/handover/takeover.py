@@ -81,8 +81,8 @@ async def take_over(
         raise TakeoverRefused(
             f"the preflight refuses: {report.sentence()}", "mend what it names, then ask again", report
         )
-    found = await present(role, reason)
-    steps = _steps(settings, role, found.controller.brokerid if found.controller is not None else None)
+    holder, _ = await role.controller()
+    steps = _steps(settings, role, holder.broker if holder is not None else None)
     if dry_run:
         return Takeover(steps, report)
     file = await _saved(settings, role, reason)

@@ -49,15 +49,14 @@ class RoleStatus(Struct, frozen=True):
 async def look(role: Role) -> RoleStatus:
     """Reads it."""
     flag, _ = await role.flag()
-    record, _ = await role.controller()
+    holder, _ = await role.controller()
     kind: HolderKind = "nobody"
-    if record is not None:
-        by_daemon = record.regent is not None or record.brokerid in await role.daemons()
-        kind = "daemon" if by_daemon else "broker"
+    if holder is not None:
+        kind = "daemon" if await role.is_daemon(holder) else "broker"
     cluster_id = await read_cluster_id(role.zk)
     return RoleStatus(
         "regent" if flag.holder == "regent" else "brokers",
-        record.brokerid if record is not None else None,
+        holder.broker if holder is not None else None,
         kind,
         cluster_id if isinstance(cluster_id, str) else None,
         tuple(process for _, process in await role.queue() if process is not None),

@@ -216,8 +216,8 @@ class _Verifier:
     async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
         """What every broker knows of the cluster, and, where ``topics`` are given, that it knows no others."""
         holder, _ = await self._role.controller()
-        holds = holder.brokerid if holder is not None else -1
-        by_daemon = holder is not None and (holder.regent is not None or holds in await self._role.daemons())
+        holds = holder.broker if holder is not None else -1
+        by_daemon = holder is not None and await self._role.is_daemon(holder)
         live = frozenset(self._brokers) | (frozenset({holds}) if by_daemon else frozenset())
         cluster_id = await read_cluster_id(self._store.zk)
         for broker, seen in (await self._metadata(None if topics is not None else ())).items():

@@ -57,15 +57,14 @@ class RoleHolder(Struct, frozen=True):
 async def look(role: Role, dial: Dial, answer_s: float = ANSWER_S_MAX) -> RoleHolder:
     """Reads ``/controller`` and asks every live broker, each for ``answer_s`` at the most."""
     await role.zk.sync()
-    record, _ = await role.controller()
+    holder, _ = await role.controller()
     registered = await read_brokers(role.zk)
-    if record is None:
+    if holder is None:
         return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not asked"))
-    by_daemon = record.regent is not None or record.brokerid in await role.daemons()
     told = await query_each(dial, registered.brokers, _controller_of, answer_s)
     return RoleHolder(
-        record.brokerid,
-        by_daemon,
+        holder.broker,
+        await role.is_daemon(holder),
         {b: str(said) if isinstance(said, BrokerCallFailed) else said for b, said in told.items()},
     )
 

@@ -1,4 +1,4 @@
-"""``/controller``, ``/controller_epoch`` and ``/migration``: who holds the role."""
+"""Codecs of ``/controller``, ``/controller_epoch`` and ``/migration``: the holder of the role and its epoch."""
 
 from __future__ import annotations
 
@@ -28,12 +28,22 @@ _DIGITS: Final = re.compile(rb"\d{1,10}")
 
 
 class ControllerZnode(Struct, frozen=True):
-    """Content of ``/controller``. ``timestamp_ms`` is when the role was taken; ``unknown`` holds further fields."""
+    """Content of ``/controller``. ``timestamp_ms`` is when the role was taken; ``unknown`` holds further fields.
+
+    A daemon adds three fields: the ``nonce`` of its process, host:port of its controller ``listener``, where admin
+    endpoints find it, and a ``seal`` that proves to them that a daemon wrote both (:mod:`brokers.security.attested`).
+    """
 
     broker: int
     timestamp_ms: int = 0
     kraft_epoch: int = NO_KRAFT_EPOCH
     unknown: dict[str, object] = {}
+    nonce: str | None = None
+    listener: str | None = None
+    seal: str | None = None
+
+
+_DAEMON_FIELDS: Final = {"nonce": "regent", "listener": "regentListener", "seal": "regentSeal"}
 
 
 class _Controller(Struct, rename={"kraft_epoch": "kraftControllerEpoch"}):
@@ -48,41 +58,56 @@ _FIELDS: Final = _Controller.__struct_encode_fields__
 
 
 def decode_controller(path: str, data: bytes | None) -> ControllerZnode | Malformed:
-    """Who is the controller: only ``brokerid`` is mandatory, whatever the version, as for brokers."""
+    """Reads the controller: only ``brokerid`` is mandatory, whatever the version, as for brokers."""
     return guarded(path, lambda: _controller(data))
 
 
 def _controller(data: bytes | None) -> ControllerZnode:
     found = _decode(data)
     timestamp = str(found.timestamp)
+    unknown = split_unknown(data, _FIELDS)
+    daemon: dict[str, str | None] = {}
+    for name, field in _DAEMON_FIELDS.items():
+        value = unknown.get(field)
+        if isinstance(value, str | None):  # no daemon writes another type: that stays unknown
+            daemon[name] = value
+            unknown.pop(field, None)
     return ControllerZnode(
         found.brokerid,
         int(timestamp) if timestamp.isascii() and timestamp.isdigit() else 0,
         NO_KRAFT_EPOCH if found.kraft_epoch is None else found.kraft_epoch,
-        split_unknown(data, _FIELDS),
+        unknown,
+        **daemon,
     )
 
 
-def encode_controller(controller: ControllerZnode) -> bytes:
-    """Data of ``/controller``."""
-    fields = {
+def controller_fields(controller: ControllerZnode) -> dict[str, object]:
+    """Returns the JSON fields of ``/controller``; those of daemons only where a daemon wrote it."""
+    fields: dict[str, object] = {
         "version": VERSION,
         "brokerid": controller.broker,
         "timestamp": str(controller.timestamp_ms),
         "kraftControllerEpoch": controller.kraft_epoch,
     }
-    return to_json(fields, controller.unknown)
+    daemon = {field: getattr(controller, name) for name, field in _DAEMON_FIELDS.items()}
+    by_daemon = any(value is not None for value in daemon.values())
+    return fields | (daemon if by_daemon else {}) | controller.unknown
+
+
+def encode_controller(controller: ControllerZnode) -> bytes:
+    """Returns the data of ``/controller``."""
+    return to_json(controller_fields(controller))
 
 
 def decode_epoch(path: str, data: bytes | None) -> int | Malformed:
-    """The controller epoch: decimal text, no JSON."""
+    """Reads the controller epoch: decimal text, no JSON."""
     if data is None or not _DIGITS.fullmatch(data) or int(data) > INT32_MAX:
         return Malformed(path, f"{(data or b'')[:40]!r} is not a controller epoch (decimal text)")
     return int(data)
 
 
 def encode_epoch(epoch: int) -> bytes:
-    """Data of ``/controller_epoch``."""
+    """Returns the data of ``/controller_epoch``."""
     return b"%d" % epoch
 
 
@@ -107,7 +132,7 @@ _decode_migration = strict(_Migration)
 
 
 def decode_migration(path: str, data: bytes | None) -> Migration | Malformed:
-    """State of a migration to KRaft."""
+    """Reads the state of a migration to KRaft."""
     return guarded(path, lambda: _migration(data))
 
 
@@ -123,6 +148,6 @@ def _migration(data: bytes | None) -> Migration:
 
 
 def encode_migration(migration: Migration) -> bytes:
-    """Data of ``/migration``; for tests, regent never writes it."""
+    """Returns the data of ``/migration``; for tests, regent never writes it."""
     fields: Mapping[str, object] = {"version": 0, **{f: getattr(migration, f) for f in migration.__struct_fields__}}
     return to_json(fields)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cli.demo.process import RegentProcess
 from controller.journal.reader import read
-from controller.role.claim import ControllerRecord, Role
+from controller.role.claim import Role
 from controller.role.own_znodes import LOCKS, this_process
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
@@ -63,9 +63,8 @@ class World:
 
     async def controller(self) -> int | None:
         """Id in ``/controller``."""
-        found: ControllerRecord | None
         found, _ = await Role(self.zk, this_process(OBSERVER), hold=False, digest=None).controller()
-        return found.brokerid if found is not None else None
+        return found.broker if found is not None else None
 
     async def epoch(self) -> int:
         """The controller epoch."""

@@ -250,7 +250,7 @@ class Kafka:
     async def controller(self) -> int | None:
         """Id in ``/controller``."""
         found, _ = await self.role().controller()
-        return found.brokerid if found is not None else None
+        return found.broker if found is not None else None
 
     async def epoch(self) -> int:
         """The controller epoch."""

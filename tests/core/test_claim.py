@@ -9,7 +9,8 @@ import pytest
 
 from controller.handover.rollback import keep_in_zookeeper, present
 from controller.role import own_znodes as own
-from controller.role.claim import CLAIMS_MAX, ClaimRefused
+from controller.role.claim import CLAIMS_MAX
+from controller.role.errors import ClaimRefused
 from metadata_store import paths
 from metadata_store.acl import OPEN
 from metadata_store.codecs.controller import Migration, encode_migration
@@ -215,7 +216,7 @@ async def test_a_migration_that_begins_at_the_last_moment_wins() -> None:
 async def test_what_cannot_be_understood_is_named(path: str) -> None:
     async with queued() as (w, [seat]):
         await w.operator.create(path, b"nonsense")
-        with pytest.raises(ClaimRefused, match=rf"{path} cannot be understood .* mend it"):
+        with pytest.raises(ClaimRefused, match=rf"{path} cannot be understood .* repair it"):
             await seat.role.claim()
 
 

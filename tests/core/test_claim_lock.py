@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.handover.rollback import keep_in_zookeeper, present
-from controller.role.claim import PositionLost
+from controller.role.errors import PositionLost
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, MultiFailed

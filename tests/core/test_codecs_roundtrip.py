@@ -36,6 +36,9 @@ KNOWN = {
     "brokerid",
     "timestamp",
     "kraftControllerEpoch",
+    "regent",
+    "regentListener",
+    "regentSeal",
     "config",
     "status",
     "features",
@@ -97,9 +100,11 @@ def test_broker(found: tuple[Endpoint, ...], rack: str | None, czxid: int, versi
     assert decode_broker("", 5, encode_broker(broker, timestamp_ms=1), czxid, version) == broker
 
 
-@given(int32, st.integers(0, 2**53), unknown)
-def test_controller(broker: int, timestamp_ms: int, more: dict[str, object]) -> None:
-    found = ControllerZnode(broker, timestamp_ms, -1, more)
+@given(int32, st.integers(0, 2**53), unknown, st.none() | text, st.none() | text, st.none() | text)
+def test_controller(
+    broker: int, timestamp_ms: int, more: dict[str, object], nonce: str | None, listener: str | None, seal: str | None
+) -> None:
+    found = ControllerZnode(broker, timestamp_ms, -1, more, nonce, listener, seal)
     assert decode_controller("", encode_controller(found)) == found
 
 

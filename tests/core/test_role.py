@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from controller.role import own_znodes as own
-from controller.role.claim import ClaimRefused, PositionLost, Role
+from controller.role.claim import Role
+from controller.role.errors import ClaimRefused, PositionLost
 from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl

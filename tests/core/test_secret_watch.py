@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from admin.carrier import Carrier
-from admin.cluster_view import LISTENER, NONCE, SEAL, ClusterView
+from admin.cluster_view import ClusterView
 from admin.ports import Address, Call, NotController
 from brokers.security.attested import Seals
 from brokers.wire.errors import Error
@@ -143,8 +143,8 @@ async def sealed_with_id(cluster: Kafka) -> bool:
     """Whether ``/controller`` is."""
     held = decode_controller(paths.CONTROLLER, (await cluster.operator.get(paths.CONTROLLER)).data)  # type: ignore[union-attr]
     assert isinstance(held, ControllerZnode)
-    nonce, listener, seal = (str(held.unknown[key]) for key in (NONCE, LISTENER, SEAL))
-    return Seals(SECRET, CLUSTER_ID).is_controller(held.broker, nonce, listener, seal)
+    sealed = held.broker, held.nonce or "", held.listener or "", held.seal or ""
+    return Seals(SECRET, CLUSTER_ID).is_controller(*sealed)
 
 
 async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_used(

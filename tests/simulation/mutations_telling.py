@@ -140,7 +140,7 @@ def adopt_a_claim(stack: ExitStack) -> None:
     async def adopting(self: Role) -> Claim:
         record, _ = await self.controller()
         node = await self.zk.get(paths.CONTROLLER_EPOCH)
-        if record is not None and record.brokerid == self.me.id and node is not None:
+        if record is not None and record.broker == self.me.id and node is not None:
             return Claim(int(node.data or b"0"), node.stat.version, None, node.stat.mzxid)
         return await claim(self)
 
@@ -151,7 +151,7 @@ def adopt_a_claim(stack: ExitStack) -> None:
             node is not None
             and node.version == won.fence_version
             and record is not None
-            and record.brokerid == self.me.id
+            and record.broker == self.me.id
         )
 
     put(stack, Role, "claim", adopting)

@@ -121,15 +121,13 @@ async def controller_epoch(ctx: Context) -> Finding:
 
 async def _holder(ctx: Context) -> str:
     """Who holds the role, for those who have no daemon to ask."""
-    record, _ = await ctx.role.controller()
-    if record is None:
+    holder, _ = await ctx.role.controller()
+    if holder is None:
         return "nobody holds the role"
-    if record.regent is None and record.brokerid not in await ctx.role.daemons():
-        return f"broker {record.brokerid} holds the role"
-    alive = any(process.nonce == record.regent for process in ctx.daemons)
-    return (
-        f"daemon {record.brokerid} holds the role" if alive else f"daemon {record.brokerid} held the role and is gone"
-    )
+    if not await ctx.role.is_daemon(holder):
+        return f"broker {holder.broker} holds the role"
+    alive = any(process.nonce == holder.nonce for process in ctx.daemons)
+    return f"daemon {holder.broker} holds the role" if alive else f"daemon {holder.broker} held the role and is gone"
 
 
 async def kraft_migration(ctx: Context) -> Finding:
@@ -145,11 +143,11 @@ async def kraft_migration(ctx: Context) -> Finding:
             "regent is for ZooKeeper mode; where the migration was rolled back for good, delete "
             f"{paths.MIGRATION} as Kafka's documentation of the roll-back says",
         )
-    record, _ = await ctx.role.controller()
-    if record is not None and record.kraft_epoch > NO_KRAFT_EPOCH:
+    holder, _ = await ctx.role.controller()
+    if holder is not None and holder.kraft_epoch > NO_KRAFT_EPOCH:
         return refuse(
             name,
-            f"{paths.CONTROLLER} was written by a KRaft controller (id {record.brokerid})",
+            f"{paths.CONTROLLER} was written by a KRaft controller (id {holder.broker})",
             "regent is for ZooKeeper mode",
         )
     migrating = ctx.with_config(MIGRATION, "true")
