@@ -1,4 +1,4 @@
-"""``regent run``: the process around a daemon. Logs, the loop's guard, HTTP, systemd, signals."""
+"""``regent run``: the process around a daemon with its logs, the loop's guard, HTTP and systemd."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger("regent.daemon")
 
 STATUS_S = 1.0
 SWITCH_S = 0.000_2
-"""How long the loop may keep kazoo's thread from reading: Python's default, 5 ms, makes a failover a fifth slower."""
+"""Longest hold of the interpreter against kazoo's thread: Python's default, 5 ms, makes a failover a fifth slower."""
 
 
 async def run(
@@ -60,16 +60,13 @@ async def run(
     """
     sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
-    manager = ServiceManager()
     with logging_to(settings.log) as lines:
-        log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
-        for sentence in advice(settings):
-            log.warning("%s", sentence)
-        counters = Counters()
+        _log_start(settings)
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
         except SecurityUnusable as error:
             return _failed(error)
+        counters = Counters()
         journal = journal_of(settings, counters) if not shadow else None
         daemon = Daemon(
             settings,
@@ -86,28 +83,13 @@ async def run(
             secret_file=None if shadow else settings.secret_file,
             access=access,
         )
-        guard.on_lag = daemon.counters.loop_lag.record
-        guard.last_words = partial(lines.log_last, log)
         view = View(daemon, lines_dropped=lambda: lines.dropped)
-        collector = DaemonCollector(About.of(settings), daemon.counters, view, KAFKA_STATES)
+        guard.on_lag = counters.loop_lag.record
+        guard.last_words = partial(lines.log_last, log)
         if guarded:
             guard.start()
         try:
-            app = create_app(view, registry(collector))
-            async with (
-                serving(app, settings.http) as http_ended,
-                serving_remotely(app, settings.http),
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(_report, daemon, manager)
-                tasks.start_soon(view.keep_fresh)
-                tasks.start_soon(_needs, http_ended)
-                tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
-                tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
-                manager.ready(f"{daemon.mode}: {daemon.why}")
-                await daemon.run()
-                manager.stopping("stopping")
-                tasks.cancel_scope.cancel()
+            await _serve(daemon, view)
         except Exception as error:
             return _failed(error)
         finally:
@@ -118,8 +100,35 @@ async def run(
     return daemon.exit_code
 
 
+async def _serve(daemon: Daemon, view: View) -> None:
+    """Runs the daemon, and beside it HTTP, the systemd status and the preparation of cold codecs."""
+    settings, manager = daemon.settings, ServiceManager()
+    collector = DaemonCollector(About.of(settings), daemon.counters, view, KAFKA_STATES)
+    app = create_app(view, registry(collector))
+    async with (
+        serving(app, settings.http) as http_ended,
+        serving_remotely(app, settings.http),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_report, daemon, manager)
+        tasks.start_soon(view.keep_fresh)
+        tasks.start_soon(_needs, http_ended)
+        tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
+        tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
+        manager.ready(f"{daemon.mode}: {daemon.why}")
+        await daemon.run()
+        manager.stopping("stopping")
+        tasks.cancel_scope.cancel()
+
+
+def _log_start(settings: Settings) -> None:
+    log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+    for sentence in advice(settings):
+        log.warning("%s", sentence)
+
+
 def journal_of(settings: Settings, counters: Counters) -> Journal | None:
-    """The daemon's journal, which writes from now on; None where it is switched off."""
+    """Starts the daemon's journal; returns None where it is switched off."""
     if not settings.journal.enabled:
         return None
     journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
@@ -128,7 +137,7 @@ def journal_of(settings: Settings, counters: Counters) -> Journal | None:
 
 
 def secret_of(settings: Settings) -> bytes | None:
-    """What admin endpoints know, too; None where it cannot be had: the daemon logs why, and looks at the file again."""
+    """Reads the secret shared with admin endpoints; None where that fails: the daemon logs why and reads it again."""
     try:
         return shared_secret(settings.secret_file)
     except SecretUnusable:
@@ -136,13 +145,13 @@ def secret_of(settings: Settings) -> bytes | None:
 
 
 async def _needs(http_ended: asyncio.Event) -> None:
-    """A daemon that nobody can ask or stop is worth nothing: a new process is."""
+    """Ends the process with its HTTP server: no operator could query or stop such a daemon."""
     await http_ended.wait()
     raise RuntimeError("the HTTP server on the unix socket ended by itself")
 
 
 def _failed(error: BaseException) -> int:
-    """One critical line with the innermost reason; what comes with a remedy in its text needs no traceback."""
+    """Logs one critical line with the innermost reason; an error whose text has a remedy gets no traceback."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     expected = isinstance(error, OSError | SocketTaken)
@@ -152,20 +161,20 @@ def _failed(error: BaseException) -> int:
 
 
 async def _report(daemon: Daemon, manager: ServiceManager) -> None:
-    """The status line, and the watchdog: fed only if the loop turns and, in office, the queue moves."""
-    said = ""
+    """Sends systemd the status line, and the watchdog's signal while the loop turns and an active queue moves."""
+    sent = ""
     while True:
         line = f"{daemon.mode}: {daemon.why}"
-        if line != said:
+        if line != sent:
             manager.status(line)
-            said = line
+            sent = line
         if await _queue_moves(daemon, manager.watchdog_s):
             manager.alive()
         await asyncio.sleep(min(STATUS_S, (manager.watchdog_s or STATUS_S) / 4))
 
 
 async def _queue_moves(daemon: Daemon, watchdog_s: float | None) -> bool:
-    """Whether a no-op passed the queue in time; while waiting for ZooKeeper nothing moves, and that is well."""
+    """Returns whether a no-op passed the queue in time, or the queue is waiting for ZooKeeper."""
     term = daemon.term
     if watchdog_s is None or term is None or not term.serving.is_set() or not term.controller.ready.is_set():
         return True

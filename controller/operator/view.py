@@ -1,6 +1,6 @@
-"""The daemon as its operators see it: implements :class:`controller.http.ports.DaemonView` and the metrics' view.
+"""The operators' view of a daemon: implements :class:`controller.http.ports.DaemonView` and the metrics' view.
 
-Answers come from memory; :meth:`View.keep_fresh` reads now and then what the daemon itself does not need to know.
+Answers come from memory; :meth:`View.keep_fresh` reads, at intervals, the facts that the daemon itself does not need.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Final
 
 import anyio
 
-from brokers.outbound.channel import PropagationLag
 from brokers.queries import Dial, dial_for
-from configs.version import product_version
 from controller.daemon.daemon import Daemon
 from controller.engine.adopted_ibp import given
 from controller.http import models
@@ -22,10 +20,8 @@ from controller.http.models import Explanation, Health, Operation, OperationRequ
 from controller.http.ports import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
 from controller.journal.journal import folder_in
 from controller.journal.query import history
-from controller.metrics import gauges as gauge
 from controller.metrics.gauges import Gauges
 from controller.operator.counts import Counts, partitions_of
-from controller.operator.endpoint_status import trouble_of
 from controller.operator.explain import explain
 from controller.operator.items import (
     broker_item,
@@ -40,9 +36,9 @@ from controller.operator.items import (
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
 from controller.operator.role_status import LOOK_S, StatusReader
-from controller.operator.sampling import connected, gauges_of, lease_s, suspension
+from controller.operator.sampling import gauges_of, suspension
+from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.verify import verify
-from controller.process.wording import abbreviate
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
 from controller.term.term import Term
@@ -56,7 +52,7 @@ READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
 
 class View:
-    """One per daemon."""
+    """One daemon's view; ``lines_dropped`` counts lost log lines."""
 
     def __init__(
         self,
@@ -72,13 +68,13 @@ class View:
         self._lines_dropped = lines_dropped
 
     async def keep_fresh(self) -> None:
-        """Looks at ZooKeeper twice a second, for ever."""
+        """Reads ZooKeeper twice a second until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(LOOK_S)
 
     async def refresh(self) -> None:
-        """One look."""
+        """Reads ZooKeeper once."""
         await self.status_reader.refresh(self._daemon.role, self._model())
         if (term := self._term()) is not None:
             term.controller.min_isr = self.status_reader.min_isr
@@ -86,14 +82,14 @@ class View:
     # -- probes
 
     def liveness(self) -> Health:
-        """The loop turned, or this would not be answered."""
-        return Health(ok=True, mode=self._mode(), why="the event loop turns")
+        """Reports a live event loop: without one there is no response."""
+        return Health(ok=True, mode=shown_mode(self._daemon), why="the event loop turns")
 
     def readiness(self) -> Health:
-        """Active, a warm standby, or a shadow."""
+        """Reports whether the daemon is active, a warm standby or a shadow."""
         mode, why = self._daemon.mode, self._daemon.why
         if (suspended := suspension(self._daemon)) is not None:
-            return Health(ok=False, mode=self._mode(), why=suspended)
+            return Health(ok=False, mode=shown_mode(self._daemon), why=suspended)
         lease = self._daemon.lease
         if mode is Mode.ACTIVE and lease is not None and not lease.valid():
             return Health(ok=False, mode=mode.value, why="the lease ran out: ZooKeeper does not answer heartbeats")
@@ -101,131 +97,28 @@ class View:
             why += f"; without an admin endpoint: {trouble}"
         return Health(ok=mode in READY, mode=mode.value, why=why)
 
-    def _mode(self) -> str:
-        return gauge.ShownMode.SUSPENDED.value if suspension(self._daemon) else self._daemon.mode.value
-
     # -- the whole
 
     def list_settings(self) -> list[models.Setting]:
-        """What the term goes by."""
+        """Lists the settings of the term: those of the brokers, and the daemon's own in their place."""
         term = self._term()
         if term is None:
             raise NotActive("this daemon does not hold the role", "ask the daemon that does: regent status")
         return [
             ibp_item(self._daemon.ibp, given=given(self._daemon.settings.controller)),
-            *(setting_item(one) for one in term.controller.adoption.found.values()),
+            *(setting_item(found) for found in term.controller.adoption.found.values()),
         ]
 
     def stale(self) -> str | None:
-        """Says since when the model may be old; None while ZooKeeper answers, or where there is no model."""
+        """Returns why the model may be old; None while ZooKeeper answers, or without a model."""
         return suspension(self._daemon) if self._model() is not None else None
 
     def status(self) -> Status:
-        """The daemon and the cluster in one look."""
-        daemon, seen, term = self._daemon, self.status_reader.role_status, self._term()
-        suspended = suspension(daemon)
-        holds = term is not None
-        base = Status(
-            mode=self._mode(),
-            why=suspended or daemon.why,
-            version=product_version(),
-            controller_id=daemon.settings.controller.id,
-            controller_epoch=term.claim.epoch if term is not None else seen.epoch,
-            lease_remaining_s=lease_s(daemon),
-            role_flag=seen.role_flag,
-            on_absence=daemon.settings.controller.on_absence,
-            holder=daemon.settings.controller.id if holds else seen.holder,
-            holder_kind="daemon" if holds else seen.holder_kind,
-            cluster_id=seen.cluster_id,
-            ibp=str(daemon.ibp),
-            zookeeper_connected=connected(daemon),
-            session_timeout_ms=daemon.zk.session_timeout_ms if daemon.zk is not None else 0,
-            **self._endpoint(term),
-        )
-        cluster = self._model()
-        base = base.model_copy(update=self._of_shadow())
-        return base if cluster is None else base.model_copy(update=self._numbers(cluster, term))
-
-    def _endpoint(self, term: Term | None) -> dict[str, str | None]:
-        """In office as brokers are told; before, as it has announced itself."""
-        daemon, seen = self._daemon, self.status_reader.role_status.endpoint
-        if daemon.shadow is not None:
-            return {}
-        shown = term.controller.endpoint if term is not None else seen.endpoint if seen.ours else None
-        return {
-            "admin_endpoint": str(shown) if shown is not None else None,
-            "admin_endpoint_trouble": trouble_of(seen, daemon.secret_watch.trouble),
-        }
-
-    def _of_shadow(self) -> dict[str, object]:
-        shadow = self._daemon.shadow
-        if shadow is None:
-            return {}
-        statistics = shadow.statistics
-        return {
-            "shadow_compared": statistics.compared.total() + statistics.differing,
-            "shadow_differences": statistics.differing,
-            "shadow_report": str(shadow.file) if shadow.file is not None else None,
-        }
-
-    def _numbers(self, cluster: Cluster, term: Term | None) -> dict[str, object]:
-        counts = self.status_reader.counted.of(cluster)
-        told = self._propagation().values()
-        return {
-            "brokers": len(cluster.brokers),
-            "topics": len(cluster.topic_index),
-            "partitions": partitions_of(cluster),
-            "offline_partitions": len(cluster.leaderless),
-            "under_replicated_partitions": counts.under_replicated if counts is not None else None,
-            "under_min_isr_partitions": self._under_min_isr(counts),
-            "reassignments": len(cluster.reassigning),
-            "unacknowledged_partitions": sum(broker.partitions for broker in told),
-            "propagation_age_s_max": max((broker.oldest_s for broker in told), default=0.0),
-            "event_queue_size": len(term.queue) if term is not None else 0,
-            "warnings": self._warnings(counts, term),
-        }
-
-    def _under_min_isr(self, counts: Counts | None) -> int | None:
-        """Returns None while partitions are being counted, or while no broker has said its default."""
-        return counts.under_min_isr if counts is not None and self.status_reader.min_isr.default is not None else None
-
-    def _warnings(self, counts: Counts | None, term: Term | None) -> list[str]:
-        counters = self._daemon.counters
-        found = [f"{path} cannot be used: {why}" for path, why in list(counters.malformed.items())[:5]]
-        if len(counters.malformed) > len(found):
-            found.append(f"{len(counters.malformed) - len(found)} more znodes cannot be used")
-        if term is not None and (above := term.outranked.brokers):
-            found.append(
-                f"brokers {above} have seen a higher controller epoch, and do nothing that this daemon sends: "
-                "restart them"
-            )
-        if (term := self._term()) is not None:
-            found += sorted(term.controller.adoption.advised)
-        found += self._unreachable()
-        if counters.lowered_ibp_brokers:
-            found.append(f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller")
-        if counters.journal_failing:
-            found.append(f"the journal cannot be written, what is decided is not recorded: {counters.journal_failing}")
-        if counters.shadow_differences:
-            found.append(
-                f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
-                "see the log"
-            )
-        if counts is None:
-            found.append("partitions are still being counted: under-replicated ones are not known yet")
-        return found
-
-    def _unreachable(self) -> list[str]:
-        """Registered brokers to which no connection can be made, with the error of the first."""
-        away = [told for told in self._propagation().values() if told.unreachable]
-        if not away:
-            return []
-        named = abbreviate([str(told.broker_id) for told in away], "brokers")
-        first = f"broker {away[0].broker_id}: {away[0].last_error}"
-        return [f"registered, but unreachable: {named} ({first}); a dead one leaves when its ZooKeeper session ends"]
+        """Returns the status of the daemon and the cluster."""
+        return status_of(self._daemon, self._term(), self._model(), self.status_reader)
 
     def describe_cluster(self) -> models.Cluster:
-        """The cluster, and the daemons that queue for its role."""
+        """Describes the cluster, and the daemons that queue for its role."""
         daemon, seen, cluster = self._daemon, self.status_reader.role_status, self._cluster()
         return models.Cluster(
             cluster_id=seen.cluster_id,
@@ -248,17 +141,17 @@ class View:
     # -- brokers
 
     def list_brokers(self) -> list[models.Broker]:
-        """Brokers by id: the live ones, and the dead ones that replicas are assigned to."""
+        """Lists brokers by id: the live ones, and the dead ones with assigned replicas."""
         cluster = self._cluster()
         counts = self.status_reader.counted.of(cluster) or Counts()
-        told = self._propagation()
+        lags = lags_of(self._term())
         leaving = cluster.shutting_down
-        found = {b: broker_item(live, b in leaving, counts, told.get(b)) for b, live in cluster.brokers.items()}
+        found = {b: broker_item(live, b in leaving, counts, lags.get(b)) for b, live in cluster.brokers.items()}
         found |= {b: dead_broker_item(b, counts) for b in counts.hosts.keys() - cluster.brokers.keys()}
         return [item for _, item in sorted(found.items())]
 
     def describe_broker(self, broker: int) -> models.Broker:
-        """One of them."""
+        """Describes one broker; raises :class:`NotFound`."""
         for found in self.list_brokers():
             if found.id == broker:
                 return found
@@ -267,16 +160,16 @@ class View:
     # -- topics and partitions
 
     def list_topics(self, limit: int, after: str | None) -> TopicPage:
-        """Topics by name."""
+        """Lists topics by name."""
         return topic_page(self._cluster(), limit, after, self.status_reader.min_isr)
 
     def describe_topic(self, topic: str) -> models.Topic:
-        """One of them."""
+        """Describes one topic; raises :class:`NotFound`."""
         cluster = self._cluster()
         return topic_item(cluster, find_topic(cluster, topic), self.status_reader.min_isr.of(topic))
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
-        """Partitions that match."""
+        """Lists partitions that match a query."""
         if query.only & {Only.AT_MIN_ISR, Only.UNDER_MIN_ISR} and self.status_reader.min_isr.default is None:
             raise Refused(
                 "min.insync.replicas is not known yet: no broker has sent its default", "try again in a few seconds"
@@ -284,12 +177,12 @@ class View:
         return partition_page(self._cluster(), query, self.status_reader.min_isr)
 
     def describe_partition(self, topic: str, partition: int) -> Partition:
-        """One of them."""
+        """Describes one partition; raises :class:`NotFound`."""
         cluster = self._cluster()
         return partition_item(cluster, find_partition(cluster, topic, partition), self.status_reader.min_isr.of(topic))
 
     async def explain(self, topic: str, partition: int) -> Explanation:
-        """Why it is as it is."""
+        """Explains the state, leader and ISR of a partition, with its history from the journal."""
         cluster, term = self._cluster(), self._term()
         i = find_partition(cluster, topic, partition)
         unclean = term is not None and await self._allows_unclean(term, cluster.rows[i].topic)
@@ -307,7 +200,7 @@ class View:
         )
 
     async def _allows_unclean(self, term: Term, topic: int) -> bool:
-        """As ZooKeeper has it now; while it does not answer, the daemon's own setting."""
+        """Reads the topic's setting from ZooKeeper; while that does not answer, takes the daemon's own."""
         try:
             known, _ = await term.controller.unclean.of([topic])
         except ZooKeeperError:
@@ -315,7 +208,7 @@ class View:
         return known[topic]
 
     async def _history(self, topic: str, partition: int) -> list[models.Happening]:
-        """What the journal's files say; the disk is waited for in a thread."""
+        """Reads the journal's files in a thread, because a disk may be slow."""
         settings = self._daemon.settings
         if not settings.journal.enabled:
             return []
@@ -329,47 +222,47 @@ class View:
     # -- verification and operations
 
     async def verify(self) -> Verification:
-        """Compares ZooKeeper, memory and every broker."""
+        """Compares ZooKeeper, the model and every broker's metadata."""
         role = self._daemon.role
         if role is None:
-            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
         term = self._term()
         memory = term.cluster if term is not None else None
         found = verification(await verify(role, self._dial, self._daemon.ibp, memory=memory))
         return found.model_copy(update={"memory": memory is not None})
 
     async def takeover(self, request: OperationRequest) -> Operation:
-        """Begins to take the role."""
+        """Begins a take-over."""
         return await self._operations.takeover(request)
 
     async def handback(self, request: OperationRequest) -> Operation:
-        """Begins to give it back."""
+        """Begins a hand-back."""
         return await self._operations.handback(request)
 
     def operation(self) -> Operation | None:
-        """The one that runs, or the last."""
+        """Returns the running operation, or the last one."""
         return self._operations.last
 
     def gauges(self) -> Gauges:
-        """The state now."""
+        """Returns the present values behind the metrics."""
         return gauges_of(self._daemon, self._term(), self.status_reader, self._lines_dropped())
 
     # -- helpers
 
     def _term(self) -> Term | None:
-        """The term, once it is in office."""
+        """Returns the term once it is active."""
         term = self._daemon.term
         return term if term is not None and term.serving.is_set() else None
 
     def _model(self) -> Cluster | None:
-        """The term's model, or the shadow's."""
+        """Returns the term's model, or the shadow's."""
         term, shadow = self._term(), self._daemon.shadow
         if term is not None:
             return term.cluster
         return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
 
-    def _who_is(self) -> str:
-        """Whom to ask instead."""
+    def _active_daemon(self) -> str:
+        """Names the daemon that does hold the role, as a remedy."""
         seen = self.status_reader.role_status
         if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
             return f"ask the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
@@ -378,9 +271,5 @@ class View:
     def _cluster(self) -> Cluster:
         cluster = self._model()
         if cluster is None:
-            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._who_is())
+            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._active_daemon())
         return cluster
-
-    def _propagation(self) -> dict[int, PropagationLag]:
-        term = self._term()
-        return term.channels.lag() if term is not None else {}

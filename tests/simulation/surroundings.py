@@ -110,6 +110,7 @@ def surroundings(world: World) -> Iterator[None]:
             ("controller.handlers.failover", "gc", collector),
             ("controller.handlers.create_topics", "random", world.chance),
             ("controller.role.claim", "time", clock),
+            ("controller.role.queue_member", "time", clock),
             ("controller.role.own_znodes", "started_ticks", world.started_ticks),
             ("controller.engine.controller", "Draft", WatchedDraft),
         ):
