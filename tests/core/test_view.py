@@ -261,14 +261,15 @@ async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_pat
 
 
 async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (_, _daemon, view):
-        told = {
+    async with governed(tmp_path) as (_, daemon, view):
+        assert daemon.term is not None
+        lags = {
             1: PropagationLag(1, 7, True, 0.0, 0, "answered UPDATE_METADATA with STALE_BROKER_EPOCH"),
             2: PropagationLag(2, 8, False, 0.0, 0, "127.0.0.1:9092: Connection refused"),
             3: PropagationLag(3, 9, False, 0.0, 0, None),
         }
         assert not [warning for warning in view.status().warnings if "unreachable" in warning]
-        with mock.patch.object(view, "_propagation", return_value=told):
+        with mock.patch.object(daemon.term.channels, "lag", return_value=lags):
             assert [broker.state for broker in view.list_brokers()] == ["live", "unreachable", "live"]
             assert view.describe_broker(2).last_error == "127.0.0.1:9092: Connection refused"
             assert (
