@@ -1,4 +1,4 @@
-"""The admin endpoint's process as the command starts it: logs, systemd, signals."""
+"""Runs the process of the admin endpoint: logs, systemd, signals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ log = logging.getLogger("regent.admin")
 
 
 async def serve(settings: Settings) -> int:
-    """Runs until SIGTERM or SIGINT; the exit code."""
+    """Runs until SIGTERM or SIGINT; returns the exit code."""
     die_with_parent()
     return_freed_memory()
     manager = ServiceManager()
 
     def ready(address: Address) -> None:
-        manager.ready(f"clients are told {address.host}:{address.port}")
+        manager.ready(f"clients are shown {address.host}:{address.port}")
 
     with logging_to(settings.log, process="admin-endpoint"):
         log.info("the admin endpoint starts, pid %d", os.getpid())
@@ -44,10 +44,10 @@ async def serve(settings: Settings) -> int:
 
 
 async def _failed(settings: Settings, ready: Callable[[Address], None]) -> Exit:
-    """Serves until cancelled; returns only when that failed."""
+    """Serves until cancelled; returns only after a failure."""
     try:
         await endpoint.run(settings, connections(settings), ready)
-    except OSError as error:  # says what to do about it
+    except OSError as error:  # its text names the remedy
         log.critical("the admin endpoint ends: %s", error)
     except Exception:
         log.critical("the admin endpoint ends", exc_info=True)

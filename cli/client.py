@@ -1,4 +1,4 @@
-"""Asks the daemon over its unix socket. Answers are plain JSON objects, so a newer daemon's fields pass through."""
+"""Queries the daemon over its unix socket. Responses are plain JSON, so a newer daemon's fields pass through."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Json = dict[str, Any]
 
 
 def partition_path(topic: str, partition: int) -> str:
-    """Where a partition is found."""
+    """Returns the path of a partition."""
     return f"{topic_path(topic)}/partitions/{partition}"
 
 
 def topic_path(topic: str) -> str:
-    """Where a topic is found, whatever characters somebody typed."""
+    """Returns the path of a topic, its name quoted."""
     return f"/v1/topics/{quote(topic, safe='')}"
 
 
 def _opened_by(socket: Path) -> str:
-    """Says which user may open a socket. A folder in which nothing can be looked up is named with its owner."""
+    """Returns which user may open a socket. A folder that is closed to this user is named with its owner."""
     closed = next((folder for folder in reversed(socket.parents) if not os.access(folder, os.X_OK)), None)
     if closed is None:
         return "run the command as root, or as a member of the socket's group"
@@ -51,33 +51,33 @@ def _opened_by(socket: Path) -> str:
 
 
 class Client:
-    """A daemon at a unix socket. Every method raises :class:`cli.exit_codes.Failure` with the fitting exit code.
+    """Client of a daemon at a unix socket. Every method raises :class:`cli.exit_codes.Failure` with its exit code.
 
-    ``say`` hears what people should know about an answer.
+    ``warn`` receives warnings about a response.
     """
 
-    def __init__(self, socket: Path, timeout_s: float, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, socket: Path, timeout_s: float, warn: Callable[[str], None] = lambda _: None) -> None:
         self._socket = socket
-        self._say = say
+        self._warn = warn
         self._stale = ""
         self._timeout_s = timeout_s
         transport = httpx.HTTPTransport(uds=str(socket))
         self._http = httpx.Client(transport=transport, base_url="http://regent", timeout=timeout_s)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
-        """One document; one that may be old is said to be, once."""
+        """Returns one document; warns once where it may be old."""
         body = self._checked(self._send("GET", path, params=params))
         if (stale := str(body.get("stale", ""))) and not self._stale:
-            self._say(f"this may be old, the daemon answers from memory: {stale}")
+            self._warn(f"this may be old, the daemon answers from memory: {stale}")
             self._stale = stale
         return body
 
     def post(self, path: str, body: Json) -> Json:
-        """Asks for a change; the answering document."""
+        """Requests a change; returns the response's document."""
         return self._checked(self._send("POST", path, json=body))
 
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Json]:
-        """Items of a long list, page by page."""
+        """Yields the items of a long list, page by page."""
         query = {"limit": PAGE, **(params or {})}
         while True:
             page = self.get(path, query)
@@ -87,7 +87,7 @@ class Client:
             query["after"] = page["next"]
 
     def probe(self, path: str) -> Json:
-        """A probe's answer, whether it is well or not."""
+        """Returns a probe's response, whether the daemon is well or not."""
         answer = self._send("GET", path)
         return self._decoded(answer) if answer.status_code == 503 else self._checked(answer)
 
@@ -112,7 +112,7 @@ class Client:
         if isinstance(cause, FileNotFoundError):
             message = f"no daemon listens on {self._socket}: there is no such socket"
         elif isinstance(cause, ConnectionRefusedError):
-            message = f"no daemon listens on {self._socket}: the one that made this socket is gone"
+            message = f"no daemon listens on {self._socket}: the daemon that made this socket is gone"
         else:
             message = f"the daemon at {self._socket} broke the connection: {cause or error}"
         remedy = (

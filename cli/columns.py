@@ -1,4 +1,4 @@
-"""Columns of the tables by kind of item: header, key in the JSON, and whether only ``-o wide`` shows it."""
+"""Columns of the tables by kind of item: header, key in the JSON, and a mark for ``-o wide`` alone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
 
 
 def cell(value: Any) -> str:
-    """A value in a table: lists with commas, nothing as a dash, endpoints as ``NAME://host:port``."""
+    """Returns a value as a table shows it: lists with commas, no value as a dash, endpoints as ``NAME://host:port``."""
     if value is None or value == [] or value == "":
         return "-"
     if isinstance(value, bool):
@@ -111,5 +111,5 @@ def _pairs(value: dict[str, Any]) -> str:
 
 
 def label(key: str) -> str:
-    """A JSON key as a heading: ``propagationAgeS`` becomes ``propagation age s``."""
+    """Returns a JSON key as a heading: ``propagationAgeS`` becomes ``propagation age s``."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)

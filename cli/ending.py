@@ -1,4 +1,4 @@
-"""The end of a process that stays: after its last word no thread that still prepares something holds it up."""
+"""End of a long-running process: no thread that still prepares something delays it after its last line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def ends_at_once(work: Callable[[], int]) -> int:
-    """Runs ``work`` and remembers that nothing of the process is needed after it; returns its exit code."""
+    """Runs ``work`` and marks the process as done after it; returns the exit code."""
     code = work()
     _done.set()
     return code

@@ -1,4 +1,4 @@
-"""The admin endpoint as a child of ``regent run``: started again when it ends, and gone when the daemon is."""
+"""Runs the admin endpoint as a child of ``regent run``: restarts it when it ends, ends it with the daemon."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Final
 log = logging.getLogger("regent.admin")
 
 PARENT: Final = "REGENT_PARENT"
-"""Variable by which the child knows the process that it must not outlive."""
+"""Variable with the pid of the process that the child must not outlive."""
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
 SETTLED_S: Final = 60.0
-"""A child that lived for so long ended by something new: the pauses begin anew."""
+"""Life after which the pauses begin anew: the end of such a child has a new cause."""
 STOP_S_MAX: Final = 5.0
 _SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 _PR_SET_PDEATHSIG: Final = 1
@@ -42,7 +42,7 @@ async def keep_endpoint(config: Path | None) -> None:
 
 
 async def _one_life(command: list[str], env: dict[str, str]) -> int:
-    """From start to end; its output is the daemon's."""
+    """Runs the child from start to end, with the daemon's standard output and error; returns its exit code."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
     )
@@ -63,7 +63,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def die_with_parent() -> None:
-    """In the child: a stop at the daemon's death, however it dies. Nothing in a process that is nobody's child."""
+    """Makes the kernel stop this child when the daemon dies; does nothing in a process without such a parent."""
     parent = os.environ.pop(PARENT, None)
     if parent is None:
         return

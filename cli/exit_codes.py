@@ -1,4 +1,4 @@
-"""What the command's exit code says, and the failure that carries one."""
+"""Exit codes of the command, and the failure that carries one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Stable: scripts rely on them (``docs/operations.md``)."""
+    """Exit codes; stable, because scripts rely on them (``docs/reference/cli.md``)."""
 
     DONE = 0
     FAILED = 1
@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 
 class Failure(Exception):
-    """Ends the command: one sentence for people, what to do about it, and the exit code."""
+    """End of the command: one sentence for people, its remedy, and the exit code."""
 
     def __init__(self, code: Exit, message: str, remedy: str = "") -> None:
         super().__init__(message)

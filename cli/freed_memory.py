@@ -1,4 +1,4 @@
-"""Memory that a process frees goes back to the system, also after a crowd of large requests."""
+"""Returns freed memory of a process to the system, also after a crowd of large requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from typing import Final
 
 BLOCK_BYTES: Final = 32_768
-"""Blocks from this size on have pages of their own: pieces of a request have 64 KiB, the request up to 16 MiB."""
+"""Size from which blocks have pages of their own: pieces of a request have 64 KiB, the request up to 16 MiB."""
 _M_MMAP_THRESHOLD: Final = -3
 
 

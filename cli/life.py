@@ -1,4 +1,4 @@
-"""A daemon's process as the command starts it: the daemon, and SIGHUP."""
+"""Runs the process of a daemon: the daemon, SIGHUP, the admin endpoint beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.process.systemd import ServiceManager
 
 
 async def live(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:
-    """Runs until the daemon ends; its exit code. The admin endpoint runs beside it, if the settings say so."""
+    """Runs until the daemon ends, with the admin endpoint beside it if the settings say so; returns the exit code."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
         if beside := settings.admin.beside_daemon and not shadow:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 
 from cli.commands import about, config, daemon, describe, events, listing, observe, pipeline, role
 from cli.ending import leave
+from cli.help import Group
 from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
 
 EPILOG = (
@@ -17,9 +19,11 @@ EPILOG = (
 
 app = typer.Typer(
     name="regent",
+    cls=Group,
     help="regent holds the controller role of a Kafka cluster in ZooKeeper mode.",
     epilog=EPILOG,
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -37,16 +41,17 @@ def shared(
         bool, typer.Option("--version", is_eager=True, callback=about.print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options before the command mean the same as after it."""
+    """Takes the options that mean the same before and after the command."""
     context.obj = Session(form, server, no_color, request_timeout, config)
 
 
-for group in (daemon, observe, describe, listing, events, pipeline, role, config, about):
+for group in (daemon, config, observe, listing, describe, events, role, pipeline, about):
     group.register(app)
 
 
 def main() -> None:
     """Runs the command."""
+    get_completion_inspect_parameters()  # registers the shells that `regent completion` writes scripts for
     try:
         app(prog_name="regent")
     except SystemExit as ended:

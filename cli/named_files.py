@@ -1,4 +1,4 @@
-"""Files that the settings name: read as the daemon and the admin endpoint read them at their start."""
+"""Reads the files that the settings name, as the daemon and the admin endpoint do at their start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from configs.daemon_user import daemon_user
 from configs.settings import Settings, value_of
 
 MADE_AT_START: Final = ("admin.secret_file",)
-"""The first process that needs it makes it."""
+"""Files that the first process creates that needs them."""
 
 
 def unusable(settings: Settings, names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the command does on ZooKeeper by itself: preflight, take-over, and a hand-back with no daemon alive."""
+"""Works on ZooKeeper without a daemon: preflight, take-over, and a hand-back with no daemon alive."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from metadata_store.kazoo_adapter.server_version import server_version
 NEXT_TAKES_IT: Final = "the next one that starts takes the role, even from a broker"
 UNDONE: Final = "'regent handback --offline' undoes this"
 
-Tell = Callable[[str], None]
-"""Takes a sentence about the progress."""
+Progress = Callable[[str], None]
+"""Takes a sentence for each step."""
 
 
 @asynccontextmanager
 async def role_at(settings: Settings) -> AsyncIterator[Role]:
-    """The role as ZooKeeper has it. Raises :class:`Failure` where ZooKeeper does not answer."""
+    """Reads the role from ZooKeeper. Raises :class:`Failure` where ZooKeeper does not answer."""
     zk = connection(settings)
-    with _libraries_heard_once():
+    with _each_library_line_once():
         try:
             await zk.connect(settings.zookeeper.connect_timeout_ms / 1e3)
             yield role_of(settings, zk)
@@ -46,14 +46,14 @@ async def role_at(settings: Settings) -> AsyncIterator[Role]:
 
 
 @contextmanager
-def _libraries_heard_once() -> Iterator[None]:
-    """A library tells of each of its tries to connect; here each sentence is heard once."""
-    told: set[str] = set()
+def _each_library_line_once() -> Iterator[None]:
+    """Lets each line of a library pass once: a library logs every attempt to connect."""
+    passed: set[str] = set()
 
     def new(record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        known = text in told
-        told.add(text)
+        known = text in passed
+        passed.add(text)
         return not known
 
     loggers = [logging.getLogger(name) for name in LIBRARIES]
@@ -67,7 +67,7 @@ def _libraries_heard_once() -> Iterator[None]:
 
 
 async def preflight(settings: Settings) -> list[Check]:
-    """Every check; nothing is written."""
+    """Runs every check; writes nothing."""
     async with role_at(settings) as role:
         context = await gather(
             settings, role, dial_for(settings), through_tls(server_version, settings.zookeeper), own_listener=False
@@ -76,7 +76,7 @@ async def preflight(settings: Settings) -> list[Check]:
 
 
 def checks(report: PreflightReport) -> list[Check]:
-    """Findings as they are shown."""
+    """Returns the findings as the command shows them."""
     return [
         Check.model_validate({"name": f.name, "result": f.level.value, "found": f.what, "remedy": f.remedy})
         for f in report.findings
@@ -84,9 +84,14 @@ def checks(report: PreflightReport) -> list[Check]:
 
 
 async def takeover(
-    settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Tell, without_daemon: bool = False
+    settings: Settings,
+    request: OperationRequest,
+    *,
+    wait_s: float | None,
+    progress: Progress,
+    without_daemon: bool = False,
 ) -> Operation:
-    """Checks, saves, sets the flag; then waits (``wait_s`` seconds, None: not at all) until a daemon holds the role.
+    """Checks, saves the present state, sets the flag; waits ``wait_s`` seconds (None: none) for a daemon to claim.
 
     Refused where no daemon is alive, unless ``without_daemon``: then it does not wait.
     """
@@ -106,7 +111,7 @@ async def takeover(
         except TakeoverRefused as why:
             return _refused(why)
         if refused:
-            return _nobody_takes_it(done)
+            return _no_daemon_alive(done)
         holder, _ = await role.controller()
         if done.report is None and holder is not None and holder.nonce in alive:
             message = f"daemon {alive[holder.nonce]} holds the role already: nothing to do"
@@ -114,7 +119,7 @@ async def takeover(
         if request.dry_run:
             return Operation(kind="takeover", state="planned", message="this would be done", steps=done.steps)
         if done.file is not None:
-            tell(f"what was before is saved in {done.file}")
+            progress(f"what was before is saved in {done.file}")
         if not alive:
             message = f"the role is regent's, and no daemon is alive: {NEXT_TAKES_IT}; {UNDONE}"
             return Operation(kind="takeover", state="done", message=message, steps=done.steps)
@@ -124,14 +129,14 @@ async def takeover(
         if wait_s is None:
             return found
         held, seen = await until_held(lambda: role, dial, wait_s)
-        said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
-        update = {"message": said, "state": "done" if held else "running"}
+        found_role = seen.sentence() if seen is not None else "ZooKeeper did not answer"
+        update = {"message": found_role, "state": "done" if held else "running"}
         return found.model_copy(update=update if held else update | {"remedy": "is a daemon up? See: regent status"})
 
 
-def _nobody_takes_it(done: Takeover) -> Operation:
-    """No daemon is alive, and nothing was changed."""
-    start = "start one first ('regent run' without --shadow), then ask again"
+def _no_daemon_alive(done: Takeover) -> Operation:
+    """Refuses a take-over where no daemon is alive; nothing was changed."""
+    start = "start one first ('regent run' without --shadow), then repeat this"
     if done.report is None:
         message, remedy = f"no daemon is alive, and {done.steps[0]}: {NEXT_TAKES_IT}", f"start one; {UNDONE}"
     else:
@@ -146,15 +151,15 @@ def _refused(refused: TakeoverRefused) -> Operation:
     return Operation(kind="takeover", state="refused", message=message, remedy=refused.remedy, steps=steps)
 
 
-async def handback(settings: Settings, request: OperationRequest, *, wait_s: float, tell: Tell) -> Operation:
-    """Gives the role to the brokers, and waits ``wait_s`` seconds until one holds it and all know."""
+async def handback(settings: Settings, request: OperationRequest, *, wait_s: float, progress: Progress) -> Operation:
+    """Gives the role to the brokers, and waits ``wait_s`` seconds until one holds it and every broker shows it."""
     patience = settings.controller.model_copy(update={"handback_timeout_ms": int(wait_s * 1e3)})
     settings = settings.model_copy(update={"controller": patience})
     steps: list[str] = []
 
     def note(step: str) -> None:
         steps.append(step)
-        tell(step)
+        progress(step)
 
     async with role_at(settings) as role:
         if (broker := await handed_back(role)) is not None:

@@ -1,4 +1,4 @@
-"""Data on standard output as a table, JSON or YAML; people are spoken to on standard error."""
+"""Writes data to standard output as a table, JSON or YAML, and messages for people to standard error."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cli.columns import COLUMNS, cell, label
 
 API_VERSION: Final = "regent/v1"
 UNBOUNDED_WIDTH: Final = 10_000
-"""In a pipe nothing is cut."""
+"""Width in a pipe, where no line is cut."""
 
 
 class Format(StrEnum):
-    """How data is written."""
+    """Format of the data."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 
 class Output:
-    """Where a command's answer goes."""
+    """Writer of a command's data and messages."""
 
     def __init__(self, form: Format, color: bool) -> None:
         self.form = form
@@ -39,15 +39,15 @@ class Output:
 
     @property
     def for_programs(self) -> bool:
-        """JSON or YAML is wanted."""
+        """Returns whether the format is JSON or YAML."""
         return self.form in (Format.JSON, Format.YAML)
 
-    def say(self, text: str, style: str = "") -> None:
-        """A sentence for people."""
+    def message(self, text: str, style: str = "") -> None:
+        """Writes a sentence for people."""
         self._err.print(escape(text), style=style)
 
     def document(self, kind: str, items: Iterable[Any]) -> None:
-        """A document for programs."""
+        """Writes a document for programs."""
         body = {"apiVersion": API_VERSION, "kind": kind, "items": list(items)}
         if self.form is Format.JSON:
             print(json.dumps(body, indent=2, ensure_ascii=False))
@@ -57,7 +57,7 @@ class Output:
             print(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), end="")
 
     def listing(self, kind: str, items: Iterable[dict[str, Any]]) -> None:
-        """Items below each other."""
+        """Writes items below each other."""
         if self.for_programs:
             self.document(kind, items)
             return
@@ -70,7 +70,7 @@ class Output:
         self._print(table)
 
     def detail(self, kind: str, item: dict[str, Any]) -> None:
-        """One item, a line a field."""
+        """Writes one item, a line for each field."""
         if self.for_programs:
             self.document(kind, [item])
             return
@@ -82,17 +82,17 @@ class Output:
         self._print(table)
 
     def _print(self, table: Table) -> None:
-        """Without the blanks that fill the last column: nobody wants lines as long as the longest."""
+        """Prints a table without the blanks that fill its last column."""
         with self._out.capture() as captured:
             self._out.print(table)
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def text(self, text: str) -> None:
-        """Data that is text as it stands."""
+        """Writes data that is text already."""
         print(text, end="" if text.endswith("\n") else "\n")
 
     def clear(self) -> None:
-        """A fresh screen, where there is one."""
+        """Clears the screen, where there is one."""
         self._out.clear()
 
 

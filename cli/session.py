@@ -1,10 +1,10 @@
-"""What every command shares: its options, where the daemon is, what failures end it with."""
+"""Shared parts of every command: its options, the daemon's socket, the end by a failure."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec,
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.help import Command, Group, Panel, epilog
 from cli.output import Format, Output
 
 if TYPE_CHECKING:
@@ -27,21 +28,34 @@ REQUEST_TIMEOUT_S: Final = 10.0
 SERVER_VARIABLE: Final = "REGENT_SERVER"
 DEFAULT_SOCKET: Final = Path("/run/regent/regent.sock")
 
-FormatOption = Annotated[Format | None, typer.Option("--output", "-o", help="How data is written (default: table).")]
-ServerOption = Annotated[str | None, typer.Option(help="Unix socket of the daemon.", envvar=SERVER_VARIABLE)]
-NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colors (also NO_COLOR=1).")]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--output", "-o", help="Format of the data (default: table).", rich_help_panel=Panel.SHARED),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(help="Unix socket of the daemon.", envvar=SERVER_VARIABLE, rich_help_panel=Panel.SHARED),
+]
+NoColorOption = Annotated[
+    bool, typer.Option("--no-color", help="No colors (also NO_COLOR=1).", rich_help_panel=Panel.SHARED)
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--request-timeout", min=0.1, help="Longest wait for an answer, in seconds (default: 10; verify: 120)."
+        "--request-timeout",
+        min=0.1,
+        help="Longest wait for a response, in seconds (default: 10; verify: 120).",
+        rich_help_panel=Panel.SHARED,
     ),
 ]
-ConfigOption = Annotated[Path | None, typer.Option(help="Settings file.", envvar="REGENT_CONFIG")]
+ConfigOption = Annotated[
+    Path | None, typer.Option(help="Settings file.", envvar="REGENT_CONFIG", rich_help_panel=Panel.SHARED)
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The shared options of one call; what was not given is None."""
+    """The shared options of one call; None stands for an option that was not given."""
 
     form: Format | None = None
     server: str | None = None
@@ -51,24 +65,24 @@ class Session:
 
     @property
     def output(self) -> Output:
-        """Where the answer goes."""
+        """Returns the writer of the command's data and messages."""
         return Output(self.form or Format.TABLE, color=not self.no_color)
 
     def client(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Client:
-        """The daemon. ``timeout_s`` is for requests that take longer than others."""
+        """Returns a client of the daemon. ``timeout_s`` is for requests that take longer than others."""
         from cli.client import Client
 
-        return Client(self._socket(), self.request_timeout or timeout_s, partial(self.output.say, style="yellow"))
+        return Client(self._socket(), self.request_timeout or timeout_s, partial(self.output.message, style="yellow"))
 
     def settings(self, *, endpoint: bool = False) -> Loaded:
-        """The settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.
+        """Returns the settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.
 
         ``endpoint``: as the admin endpoint has them.
         """
         return _configured(lambda: self._load(endpoint=endpoint))
 
     def read_settings(self) -> Settings:
-        """The settings as they are now. Raises ``ConfigError`` if they are wrong."""
+        """Reads the settings anew. Raises ``ConfigError`` if they are wrong."""
         return self._load().settings
 
     def _load(self, *, endpoint: bool = False) -> Loaded:
@@ -92,14 +106,14 @@ class Session:
             return DEFAULT_SOCKET
 
     def section_of_state(self) -> StateSettings:
-        """What the daemon keeps on disk, whatever the other sections say."""
+        """Returns the section of the daemon's files, whatever is wrong in other sections."""
         from configs.loading import load_section
         from configs.sections import StateSettings
 
         return _configured(lambda: load_section(StateSettings, self.config))
 
     def merged(self, context: typer.Context, given: dict[str, Any]) -> Session:
-        """These options with those that were ``given`` here; the environment counts less than any command line."""
+        """Returns these options with those ``given`` here; any command line wins over the environment."""
         named = {name: value for name, value in given.items() if _typed(context, name) or not getattr(self, name)}
         return replace(self, **named)
 
@@ -125,9 +139,12 @@ def _configured(read: Callable[[], T]) -> T:
 
 
 def command(
-    app: typer.Typer, name: str | None = None
+    app: typer.Typer, name: str | None = None, *, examples: Sequence[str], panel: Panel | None = None
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
-    """Makes a function a command: its first parameter is the :class:`Session`, the others are its own options."""
+    """Makes a function a command: its first parameter is the :class:`Session`, the others are its own options.
+
+    The help ends with ``examples``; the list of commands has it in ``panel``.
+    """
 
     def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
         def run(context: typer.Context, **given: Any) -> None:
@@ -136,26 +153,27 @@ def command(
 
         _take(run, list(inspect.signature(function, eval_str=True).parameters.values())[1:])
         run.__doc__ = function.__doc__
-        app.command(name or function.__name__.replace("_", "-"))(run)
+        named = name or function.__name__.replace("_", "-")
+        app.command(named, cls=Command, epilog=epilog(examples), rich_help_panel=panel)(run)
         return function
 
     return register
 
 
-def group(app: typer.Typer, name: str, help_text: str) -> typer.Typer:
-    """Commands below a common name, which takes the shared options, too."""
+def group(app: typer.Typer, name: str, help_text: str, panel: Panel) -> typer.Typer:
+    """Returns a group of commands below a common name, which takes the shared options, too."""
 
     def shared(context: typer.Context, **given: Any) -> None:
         context.obj = (context.obj or Session()).merged(context, given)
 
     _take(shared, [])
-    made = typer.Typer(no_args_is_help=True, help=help_text, callback=shared)
-    app.add_typer(made, name=name)
+    made = typer.Typer(cls=Group, no_args_is_help=True, help=help_text, callback=shared)
+    app.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
 
 def _take(run: Callable[..., None], own: list[inspect.Parameter]) -> None:
-    """Gives a function the parameters that typer looks at: the context, its own and the shared options."""
+    """Gives a function the parameters that typer reads: the context, its own and the shared options."""
     shared = [_shared_parameter(option) for option in SHARED]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -165,7 +183,7 @@ def _take(run: Callable[..., None], own: list[inspect.Parameter]) -> None:
 
 
 def _typed(context: typer.Context, name: str) -> bool:
-    """Whether an option comes from the command line."""
+    """Returns whether an option comes from the command line."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -182,15 +200,15 @@ def guarded(session: Session, work: Callable[[], None]) -> None:
         work()
     except Failure as failure:
         output = session.output
-        output.say(failure.message, style="red")
+        output.message(failure.message, style="red")
         if failure.remedy:
-            output.say(f"Remedy: {failure.remedy}")
+            output.message(f"Remedy: {failure.remedy}")
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt:
-        session.output.say("detached; what a daemon was asked for goes on. Come back with: regent status")
+        session.output.message("detached; an operation that a daemon has begun goes on. See: regent status")
         raise typer.Exit(Exit.DETACHED) from None
 
 
-def terminal_asks() -> bool:
-    """Whether somebody can be asked."""
+def on_terminal() -> bool:
+    """Returns whether a question can be put to a person."""
     return os.isatty(0) and os.isatty(2)

@@ -1,1 +1,1 @@
-"""The commands, one module a group. Heavy imports stand inside the functions: ``regent --help`` must be quick."""
+"""Commands, one module for each group. Heavy imports stand inside the functions: ``regent --help`` must be quick."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.help import Panel
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:
@@ -15,35 +16,38 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "config", "The settings.")
-    for function in (check, show, example):
-        command(named)(function)
+    named = group(app, "config", "Check, show and explain the settings.", Panel.RUN)
+    command(named, examples=("regent config check", "regent config check --config regent.toml"))(check)
+    command(named, examples=("regent config show", "regent config show -o json"))(show)
+    command(named, examples=("regent config example > regent.toml",))(example)
 
 
 def check(session: Session) -> None:
     """Check the settings and every file they name: each problem with its remedy, exit code 2 if there is any.
 
-    What is possible, and advised against, is said and is no problem.
+    A warning names a setting that is possible and advised against; it is no problem.
     """
     from cli.named_files import unusable
     from configs.advice import advice
 
     loaded = session.settings()
     for sentence in advice(loaded.settings):
-        session.output.say(f"warning: {sentence}", style="yellow")
+        session.output.message(f"warning: {sentence}", style="yellow")
     if found := unusable(loaded.settings, loaded.origins):
         raise Failure(
             Exit.USAGE,
             f"{len(found)} problem(s) with files that the settings name:\n" + "\n".join(found),
             "run this as root, give the files to the daemon's user, or correct the keys",
         )
-    session.output.say(f"the settings are right ({loaded.file or 'no file; environment and defaults'})", style="green")
+    session.output.message(
+        f"the settings are right ({loaded.file or 'no file; environment and defaults'})", style="green"
+    )
 
 
 def show(session: Session) -> None:
-    """What is in force, and where each value comes from. Secrets are not shown.
+    """Show the values in force, and the origin of each. Secrets are not shown.
 
-    What is adopted from the brokers is known where a daemon of these settings runs and holds the role.
+    Values adopted from the brokers are known where a daemon of these settings runs and holds the role.
     """
     from configs.settings import shown, value_of
 
@@ -59,7 +63,7 @@ def show(session: Session) -> None:
 
 
 def _adopted(session: Session) -> dict[str, Json]:
-    """What the active daemon goes by, by key; where there is none it is known whose value it will be."""
+    """Returns the values of the active daemon by key; without one, a note that the brokers' values will hold."""
     from state_machines.admin_rules.broker_settings import POLICY, SETTINGS
 
     try:
@@ -71,7 +75,7 @@ def _adopted(session: Session) -> dict[str, Json]:
 
 
 def example(session: Session) -> None:
-    """A settings file with every key explained."""
+    """Print a settings file with every key explained."""
     from configs.example import render
 
     session.output.text(render())

@@ -1,4 +1,4 @@
-"""regent run, regent admin-endpoint, regent demo: processes that stay."""
+"""regent run, regent admin-endpoint, regent demo: long-running processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import typer
 
 from cli.ending import ends_at_once
 from cli.exit_codes import Exit, Failure
+from cli.help import Panel
 from cli.session import Session, command
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    command(app)(run)
-    command(app)(admin_endpoint)
-    command(app)(demo)
+    command(
+        app,
+        panel=Panel.RUN,
+        examples=("regent run", "regent run --shadow", "regent run --config /etc/regent/regent.toml"),
+    )(run)
+    command(app, panel=Panel.RUN, examples=("regent admin-endpoint --config /etc/regent/regent.toml",))(admin_endpoint)
+    command(app, panel=Panel.RUN, examples=("regent demo", "regent demo --keep"))(demo)
 
 
 def run(
@@ -37,7 +42,7 @@ def run(
 
 
 def admin_endpoint(session: Session) -> None:
-    """Run the admin endpoint: clients find their controller at it, and the rest is passed on to a broker."""
+    """Run the admin endpoint: it serves admin clients as the controller, and passes all other requests to a broker."""
     settings = session.settings(endpoint=True).settings
     import uvloop
 
@@ -48,9 +53,9 @@ def admin_endpoint(session: Session) -> None:
 
 def demo(
     session: Session,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up and tell how to reach it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up and print how to reach it.")] = False,
 ) -> None:
-    """Show it on a real ZooKeeper and three real brokers on this machine."""
+    """Play failures on a real ZooKeeper and three real brokers on this machine."""
     from rich.console import Console
 
     from cli.demo.run import run as play
@@ -58,6 +63,6 @@ def demo(
     try:
         code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("The demo is ended, nothing of it is left running.", file=sys.stderr)
+        print("The demo is ended; it leaves no process behind.", file=sys.stderr)
         code = Exit.DETACHED
     raise typer.Exit(code)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.help import Panel
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:
@@ -26,17 +27,17 @@ GAPS_SHOWN: Final = 5
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topic = Annotated[str | None, typer.Option("--topic", help="Only of one topic.")]
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only of one partition of it.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only rows of one topic.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of one partition of the topic.")]
 Broker = Annotated[
     int | None,
-    typer.Option("--broker", help="Only what is about a broker: leader before or after, in or out of the ISR."),
+    typer.Option("--broker", help="Only rows with the broker: as leader before or after, in or out of the ISR."),
 ]
-Kinds = Annotated[list[str] | None, typer.Option("--kind", help="Only of a kind, such as LEADER; may be repeated.")]
-Since = Annotated[
-    str | None, typer.Option("--since", help="From then on: 90s, 30m, 2h, 1d ago, or a time in ISO 8601.")
+Kinds = Annotated[
+    list[str] | None, typer.Option("--kind", help="Only rows of a kind, such as LEADER; may be repeated.")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Up to then.")]
+Since = Annotated[str | None, typer.Option("--since", help="Start: 90s, 30m, 2h, 1d ago, or a time in ISO 8601.")]
+Until = Annotated[str | None, typer.Option("--until", help="End, in the same forms.")]
 Directory = Annotated[
     Path | None, typer.Option("--directory", help="Folder of a journal (default: state.directory/events).")
 ]
@@ -44,9 +45,17 @@ Directory = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "events", "The journal: what was decided, when and why.")
-    for function in (show, tail, check):
-        command(named)(function)
+    named = group(app, "events", "Read the journal: each decision, its time and its reason.", Panel.LOOK)
+    command(
+        named,
+        examples=(
+            "regent events show --since 1h",
+            "regent events show --topic orders --partition 0 -o json",
+            "regent events show --kind LEADER --broker 3",
+        ),
+    )(show)
+    command(named, examples=("regent events tail -n 50", "regent events tail -f --kind LEADER"))(tail)
+    command(named, examples=("regent events check", "regent events check --directory /backup/events"))(check)
 
 
 def show(
@@ -57,18 +66,18 @@ def show(
     kind: Kinds = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The last so many of them.")] = 1_000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows; the newest are kept.")] = 1_000,
     directory: Directory = None,
 ) -> None:
-    """Rows of the journal, oldest first; what is missing in it is said, too."""
+    """List rows of the journal, oldest first, and name its gaps."""
     from controller.journal.query import last
 
     wanted = _wanted(topic, partition, broker, kind, since, until)
     rows, gaps, more = last(_folder(session, directory), wanted, limit)
     _listed(session, rows)
     if more:
-        session.output.say(f"these are the last {len(rows)}, there are more: see --limit")
-    _say_gaps(session, gaps)
+        session.output.message(f"these are the last {len(rows)}, there are more: see --limit")
+    _print_gaps(session, gaps)
 
 
 def tail(
@@ -78,11 +87,11 @@ def tail(
     broker: Broker = None,
     kind: Kinds = None,
     since: Since = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="So many to begin with.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of rows to begin with.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print added rows until Ctrl-C.")] = False,
     directory: Directory = None,
 ) -> None:
-    """The newest rows; with -f those that are added, a line each."""
+    """Print the newest rows; with -f added rows too, a line each."""
     from controller.journal.query import Follower, last
 
     folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None)
@@ -90,7 +99,7 @@ def tail(
     rows, gaps, _ = last(folder, wanted, lines)
     if not follow:
         _listed(session, rows)
-        _say_gaps(session, gaps)
+        _print_gaps(session, gaps)
         return
     shown = {(row.ctl_epoch, row.seq) for row in rows}
     while True:
@@ -116,9 +125,9 @@ def check(session: Session, directory: Directory = None) -> None:
             violations += judge([row])
     for violation in violations:
         session.output.text(str(violation))
-    _say_gaps(session, gaps)
+    _print_gaps(session, gaps)
     verdict = f"{counted(rows, 'row')}, {counted(len(violations), 'violation')}, {counted(len(gaps), 'gap')}"
-    session.output.say(verdict, style="red" if violations else "green")
+    session.output.message(verdict, style="red" if violations else "green")
     if violations:
         raise typer.Exit(Exit.REFUSED)
 
@@ -159,7 +168,7 @@ def _wanted(
 
 
 def _moment(option: str, text: str | None, now: datetime) -> int | None:
-    """Microseconds of the wall clock."""
+    """Returns microseconds of the wall clock."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text):
@@ -181,7 +190,7 @@ def _listed(session: Session, rows: Sequence[Row]) -> None:
         session.output.document("Event", [_plain(row) for row in rows])
         return
     if not rows:
-        session.output.say("the journal has no such rows")
+        session.output.message("the journal has no such rows")
         return
     session.output.listing(
         "Event",
@@ -198,15 +207,15 @@ def _line(session: Session, row: Row) -> str:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    """As it stands in the file."""
+    """Returns the row with the fields of its file."""
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(row)
     return plain
 
 
-def _say_gaps(session: Session, gaps: list[Gap]) -> None:
+def _print_gaps(session: Session, gaps: list[Gap]) -> None:
     for gap in gaps[:GAPS_SHOWN]:
-        session.output.say(f"gap: {gap}", style="yellow")
+        session.output.message(f"gap: {gap}", style="yellow")
     if len(gaps) > GAPS_SHOWN:
-        session.output.say(f"and {len(gaps) - GAPS_SHOWN} more gaps", style="yellow")
+        session.output.message(f"and {len(gaps) - GAPS_SHOWN} more gaps", style="yellow")

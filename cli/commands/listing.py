@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.help import Panel
 from cli.session import Session, command, group
 
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one topic.")]
@@ -18,19 +19,26 @@ UnderMinIsr = Annotated[
     bool, typer.Option("--under-min-isr", help="Those whose ISR is below min.insync.replicas: acks=all producers wait.")
 ]
 NotPreferred = Annotated[bool, typer.Option("--not-preferred", help="Those not led by their first replica.")]
-
 OnBroker = Annotated[int | None, typer.Option("--broker", min=0, help="Those with a replica on this broker.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "list", "Many of one kind.")
-    for function in (brokers, topics, partitions):
-        command(named)(function)
+    named = group(app, "list", "List brokers, topics or partitions.", Panel.LOOK)
+    command(named, examples=("regent list brokers", "regent list brokers -o wide"))(brokers)
+    command(named, examples=("regent list topics", "regent list topics -o json"))(topics)
+    command(
+        named,
+        examples=(
+            "regent list partitions --offline",
+            "regent list partitions --under-min-isr --topic orders",
+            "regent list partitions --broker 2 -o json",
+        ),
+    )(partitions)
 
 
 def brokers(session: Session) -> None:
-    """Brokers, with the dead ones that replicas are assigned to.
+    """List the brokers, with the dead ones that replicas are assigned to.
 
     LEADS and HOSTS count partitions. UNACKED counts those whose last change the broker has not acknowledged yet; AGE
     is the seconds since the oldest of these changes. An unreachable broker is registered, and no connection to it can
@@ -40,7 +48,10 @@ def brokers(session: Session) -> None:
 
 
 def topics(session: Session) -> None:
-    """Topics in numbers of partitions. UNDER-MIN-ISR: their acks=all producers wait; - while that is unknown."""
+    """List the topics, with counts of partitions.
+
+    UNDER-MIN-ISR counts partitions whose acks=all producers wait; it is - while that is unknown.
+    """
     session.output.listing("Topic", session.client().pages("/v1/topics"))
 
 
@@ -54,7 +65,7 @@ def partitions(
     not_preferred: NotPreferred = False,
     broker: OnBroker = None,
 ) -> None:
-    """Partitions; several filters together list those that match any of them."""
+    """List partitions; several filters together list those that match any of them."""
     wanted = {
         "offline": offline,
         "under-replicated": under_replicated,

@@ -1,4 +1,4 @@
-"""regent status, health, explain, verify: how things are and why."""
+"""regent status, health, explain, verify: the state of the cluster and its reasons."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from cli.columns import cell
 from cli.exit_codes import Exit
+from cli.help import Panel
 from cli.session import Session, command
 
 VERIFY_TIMEOUT_S: Final = 120.0
@@ -16,7 +17,7 @@ ALWAYS: Final = (
     "controllerEpoch", "adminEndpoint", "brokers", "topics", "partitions", "offlinePartitions",
     "underReplicatedPartitions", "underMinIsrPartitions", "reassignments",
 )  # fmt: skip
-"""Rows of every status; a dash where the daemon does not know, as a standby without a model of the cluster."""
+"""Rows of every status; a dash where the daemon has no value, as a standby without a model of the cluster."""
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 Partition = Annotated[int, typer.Argument(help="Number of the partition.", min=0)]
@@ -24,15 +25,19 @@ Partition = Annotated[int, typer.Argument(help="Number of the partition.", min=0
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for function in (status, health, explain, verify):
-        command(app)(function)
+    command(app, panel=Panel.LOOK, examples=("regent status", "regent status --watch 2"))(status)
+    command(app, panel=Panel.LOOK, examples=("regent explain orders 0", "regent explain orders 0 -o json"))(explain)
+    command(app, panel=Panel.LOOK, examples=("regent verify", "regent verify --request-timeout 300"))(verify)
+    command(app, panel=Panel.LOOK, examples=("regent health", "regent health --ready"))(health)
 
 
 def status(
     session: Session,
-    watch: Annotated[float | None, typer.Option("--watch", min=0.2, help="Again every N seconds.", metavar="N")] = None,
+    watch: Annotated[
+        float | None, typer.Option("--watch", min=0.2, help="Repeat every N seconds.", metavar="N")
+    ] = None,
 ) -> None:
-    """Who holds the role, and how the cluster is, in one look."""
+    """Show the holder of the role and the state of the cluster in one look."""
     client, output = session.client(), session.output
     while True:
         item = client.get("/v1/status")["items"][0]
@@ -46,9 +51,9 @@ def status(
 
 def health(
     session: Session,
-    ready: Annotated[bool, typer.Option("--ready", help="Ask for readiness instead of liveness.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Query readiness instead of liveness.")] = False,
 ) -> None:
-    """Whether the daemon is well: exit code 0 or 1 (5 if it cannot be reached)."""
+    """Check whether the daemon is well: exit code 0 or 1 (5 if it cannot be reached)."""
     probe = session.client().probe("/readiness" if ready else "/liveness")
     session.output.detail("Health", probe)
     if not probe.get("ok"):
@@ -56,7 +61,7 @@ def health(
 
 
 def explain(session: Session, topic: Topic, partition: Partition) -> None:
-    """Why a partition has this leader, ISR and state, and what would change it."""
+    """Explain why a partition has this leader, ISR and state, and what would change it."""
     from cli.client import partition_path
 
     found = session.client().get(f"{partition_path(topic, partition)}/explanation")["items"][0]
@@ -67,18 +72,18 @@ def explain(session: Session, topic: Topic, partition: Partition) -> None:
 
 
 def explained(found: dict[str, Any]) -> str:
-    """An explanation in sentences."""
+    """Returns an explanation in sentences."""
     row = found["partition"]
     lines = [
         f"{row['topic']}-{row['partition']} is {found['stateBecause']}",
         f"leader {cell(row.get('leader'))} (leader epoch {row['leaderEpoch']}): {found['leaderBecause']}",
         f"ISR {cell(row['isr'])} of replicas {cell(row['replicas'])}: {found['isrBecause']}",
     ]
-    lines += [f"would change: {what}" for what in found.get("wouldChange", [])]
+    lines += [f"would change: {change}" for change in found.get("wouldChange", [])]
     if found.get("waitingFor"):
         lines.append(f"not acknowledged yet by broker {cell(found['waitingFor'])}")
     if found.get("history"):
-        lines.append("the last that this daemon's journal tells of it:")
+        lines.append("its last rows in this daemon's journal:")
         lines += [f"  {row['at']}  epoch {row['controllerEpoch']}  {row['told']}" for row in found["history"]]
     return "\n".join(lines)
 
@@ -92,7 +97,7 @@ def verify(session: Session) -> None:
     elif found["differences"]:
         output.listing("Difference", found["differences"])
     clean = not found["differencesTotal"] and not found["unreachable"]
-    output.say(_verdict(found, clean), style="green" if clean else "red")
+    output.message(_verdict(found, clean), style="green" if clean else "red")
     if not clean:
         raise typer.Exit(Exit.REFUSED)
 
@@ -102,8 +107,8 @@ def _verdict(found: dict[str, Any], clean: bool) -> str:
     if clean:
         if found.get("memory"):
             return f"{compared}: ZooKeeper, memory and every broker agree"
-        return f"{compared}: ZooKeeper and every broker agree (no memory to compare: this daemon is not in office)"
+        return f"{compared}: ZooKeeper and every broker agree (no memory to compare: this daemon is not active)"
     text = f"{compared}: {found['differencesTotal']} differences"
     if found["unreachable"]:
-        text += f"; brokers {cell(found['unreachable'])} could not be asked"
+        text += f"; brokers {cell(found['unreachable'])} did not respond"
     return text

@@ -9,28 +9,33 @@ from typing import Annotated, Any
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.help import Panel
 from cli.session import Session, command, group
 
-Master = Annotated[str, typer.Option("--master", help="Of Spark: local[2], spark://host:7077, yarn, k8s://...")]
+Master = Annotated[str, typer.Option("--master", help="Master of Spark: local[2], spark://host:7077, yarn, k8s://...")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; may be repeated.")]
 LOCAL = "local[*]"
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "pipeline", "Jobs on Spark over the journals of all daemons.")
-    for function in (ingest, audit):
-        command(named)(function)
+    named = group(app, "pipeline", "Merge and audit the journals of all daemons on Spark.", Panel.PIPELINE)
+    command(named, examples=("regent pipeline ingest /journals/daemon-1 /journals/daemon-2 --into /journals/merged",))(
+        ingest
+    )
+    command(
+        named, examples=("regent pipeline audit /journals/merged", "regent pipeline audit --strict /journals/merged")
+    )(audit)
 
 
 def ingest(
     session: Session,
     journals: Annotated[list[str], typer.Argument(help="Folders of journals, one of each daemon; or files.")],
-    into: Annotated[str, typer.Option("--into", help="Folder for the Parquet; what is in it is replaced.")],
+    into: Annotated[str, typer.Option("--into", help="Folder for the Parquet; its content is replaced.")],
     master: Master = LOCAL,
     conf: Conf = None,
 ) -> None:
-    """Merge the journals of all daemons into Parquet, and find what is missing in them."""
+    """Merge the journals of all daemons into Parquet, and find their gaps."""
     with _spark(master, conf) as spark:
         from pipeline import jobs
 
@@ -38,9 +43,9 @@ def ingest(
             summary = jobs.ingest(spark, journals, into)
         except jobs.NothingToRead as error:
             raise Failure(Exit.FAILED, str(error)) from None
-    _tell(session, "Ingest", summary)
+    _print(session, "Ingest", summary)
     gaps = sum(summary["gaps"].values())
-    session.output.say(
+    session.output.message(
         f"{summary['rows']} rows of {summary['terms']} terms in {into}, {gaps} gaps, "
         f"{summary['quarantined']} lines in quarantine",
         style="yellow" if summary["quarantined"] else "green",
@@ -51,7 +56,7 @@ def audit(
     session: Session,
     folder: Annotated[str, typer.Argument(help="Folder that 'regent pipeline ingest' made.")],
     racks: Annotated[
-        bool, typer.Option("--racks", help="The cluster promises to spread replicas over racks: judge that, too.")
+        bool, typer.Option("--racks", help="Judge whether replicas are spread over the racks, too.")
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Gaps and lines in quarantine count as broken, too.")
@@ -67,17 +72,17 @@ def audit(
             summary = jobs.audit(spark, folder, racks=racks, strict=strict)
         except jobs.NothingToRead as error:
             raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
-    _tell(session, "Audit", summary)
+    _print(session, "Audit", summary)
     gaps = sum(summary["gaps"].values())
     verdict = f"{summary['rows']} rows, {summary['violations']} violations, {gaps} gaps, {summary['quarantined']} lines"
-    session.output.say(f"{verdict} in quarantine", style="green" if summary["clean"] else "red")
+    session.output.message(f"{verdict} in quarantine", style="green" if summary["clean"] else "red")
     if not summary["clean"]:
         raise typer.Exit(Exit.REFUSED)
 
 
 @contextmanager
 def _spark(master: str, conf: list[str] | None) -> Iterator[Any]:
-    """A session that is stopped again; what Spark needs and is not here is a failure of one sentence."""
+    """Provides a Spark session and stops it at the end; a missing part of Spark is a failure of one sentence."""
     from pipeline.session import CannotStart, start
 
     settings = dict(_setting(text) for text in conf or ())
@@ -98,8 +103,8 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _tell(session: Session, kind: str, summary: dict[str, Any]) -> None:
-    """The summary for programs; for people the first violations, a line each."""
+def _print(session: Session, kind: str, summary: dict[str, Any]) -> None:
+    """Prints the summary for programs; for people the first violations, a line each."""
     if session.output.for_programs:
         session.output.document(kind, [summary])
     else:

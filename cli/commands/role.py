@@ -1,4 +1,4 @@
-"""regent preflight, takeover, handback: who holds the controller role."""
+"""regent preflight, takeover, handback: the controller role changes hands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.help import Panel
 from cli.output import Output
-from cli.session import Session, command, terminal_asks
+from cli.session import Session, command, on_terminal
 
 if TYPE_CHECKING:
     from cli.client import Client, Json
@@ -27,17 +28,30 @@ CODES: Final = {
     "failed": Exit.FAILED,
 }
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, do nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept beside the role for those who look later.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the steps, do nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept beside the role, for a later look.")]
 Wait = Annotated[bool | None, typer.Option("--wait/--no-wait", help="Wait for the end (default: on a terminal).")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for function in (preflight, takeover, handback):
-        command(app)(function)
+    command(app, panel=Panel.CHANGE, examples=("regent preflight", "regent preflight -o json"))(preflight)
+    command(
+        app,
+        panel=Panel.CHANGE,
+        examples=("regent takeover --dry-run", 'regent takeover --yes --reason "trying regent"'),
+    )(takeover)
+    command(
+        app,
+        panel=Panel.GIVE_BACK,
+        examples=(
+            "regent handback --dry-run",
+            'regent handback --yes --reason "end of the trial"',
+            "regent handback --offline --yes",
+        ),
+    )(handback)
 
 
 def preflight(session: Session) -> None:
@@ -50,13 +64,15 @@ def preflight(session: Session) -> None:
     session.output.listing("Check", checks)
     refused = [check for check in checks if check["result"] == "refused"]
     if refused:
-        session.output.say(f"{len(refused)} of {len(checks)} checks stand in the way of a take-over", style="red")
+        session.output.message(f"{len(refused)} of {len(checks)} checks stand in the way of a take-over", style="red")
         raise typer.Exit(Exit.REFUSED)
     warnings = sum(check["result"] == "warning" for check in checks)
     counted = (
         f"{len(checks)} checks, {warnings} warning{'s' * (warnings != 1)}" if warnings else f"{len(checks)} checks"
     )
-    session.output.say(f"{counted}: nothing stands in the way of a take-over", style="yellow" if warnings else "green")
+    session.output.message(
+        f"{counted}: nothing stands in the way of a take-over", style="yellow" if warnings else "green"
+    )
 
 
 def takeover(
@@ -67,7 +83,7 @@ def takeover(
     wait: Wait = None,
     timeout: Timeout = 60,
     without_daemon: Annotated[
-        bool, typer.Option("--without-daemon", help="With no daemon alive: the next one that starts takes the role.")
+        bool, typer.Option("--without-daemon", help="With no daemon alive: the next daemon that starts takes the role.")
     ] = False,
 ) -> None:
     """Give the role to regent, after a preflight and a saved roll-back file. Works on ZooKeeper."""
@@ -78,7 +94,9 @@ def takeover(
     from cli import offline
 
     found = asyncio.run(
-        offline.takeover(settings, request, wait_s=wait_s, tell=session.output.say, without_daemon=without_daemon)
+        offline.takeover(
+            settings, request, wait_s=wait_s, progress=session.output.message, without_daemon=without_daemon
+        )
     )
     _report(session.output, _as_json(found), waited=wait_s is not None)
 
@@ -122,17 +140,17 @@ def _requested(client: Client, request: Json) -> Json:
 def _handed_back_alone(settings: Settings, request: OperationRequest, timeout: float, output: Output) -> Json:
     from cli import offline
 
-    return _as_json(asyncio.run(offline.handback(settings, request, wait_s=timeout, tell=output.say)))
+    return _as_json(asyncio.run(offline.handback(settings, request, wait_s=timeout, progress=output.message)))
 
 
 def followed(client: Client, output: Output, found: Json, wait_s: float) -> Json:
-    """Tells each further step until the operation has ended or the time is over."""
+    """Prints each further step until the operation has ended or the time is over."""
     deadline = time.monotonic() + wait_s
-    told = 0
+    printed = 0
     while True:
-        for step in found.get("steps", [])[told:]:
-            output.say(step)
-            told += 1
+        for step in found.get("steps", [])[printed:]:
+            output.message(step)
+            printed += 1
         if found["state"] != "running" or time.monotonic() >= deadline:
             return found
         time.sleep(POLL_S)
@@ -140,19 +158,19 @@ def followed(client: Client, output: Output, found: Json, wait_s: float) -> Json
 
 
 def _report(output: Output, found: Json, *, waited: bool) -> None:
-    told = waited and found["state"] != "refused"
-    text = "\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not told)])
+    printed = waited and found["state"] != "refused"
+    text = "\n".join([found["message"], *(f"  {step}" for step in found["steps"] if not printed)])
     if output.for_programs:
         output.document("Operation", [found])
     elif found["state"] in ("refused", "failed"):
-        output.say(text, style="red")
+        output.message(text, style="red")
     else:
         output.text(text)
     if found.get("remedy"):
-        output.say(f"Remedy: {found['remedy']}")
+        output.message(f"Remedy: {found['remedy']}")
     code = CODES.get(found["state"], Exit.FAILED)
     if code is Exit.UNFINISHED:
-        output.say("it goes on; come back with: regent status")
+        output.message("it goes on; see: regent status")
     if waited or code is not Exit.UNFINISHED:
         raise typer.Exit(code)
 
@@ -160,9 +178,11 @@ def _report(output: Output, found: Json, *, waited: bool) -> None:
 def _confirmed(session: Session, agreed: bool, question: str) -> None:
     if agreed:
         return
-    if not terminal_asks():
+    if not on_terminal():
         raise Failure(
-            Exit.USAGE, "there is no terminal to ask on", "give --yes, or --dry-run to see what would be done"
+            Exit.USAGE,
+            "the question needs a terminal, and there is none",
+            "give --yes, or --dry-run to see what would be done",
         )
     if not typer.confirm(question, err=True):
         raise Failure(Exit.REFUSED, "nothing was done")

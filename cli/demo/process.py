@@ -1,4 +1,4 @@
-"""A ``regent run`` as a child process, with its settings in a folder of its own: for the demo and for tests."""
+"""Runs ``regent run`` as a child process with a folder of its own, for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ class RegentProcess(ChildProcess):
 
     @property
     def journal(self) -> Path:
-        """The folder of its journal."""
+        """Returns the folder of its journal."""
         return folder_in(self.folder / "state")
 
     async def is_in(self, mode: str) -> bool:
-        """Whether the daemon answers and is in ``mode``."""
+        """Returns whether the daemon responds and is in ``mode``."""
         status = await self.status()
         return status is not None and status["mode"] == mode
 
     async def boot(self, mode: str | None = "active", within_s: float = 60.0) -> float:
-        """Starts the daemon and waits until it is in ``mode`` (None: until it answers); returns the seconds."""
+        """Starts the daemon and waits until it is in ``mode`` (None: until it responds); returns the seconds."""
 
         async def ready() -> bool:
             status = await self.status()
@@ -86,7 +86,7 @@ class RegentProcess(ChildProcess):
         return await self.start(ready, within_s)
 
     async def status(self) -> dict[str, Any] | None:
-        """``regent status`` of this daemon, or None where it does not answer."""
+        """Returns ``regent status`` of this daemon, or None where it does not respond."""
         try:
             [item] = (await self.get("/v1/status"))["items"]
         except httpx.HTTPError:
@@ -94,21 +94,21 @@ class RegentProcess(ChildProcess):
         return dict(item)
 
     async def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """One document over the unix socket; raises ``httpx.HTTPError``."""
+        """Returns one document over the unix socket; raises ``httpx.HTTPError``."""
         async with self._client() as client:
             answer = await client.get(path, params=params)
             answer.raise_for_status()
             return dict(answer.json())
 
     async def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Asks for a change over the unix socket; raises ``httpx.HTTPError``."""
+        """Requests a change over the unix socket; raises ``httpx.HTTPError``."""
         async with self._client() as client:
             answer = await client.post(path, json=dict(body))
             answer.raise_for_status()
             return dict(answer.json())
 
     async def partitions(self, *only: str, topic: str | None = None) -> list[dict[str, Any]]:
-        """All partitions that match the filters."""
+        """Returns all partitions that match the filters."""
         found: list[dict[str, Any]] = []
         after: str | None = None
         while True:

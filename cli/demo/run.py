@@ -1,4 +1,4 @@
-"""Sets the demo's cluster up, plays the story, leaves nothing running (or everything, with ``--keep``)."""
+"""Sets up the demo's cluster, plays the story, and removes the cluster (with ``--keep``: at Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from testing.embedded.process import ChildProcess, ProcessFailed, accepts, free_
 
 
 async def run(console: Console, *, keep: bool = False) -> int:
-    """Returns the exit code. SIGTERM ends it as Ctrl-C does: cancelled, so that nothing is left behind."""
+    """Plays the demo; returns the exit code. SIGTERM cancels it like Ctrl-C, so that nothing is left behind."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of each try to reach a broker that is down
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every attempt to reach a broker that is down
     began = time.monotonic()
     cluster = EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS})
     try:
@@ -50,24 +50,24 @@ async def run(console: Console, *, keep: bool = False) -> int:
 
 
 async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
-    """With an admin endpoint, so that Kafka's tools find their controller, too."""
+    """Keeps the cluster up, with an admin endpoint, so that Kafka's tools find their controller, too."""
     command = [sys.executable, "-m", "cli.main", "admin-endpoint", "--config", str(regent.config)]
     endpoint = ChildProcess(
         "admin endpoint", command, cluster.folder / "admin-endpoint.log", {HANDED_OVER: str(regent.folder)}
     )
     await endpoint.start(lambda: accepts(port))
     try:
-        _say_where(console, cluster, regent, port)
+        _print_addresses(console, cluster, regent, port)
         await asyncio.Event().wait()
     finally:
         await endpoint.kill()
 
 
-def _say_where(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
+def _print_addresses(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:
     console.print("Left up until Ctrl-C, which removes all of it, the logs too:")
     for name, value in (
         ("brokers", ",".join(cluster.bootstrap)),
-        ("endpoint", f"127.0.0.1:{port} for Kafka's own tools, which may also ask any broker"),
+        ("endpoint", f"127.0.0.1:{port} for Kafka's own tools; any broker serves them, too"),
         ("ZooKeeper", cluster.connect),
         ("regent", f".venv/bin/regent --config {regent.config} status"),
         ("journal", str(regent.journal)),

@@ -1,4 +1,4 @@
-"""The demo's story: each step is one line, with the longest produce stall that it caused."""
+"""Plays the demo's story: each step is one line, with the longest produce stall that it caused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLL_S = 0.1
 
 
 FLOWING_S = 0.5
-"""Records flow again once none waits longer for its acknowledgement."""
+"""Longest wait of a record for its acknowledgement once records flow again."""
 
 
 async def _flows(load: Load) -> bool:
@@ -36,11 +36,11 @@ async def _flows(load: Load) -> bool:
 
 
 class DemoFailed(Exception):
-    """A step did not happen in time; the text says which."""
+    """Failure of a step that did not happen in time; the text names it."""
 
 
 class Story:
-    """Tells and plays the steps on a running cluster."""
+    """Plays the steps on a running cluster and prints them."""
 
     def __init__(self, console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
         self._console = console
@@ -48,22 +48,22 @@ class Story:
         self.regent = regent
         self._began = time.monotonic()
 
-    def say(self, text: str) -> None:
-        """One line, with the seconds since the start."""
+    def line(self, text: str) -> None:
+        """Prints one line, with the seconds since the start."""
         self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", soft_wrap=True)
 
     async def play(self) -> bool:
-        """The whole story; returns whether it ended well."""
-        self.say(
+        """Plays the whole story; returns whether it ended well."""
+        self.line(
             f"a real ZooKeeper and {len(self.cluster.brokers)} unmodified Kafka 3.9 brokers are up; "
             "one of the brokers is the controller"
         )
         took_s = await self.regent.boot()
-        self.say(f"regent took the controller role from it, {took_s:.1f} s after the daemon's start")
+        self.line(f"regent took the controller role from it, {took_s:.1f} s after the daemon's start")
         load = Load(self.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S, idempotent=True)
         async with load, Reader(self.cluster.bootstrap, load) as reader:
             await self.healed()
-            self.say(
+            self.line(
                 f"topic '{TOPIC}' has {PARTITIONS} partitions x 3 replicas; {RATE_PER_S} records a second are "
                 "written (acks=all) and read from now on"
             )
@@ -71,53 +71,57 @@ class Story:
             await load.stop()
             verdict = await reader.verdict()
         clean = await self.verified()
-        self.say(
+        self.line(
             f"{verdict.acknowledged} records acknowledged, {verdict.read} read back, "
             f"[bold]{len(verdict.lost)} lost[/]; 'regent verify' is [bold]{'clean' if clean else 'NOT clean'}[/]"
         )
         return self.judged() and clean and not verdict.lost
 
     async def steps(self, load: Load) -> None:
-        """Crashes and restarts, each told when the cluster is well again."""
+        """Plays crashes and restarts, each printed when the cluster is well again."""
         victim, leaver = 2, 3
-        async with self._step(load) as tell:
+        async with self._step(load) as report:
             led = len([p for p in await self.regent.partitions() if p.get("leader") == victim])
             await self.cluster.brokers[victim].kill()
             moved_s = await self.until(lambda: self._leads_nothing(victim), f"broker {victim} leads nothing")
-            tell(
+            report(
                 f"broker {victim} was killed (kill -9): its {led} leaders moved, {moved_s:.1f} s after the kill "
                 "(nearly all of it the 6 s of its ZooKeeper session)"
             )
-        async with self._step(load) as tell:
+        async with self._step(load) as report:
             await self.cluster.brokers[victim].boot()
             healed_s = await self.healed()
-            tell(f"broker {victim} is back: every replica in sync again {healed_s:.1f} s after it had booted")
-        async with self._step(load) as tell:
+            report(f"broker {victim} is back: every replica in sync again {healed_s:.1f} s after it had booted")
+        async with self._step(load) as report:
             await self.regent.kill()
             down_s = await self.regent.boot()
             epoch = (await self.regent.status() or {}).get("controllerEpoch")
-            tell(
+            report(
                 f"regent itself was killed (kill -9) and restarted: controller again after {down_s:.1f} s, at epoch "
                 f"{epoch}; the brokers served on"
             )
-        async with self._step(load) as tell:
+        async with self._step(load) as report:
             stopped = await self.cluster.brokers[leaver].shut_down()
-            how = f"let go at its first request, in {stopped.took_ms} ms" if stopped.first_try else "NOT let go at once"
-            tell(f"broker {leaver} was stopped cleanly (SIGTERM): {how}, its leaders moved beforehand")
-        async with self._step(load) as tell:
+            how = (
+                f"its first request was accepted, in {stopped.took_ms} ms"
+                if stopped.first_try
+                else "its first request was REFUSED"
+            )
+            report(f"broker {leaver} was stopped cleanly (SIGTERM): {how}, its leaders moved beforehand")
+        async with self._step(load) as report:
             await self.cluster.brokers[leaver].boot()
             healed_s = await self.healed()
-            tell(f"broker {leaver} is back: every replica in sync again {healed_s:.1f} s after it had booted")
+            report(f"broker {leaver} is back: every replica in sync again {healed_s:.1f} s after it had booted")
 
     @asynccontextmanager
     async def _step(self, load: Load) -> AsyncIterator[Callable[[str], None]]:
-        told: list[str] = []
+        lines: list[str] = []
         load.take_stall()
-        yield told.append
+        yield lines.append
         await self.until(lambda: _flows(load), "records are acknowledged at once again")
         stall = load.take_stall()
-        for text in told:
-            self.say(f"{text} [dim](longest produce stall {stall.seconds:.2f} s)[/]")
+        for text in lines:
+            self.line(f"{text} [dim](longest produce stall {stall.seconds:.2f} s)[/]")
 
     async def healed(self) -> float:
         """Waits until nothing is under-replicated or offline; returns the seconds."""
@@ -130,33 +134,33 @@ class Story:
     async def _leads_nothing(self, broker: int) -> bool:
         return all(p.get("leader") not in {broker, None} for p in await self.regent.partitions())
 
-    async def until(self, done: Callable[[], Awaitable[bool]], what: str) -> float:
+    async def until(self, done: Callable[[], Awaitable[bool]], step: str) -> float:
         """Polls until ``done``; returns the seconds, raises :class:`DemoFailed`."""
         began = time.monotonic()
         while not await done():
             if time.monotonic() - began > STEP_S_MAX:
-                raise DemoFailed(f"it did not happen within {STEP_S_MAX:.0f} s that {what}\n{self.regent.log_tail()}")
+                raise DemoFailed(f"not within {STEP_S_MAX:.0f} s: {step}\n{self.regent.log_tail()}")
             await asyncio.sleep(POLL_S)
         return time.monotonic() - began
 
     async def verified(self) -> bool:
-        """What ``regent verify`` says."""
+        """Returns whether ``regent verify`` is clean."""
         [found] = (await self.regent.get("/v1/verification"))["items"]
         return not found["differencesTotal"] and not found.get("unreachable")
 
     def judged(self) -> bool:
-        """Whether every row of the daemon's journal is sound by itself; says so."""
+        """Judges every row of the daemon's journal by itself; prints and returns the verdict."""
         found = list(read(self.regent.journal))
         rows = [row for row in found if isinstance(row, Row)]
         gaps = [gap for gap in found if isinstance(gap, Gap)]
         violations = list(judge(rows))
-        self.say(
-            f"regent's journal tells of {len(rows)} events in {len({row.ctl_epoch for row in rows})} terms; judged one "
+        self.line(
+            f"regent's journal holds {len(rows)} events of {len({row.ctl_epoch for row in rows})} terms; judged one "
             f"by one: [bold]{counted(len(violations), 'violation')}[/], {counted(len(gaps), 'gap')}"
         )
         for gap in gaps[:GAPS_SHOWN]:
             expected = ": the kill -9 of regent above" if gap.why == CUT_SHORT else ""
-            self.say(f"gap: {escape(str(gap))}{expected}")
+            self.line(f"gap: {escape(str(gap))}{expected}")
         for violation in violations[:VIOLATIONS_SHOWN]:
-            self.say(f"[red]{escape(str(violation))}[/]")
+            self.line(f"[red]{escape(str(violation))}[/]")
         return bool(rows) and not violations

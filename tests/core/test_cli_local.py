@@ -292,10 +292,15 @@ def test_changes_of_the_role_on_zookeeper_alone(
     seen: list[tuple[OperationRequest, float | None]] = []
 
     async def change(
-        settings: Settings, request: OperationRequest, *, wait_s: float | None, tell: Callable[[str], None], **_: Any
+        settings: Settings,
+        request: OperationRequest,
+        *,
+        wait_s: float | None,
+        progress: Callable[[str], None],
+        **_: Any,
     ) -> Operation:
         seen.append((request, wait_s))
-        tell("saved the roll-back file")
+        progress("saved the roll-back file")
         return Operation(kind="takeover", state=state, message=f"it is {state}", remedy="do so")
 
     monkeypatch.setattr("cli.offline.takeover", change)
@@ -375,4 +380,4 @@ def test_a_demo_that_is_terminated_leaves_nothing_behind(monkeypatch: pytest.Mon
     finally:
         signal.signal(signal.SIGTERM, before)
     assert left == ["cancelled"]
-    assert "nothing of it is left" in result.stderr
+    assert "leaves no process behind" in result.stderr

@@ -28,11 +28,11 @@ async def commanded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, hold: bool
 
 async def takeover(cluster: Kafka, *, wait_s: float | None = None, dry_run: bool = False, **given: bool) -> Operation:
     request = OperationRequest(dry_run=dry_run, reason="a test")
-    return await offline.takeover(cluster.settings, request, wait_s=wait_s, tell=lambda _: None, **given)
+    return await offline.takeover(cluster.settings, request, wait_s=wait_s, progress=lambda _: None, **given)
 
 
 async def handback(cluster: Kafka) -> Operation:
-    return await offline.handback(cluster.settings, OperationRequest(), wait_s=5.0, tell=lambda _: None)
+    return await offline.handback(cluster.settings, OperationRequest(), wait_s=5.0, progress=lambda _: None)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -1,0 +1,52 @@
+"""Shape of the help: commands in panels, flags without a type, examples below the options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from typer._click import Context, Parameter
+
+
+class Panel(StrEnum):
+    """Headings below which ``regent --help`` lists the commands, and each command its shared options."""
+
+    RUN = "Run"
+    LOOK = "Look"
+    CHANGE = "Change"
+    GIVE_BACK = "Give back"
+    PIPELINE = "Pipeline"
+    COMMAND = "The command itself"
+    SHARED = "Options of every command"
+
+
+class Command(TyperCommand):
+    """A command whose help shows ``--flag`` instead of ``--flag <bool>``."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Returns the parameters, flags without a type."""
+        return _flags_without_type(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands whose help shows ``--flag`` instead of ``--flag <bool>``."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Returns the parameters, flags without a type."""
+        return _flags_without_type(super().get_params(ctx))
+
+
+def _flags_without_type(parameters: list[Parameter]) -> list[Parameter]:
+    for parameter in parameters:
+        if isinstance(parameter, TyperOption) and parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+def epilog(examples: Iterable[str]) -> str:
+    """Returns the examples as the text below a command's options."""
+    return "\n".join(("Examples:", *examples))

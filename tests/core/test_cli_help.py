@@ -1,0 +1,80 @@
+"""The help of the command: panels, examples that can be typed, flags without a type, one way to completion."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from cli.help import Command, Panel
+from cli.main import app
+
+PANELS = {
+    Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
+    Panel.LOOK: {"status", "explain", "verify", "health", "list", "describe", "events"},
+    Panel.CHANGE: {"preflight", "takeover"},
+    Panel.GIVE_BACK: {"handback"},
+    Panel.PIPELINE: {"pipeline"},
+    Panel.COMMAND: {"completion", "version"},
+}
+
+
+@cache
+def shown(path: str) -> str:
+    """Help of a command, by its words."""
+    result = CliRunner().invoke(app, [*path.split(), "--help"], prog_name="regent")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def commands() -> dict[str, Command]:
+    """Commands without those that only group others, by their words."""
+    found: dict[str, Command] = {}
+    waiting = [("", typer.main.get_command(app))]
+    while waiting:
+        path, one = waiting.pop()
+        if isinstance(one, TyperGroup):
+            waiting += [(f"{path} {name}".strip(), child) for name, child in one.commands.items()]
+        else:
+            assert isinstance(one, Command), path
+            found[path] = one
+    return found
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_commands_stand_in_panels(panel: Panel) -> None:
+    text = shown("").split(f"─ {panel.value} ─")[1].split("╰")[0]
+    assert set(re.findall(r"(?m)^│ ([a-z][a-z-]+) ", text)) == PANELS[panel]
+
+
+def test_every_command_stands_in_a_panel_of_its_own() -> None:
+    assert "─ Commands ─" not in shown("")
+    assert {path.split()[0] for path in commands()} == set().union(*PANELS.values())
+
+
+@pytest.mark.parametrize("path", commands())
+def test_every_command_has_examples_with_options_that_it_has(path: str) -> None:
+    examples = re.findall(r"(?m)^\s*(regent .*?)\s*$", (commands()[path].epilog or ""))
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0])
+        assert words[1 : 1 + len(path.split())] == path.split(), example
+        assert " ".join(example.split()) in " ".join(shown(path).split())
+        for option in (word for word in words if re.fullmatch(r"--?[a-z-]+", word)):
+            assert re.search(rf"(?<!\S){option}\b", shown(path)), (path, option)
+
+
+@pytest.mark.parametrize("path", ["", "list", *commands()])
+def test_a_flag_has_no_type(path: str) -> None:
+    assert "<bool>" not in shown(path)
+    assert re.search(r"--no-color +No colors", shown(path))
+
+
+def test_there_is_one_way_to_completion() -> None:
+    assert "completion" in shown("")
+    assert "--install-completion" not in shown("")
