@@ -77,7 +77,8 @@ class Invariants(RequestInvariants):
     def must_leave(self, node: DaemonNode, member: Member) -> None:
         """I17: a server freezes; a daemon that runs is soon connected to another one. Each freeze is judged apart.
 
-        One whose new session is not confirmed yet sends no heartbeats: the time-out of connecting holds for it.
+        One whose new session is not confirmed yet sends no heartbeats: the time-out of connecting holds for it. Answers
+        that are under way, and slow, come after the freeze: so much later the silence begins.
         """
         zk, process, connecting = node.zk, node.process, node.daemon is None or node.daemon.lease is None
         if zk is None or process is None or zk.server_of_connection is not member or connecting:
@@ -85,7 +86,7 @@ class Invariants(RequestInvariants):
         if process.life is not Life.RUNNING:
             return
         at = zk, zk.connection, process.halts, member.freezes
-        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000
+        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000 + zk.answer_delay_s
         self.world.network.later(within_s, self._must_have_left, node, member, process, at)
 
     def _must_have_left(self, node: DaemonNode, member: Member, process: Process, at: tuple[object, ...]) -> None:
