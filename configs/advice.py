@@ -1,4 +1,4 @@
-"""What settings allow and security advises against: sentences for the log of a start, and for the preflight."""
+"""Finds settings that are allowed but insecure, as sentences for the log of a start and for the preflight."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SECRETS: Final = (
     "admin.zookeeper_sasl_file", "admin.key_file", "security.sasl_file", "security.sasl_brokers_file",
     "security.key_file", "http.key_file", "http.token_file",
 )  # fmt: skip
-"""Files that hold passwords, tokens or keys. ``admin.secret_file`` is refused where it is exposed."""
+"""Files that hold passwords, tokens or keys. An exposed ``admin.secret_file`` is refused instead of advised against."""
 HOLDERS: Final = {
     "zookeeper.certificate_file": "zookeeper.key_file",
     "security.certificate_file": "security.key_file",
     "admin.certificate_file": "admin.key_file",
     "http.certificate_file": "http.key_file",
 }
-"""A certificate's file holds the key where none is named."""
+"""The certificate's file holds the private key where no key file is named."""
 
 
 def advice(settings: Settings) -> list[str]:
-    """Sentences with cause and remedy; none where all is well."""
+    """Returns sentences with cause and remedy; none where nothing is insecure."""
     return [*_exposed_files(settings), *_open_digest(settings), *_endpoint(settings)]
 
 
@@ -46,9 +46,9 @@ def _exposed_files(settings: Settings) -> Iterator[str]:
 
 
 def exposed(path: Path, user: int | None) -> str | None:
-    """Why others than ``user`` (None: somebody unknown) and root could know or change a secret, and what mends it.
+    """Returns why users other than ``user`` and root could read or change a secret, with the remedy.
 
-    Its group may read it: that is how a file of root's is given to the daemon's user.
+    ``user`` is None where the daemon's user is unknown. The group may read: so root gives a file to the daemon's user.
     """
     try:
         found = path.stat()
@@ -70,6 +70,6 @@ def _open_digest(settings: Settings) -> Iterator[str]:
     names = [f"{name}_file" if file is not None else name for name, digest, file in digests if digest]
     if names and not zookeeper.tls:
         yield (
-            f"the digest of {' and '.join(names)} goes to ZooKeeper as it is, and zookeeper.tls is false: whoever "
-            "reads the network learns the password. Set zookeeper.tls = true, or take zookeeper.sasl_file"
+            f"the digest of {' and '.join(names)} goes to ZooKeeper in plain text, and zookeeper.tls is false: anyone "
+            "with access to the network can read the password. Set zookeeper.tls = true, or use zookeeper.sasl_file"
         )

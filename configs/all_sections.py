@@ -1,4 +1,4 @@
-"""All sections of the settings, each valid by itself; their relations are rules (:mod:`configs.rules`)."""
+"""Joins all sections of the settings, each valid by itself; :mod:`configs.rules` checks their relations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from configs.zookeeper_section import ZooKeeperSettings
 
 
 class AllSections(BaseModel):
-    """The settings before their relations are judged."""
+    """The settings before their relations are checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,5 +40,5 @@ class AllSections(BaseModel):
 
     @property
     def secret_file(self) -> Path:
-        """The file with the secret that daemons and admin endpoints share."""
+        """Returns the file with the secret that daemons and admin endpoints share."""
         return self.admin.secret_file or self.state.directory / "admin-secret"

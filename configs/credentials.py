@@ -1,4 +1,4 @@
-"""Credentials in files: named by a key, handed over by systemd, or, for root by hand, where systemd has them from."""
+"""Reads credentials from files: named by a key, passed by systemd, or, for root by hand, in systemd's own store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from configs.values import check_digest
 CREDENTIALS: Final = (
     ("zookeeper", "digest"), ("zookeeper", "sasl"), ("admin", "zookeeper_digest"), ("admin", "zookeeper_sasl"),
 )  # fmt: skip
-"""Sections and keys that hold ``user:password``; the systemd credential of one is both, with dashes."""
+"""Sections and keys that hold ``user:password``; section and key, joined by dashes, name the systemd credential."""
 
 GIVEN_SECRET: Final = "admin-secret"  # noqa: S105  # a name
-"""The systemd credential of an admin endpoint that holds what ``admin.secret_file`` does."""
+"""The systemd credential of an admin endpoint with the content of ``admin.secret_file``."""
 
 HANDED_OVER: Final = "CREDENTIALS_DIRECTORY"
 STORE: Final = Path("/etc/credstore")
-"""Where systemd finds what it hands over; it is root's alone."""
+"""The directory from which systemd passes credentials; only root may read it."""
 
 S = TypeVar("S", bound=Section)
 
@@ -32,11 +32,11 @@ S = TypeVar("S", bound=Section)
 def with_credential(
     section: str, key: str, found: S, origins: dict[str, str], environ: Mapping[str, str]
 ) -> tuple[S, list[Problem]]:
-    """Reads the credentials' file into ``key``, so that nobody else has to."""
+    """Reads the credentials' file into ``key``, so that no other module opens it."""
     path, name = getattr(found, f"{key}_file"), f"{section}.{key}_file"
     if getattr(found, key):
         both = Problem(
-            name, shown(path), origins.get(name, ""), f"is given beside {section}.{key}", "remove one of the two"
+            name, shown(path), origins.get(name, ""), f"is set beside {section}.{key}", "remove one of the two"
         )
         return found, [both] if path else []
     if path is None:
@@ -54,14 +54,15 @@ def with_credential(
 
 
 def credential_name(section: str, key: str) -> str:
-    """The name that systemd knows it by."""
+    """Returns the name of the systemd credential for a key."""
     return f"{section}-{key}".replace("_", "-")
 
 
 def systemd_credential(name: str, environ: Mapping[str, str]) -> Path | None:
-    """The file with that credential, None where there is none.
+    """Returns the file with that credential, None where there is none.
 
-    A command that is run by hand is handed nothing over: it takes what its user may read in the store.
+    systemd passes nothing to a command that is run by hand: it uses the credentials in the store that its user may
+    read.
     """
     if folder := environ.get(HANDED_OVER):
         path = Path(folder, name)

@@ -1,4 +1,4 @@
-"""Whose daemon the settings are for: root, or a member of the daemon's group, may run the command, too."""
+"""Finds the daemon's user, which may differ from the command's: root or a member of the group may run commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ROOT: Final = 0
 
 
 def daemon_user(directory: Path) -> int | None:
-    """Returns the owner of the daemon's folder; None where root asks and there is no such folder yet.
+    """Returns the owner of the daemon's folder; None where root calls and there is no such folder yet.
 
-    A folder that is missing or root's says nothing to another user, who is taken for the daemon's.
+    Where the folder is missing or root's, a caller other than root counts as the daemon's user.
     """
     try:
         owner = directory.stat().st_uid

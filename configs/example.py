@@ -13,14 +13,14 @@ from configs.settings import Key, Settings, keys, section_type
 
 WIDTH: Final = 110
 HEAD: Final = """\
-# Settings of regent. `regent config check` tells whether a file is right, `regent config show` what is in force and
-# where each value comes from. Keys that are commented out stand at their defaults; the others must be given.
-# Every key may also be set in the environment, which wins: REGENT_SECTION__KEY, for example REGENT_LOG__LEVEL=debug.
+# Settings of regent. `regent config check` checks a file; `regent config show` prints every value in force and its
+# origin. Commented keys show their defaults or, where they have none, a sample; the other keys are required.
+# The environment overrides every key: REGENT_SECTION__KEY, for example REGENT_LOG__LEVEL=debug.
 """
 
 
 def render() -> str:
-    """The example file: every section, every key with its explanation, its default or a sample."""
+    """Returns the example file: every section, every key with its explanation, its default or a sample."""
     parts = [HEAD]
     by_section: dict[str, list[Key]] = {section: [] for section in Settings.model_fields}
     for key in keys():
@@ -54,7 +54,7 @@ def _limits(key: Key) -> str:
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """Returns a value in TOML's notation."""
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
-"""Makes :class:`configs.settings.Settings` from a TOML file and the environment; tells where each value came from.
+"""Makes :class:`configs.settings.Settings` from a TOML file and the environment, with the origin of each value.
 
-The environment wins over the file, the file over the defaults. Everything that is wrong is reported at once.
+The environment wins over the file, the file over the defaults. One error reports all problems at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, the file that was read (if any) and, by ``section.key``, where each value came from."""
+    """Settings, the file that was read (if any) and, by ``section.key``, the origin of each value."""
 
     settings: Settings
     file: Path | None
@@ -37,9 +37,9 @@ class Loaded:
 
 
 def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, endpoint: bool = False) -> Loaded:
-    """Reads and checks everything. ``file`` must exist if given, or if ``REGENT_CONFIG`` names it.
+    """Reads and checks the settings. ``file`` must exist if given, or if ``REGENT_CONFIG`` names it.
 
-    ``endpoint``: for the process of the admin endpoint, which reads no credential that is the daemon's alone.
+    ``endpoint`` is for the process of the admin endpoint, which reads no credential that only the daemon may read.
 
     Raises :class:`configs.problems.ConfigError` with every problem found.
     """
@@ -65,7 +65,7 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, e
 
 
 def load_section(kind: type[S], file: Path | None = None, environ: Mapping[str, str] = os.environ) -> S:
-    """One section alone, for commands that need no more; what is wrong elsewhere does not matter to them."""
+    """Reads a single section, for commands that need no more; it ignores problems in other sections."""
     name = next(name for name in Settings.model_fields if section_type(name) is kind)
     sources = _Sources.read(file, environ)
     section, problems = section_problems(name, kind, sources.raw.get(name, {}), sources.origins)
@@ -96,8 +96,8 @@ class _Sources:
     def _add_file(self, path: Path) -> None:
         for section, values in _parse(path).items():
             if not isinstance(values, dict):
-                reason = "stands outside every section" if section not in Settings.model_fields else "is not a section"
-                remedy = "put keys below a line [section]; `regent config example` shows all"
+                reason = "is outside every section" if section not in Settings.model_fields else "is not a section"
+                remedy = "put keys below a line [section]; `regent config example` prints all"
                 self.problems.append(Problem(section, shown(values), str(path), reason, remedy))
                 continue
             for name, value in values.items():
@@ -106,7 +106,7 @@ class _Sources:
     def _add_environment(self, environ: Mapping[str, str]) -> None:
         for variable, value in sorted(environ.items()):
             section, separator, name = variable.removeprefix(PREFIX).lower().partition("__")
-            # Without the double underscore it is not ours: Kubernetes sets REGENT_PORT for a service named regent.
+            # A variable without the double underscore is no setting: Kubernetes sets REGENT_PORT.
             if variable.startswith(PREFIX) and separator and value != "":
                 self._put(section, name, value, f"environment {variable}")
 
@@ -115,7 +115,7 @@ class _Sources:
         self.origins[f"{section}.{name}"] = origin
 
     def sections(self) -> tuple[dict[str, Section], list[Problem]]:
-        """Every section, wrong values replaced by defaults or samples, and what was wrong."""
+        """Returns every section, with defaults or samples in place of wrong values, and the problems."""
         problems = list(self.problems)
         unknown = [name for name in self.raw if name not in Settings.model_fields]
         problems += [unknown_section(name, self.raw[name], self.origins) for name in unknown]
@@ -135,7 +135,7 @@ def _file_to_read(file: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """True, too, where it cannot be seen (a folder that may not be entered): reading it then tells why."""
+    """Returns True also for a file in a folder that may not be entered: reading it then reports why."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -152,7 +152,7 @@ def _parse(path: Path) -> dict[str, Any]:
         remedy = "name a file that exists and may be read (--config, or REGENT_CONFIG)"
         if isinstance(error, PermissionError):
             remedy = (
-                f"run it as a user who may enter {path.parent} and read the file (group regent: "
+                f"run it as a user that may enter {path.parent} and read the file (group regent: "
                 f"`chgrp regent {path.parent} {path}`), or name another file (--config, or REGENT_CONFIG)"
             )
         raise ConfigError([Problem("", str(path), "", f"cannot be read: {error.strerror}", remedy)], path) from None
@@ -178,13 +178,16 @@ def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[st
 
 
 def _credentials(sections: Mapping[str, Any], environ: Mapping[str, str], *, endpoint: bool) -> list[tuple[str, str]]:
-    """Those that this process reads. An endpoint needs no digest to lock brokers out, and it may be somebody else."""
+    """Returns the credentials that this process reads.
+
+    An endpoint needs no digest to lock brokers out, and it may have its own identity.
+    """
     if not endpoint:
         return list(CREDENTIALS)
     own = [(section, key) for section, key in CREDENTIALS if section == "admin"]
     if any(_is_given(sections[section], section, key, environ) for section, key in own):
         return own
-    return [one for one in CREDENTIALS if one != ("zookeeper", "digest") or sections["zookeeper"].set_acl]
+    return [pair for pair in CREDENTIALS if pair != ("zookeeper", "digest") or sections["zookeeper"].set_acl]
 
 
 def _is_given(found: Section, section: str, key: str, environ: Mapping[str, str]) -> bool:
@@ -197,7 +200,7 @@ def _is_given(found: Section, section: str, key: str, environ: Mapping[str, str]
 
 
 def _of_endpoint(sections: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Section]:
-    """Sections as an admin endpoint has them: it is at ZooKeeper who ``admin`` says, and locks nobody out.
+    """Returns the sections for an admin endpoint, with the identity of ``admin`` at ZooKeeper and no broker lock-out.
 
     The secret that it shares with daemons may come from systemd, which reads the daemon's file for it.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with settings, told so that it can be mended: key, value, where it came from, why, remedy."""
+"""Describes problems of settings for the operator that fixes them: key, value, origin, reason, remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from configs.settings import Key, Settings, shown
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. ``key`` is ``section.key``, a section, or empty where the whole file is meant."""
+    """One problem of the settings. ``key`` is ``section.key``, a section, or empty for the whole file."""
 
     key: str
     value: str
@@ -34,7 +34,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The settings are not usable. ``problems`` holds all that is wrong."""
+    """Error of unusable settings. ``problems`` holds every problem found."""
 
     def __init__(self, problems: list[Problem], file: Path | None) -> None:
         self.problems = problems
@@ -45,7 +45,7 @@ class ConfigError(Exception):
 def section_problems(
     name: str, kind: type[Section], raw: Mapping[str, Any], origins: Mapping[str, str]
 ) -> tuple[Section, list[Problem]]:
-    """Checks one section. Answers the section, wrong values replaced by defaults or samples, and what was wrong."""
+    """Checks one section. Returns it, with defaults or samples in place of wrong values, and the problems."""
     inline = _inline_secrets(name, kind, raw, origins)
     raw = {item: value for item, value in raw.items() if item not in inline}
     problems = [_inline_secret(name, item) for item in inline]
@@ -64,7 +64,7 @@ def section_problems(
 
 
 def unknown_section(name: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> Problem:
-    """A section that does not exist."""
+    """Returns the problem of a section that does not exist."""
     origin = origins.get(f"{name}.{next(iter(values), '')}", "")
     remedy = _suggestion(name, list(Settings.model_fields)) or f"use one of {', '.join(Settings.model_fields)}"
     return Problem(name, "", origin, "is not a section", remedy)
@@ -82,10 +82,10 @@ def _inline_secrets(name: str, kind: type[Section], raw: Mapping[str, Any], orig
 
 def _inline_secret(section: str, item: str) -> Problem:
     remedy = (
-        f"put it into a file that only the daemon may read and name that by {section}.{item}_file, "
+        f"put it into a file that only the daemon may read and name that file by {section}.{item}_file, "
         f"or set it in the environment as REGENT_{section.upper()}__{item.upper()}"
     )
-    return Problem(f"{section}.{item}", "******", "", "is a secret and must not stand in the settings file", remedy)
+    return Problem(f"{section}.{item}", "******", "", "is a secret and must not be in the settings file", remedy)
 
 
 def _problem(section: str, kind: type[Section], details: ErrorDetails, origins: Mapping[str, str]) -> Problem:
@@ -123,7 +123,7 @@ def _remedy(key: Key) -> str:
 
 
 def expected(field: FieldInfo) -> str:
-    """What a key takes, in words: type and limits."""
+    """Returns the type and the limits of a key, in words."""
     kind = _bare(field.annotation)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(str(choice) for choice in get_args(kind))

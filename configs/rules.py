@@ -1,4 +1,4 @@
-"""What settings must be to each other. Each rule names its keys, the numbers found and the remedy."""
+"""Checks the relations of settings. Each rule names its keys, the values found and the remedy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from configs.all_sections import AllSections
 from configs.values import parse_address
 
 GENERATED_IDS_MARGIN: Final = 5_000
-"""How far ``controller.id`` stays above the first id that a broker generates for itself."""
+"""Least distance of ``controller.id`` above the first id that a broker generates for itself."""
 
-BY_SYSTEMD: Final = "systemd hands it to the daemon, and a command by hand reads it there as root"
+BY_SYSTEMD: Final = "systemd passes it to the daemon, and a command by hand reads it there as root"
 
 
 class Broken(NamedTuple):
-    """Why a rule is broken (continues the sentence that begins with key and value) and what mends it."""
+    """The reason why a rule is broken, which continues a sentence that begins with key and value, and the remedy."""
 
     reason: str
     remedy: str
@@ -55,7 +55,7 @@ def _hold_needs_digest(s: AllSections) -> Broken | None:
     if s.controller.on_absence == "brokers" or s.zookeeper.digest or s.zookeeper.digest_file:
         return None
     return Broken(
-        "locks brokers out of the election by an ACL, which needs credentials, and there are none",
+        "locks brokers out of the election by an ACL, which needs credentials, and none are set",
         f"write one line user:password into /etc/credstore/zookeeper-digest ({BY_SYSTEMD}), or name such a file by "
         'zookeeper.digest_file, or set on_absence = "brokers"',
     )
@@ -67,7 +67,7 @@ def _set_acl_needs_identity(s: AllSections) -> Broken | None:
     if not zookeeper.set_acl or any(given):
         return None
     return Broken(
-        "closes what the daemon creates to all but the brokers' identity, and nothing says which that is",
+        "closes the daemon's znodes to all but the brokers' identity, and no key sets that identity",
         "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or write that "
         f"user:password into /etc/credstore/zookeeper-sasl ({BY_SYSTEMD}), or set zookeeper.certificate_file to a "
         "certificate with the brokers' subject",
@@ -105,7 +105,7 @@ def _admin_fixed_port_advertised(s: AllSections) -> Broken | None:
     if s.admin.port or not s.admin.advertised_port:
         return None
     return Broken(
-        "is given while admin.port is 0 (any free port), so clients would be told a port nobody listens on",
+        "is set while admin.port is 0 (any free port), so clients would learn a port without a listener",
         "set admin.port, or leave advertised_port at 0",
     )
 
@@ -132,7 +132,7 @@ def _fixed_port_advertised(s: AllSections) -> Broken | None:
     if s.listener.port or not s.listener.advertised_port:
         return None
     return Broken(
-        "is given while listener.port is 0 (any free port), so brokers would be told a port nobody listens on",
+        "is set while listener.port is 0 (any free port), so brokers would learn a port without a listener",
         "set listener.port, or leave advertised_port at 0",
     )
 
@@ -150,7 +150,7 @@ def _sasl_needs_user(s: AllSections) -> Broken | None:
     if not s.security.protocol.startswith("SASL") or s.security.sasl_file:
         return None
     return Broken(
-        "needs to know who the daemon is at brokers, and nothing says so",
+        "needs the daemon's user at the brokers, and none is set",
         "set security.sasl_file (one line user:password)",
     )
 
@@ -159,7 +159,7 @@ def _tls_needs_certificate(s: AllSections) -> Broken | None:
     if not s.security.protocol.endswith("SSL") or s.security.certificate_file:
         return None
     return Broken(
-        "needs a certificate for the daemon's own listener, and there is none",
+        "needs a certificate for the daemon's own listener, and none is set",
         "set security.certificate_file, and security.key_file where the key is in a file of its own",
     )
 
@@ -167,7 +167,7 @@ def _tls_needs_certificate(s: AllSections) -> Broken | None:
 def _admin_tls_needs_certificate(s: AllSections) -> Broken | None:
     if not s.admin.tls or s.admin.certificate_file or s.security.certificate_file:
         return None
-    return Broken("needs a certificate, and there is none", "set admin.certificate_file, or security.certificate_file")
+    return Broken("needs a certificate, and none is set", "set admin.certificate_file, or security.certificate_file")
 
 
 def _client_certificates_need_authority(s: AllSections) -> Broken | None:
@@ -175,7 +175,7 @@ def _client_certificates_need_authority(s: AllSections) -> Broken | None:
     if not security.protocol.endswith("SSL") or security.client_certificates == "none" or security.ca_file:
         return None
     return Broken(
-        "needs to know who signs the brokers' certificates, and nothing says so",
+        "needs the authorities that sign the brokers' certificates, and none are set",
         'set security.ca_file, or security.client_certificates = "none" with SASL_SSL',
     )
 
@@ -184,8 +184,8 @@ def _tls_alone_needs_client_certificates(s: AllSections) -> Broken | None:
     if s.security.protocol != "SSL" or s.security.client_certificates != "none":
         return None
     return Broken(
-        "lets whoever connects be a broker: SSL authenticates nobody without certificates",
-        "take SASL_SSL, or give the brokers a keystore and leave client_certificates out",
+        "accepts every connection as a broker: SSL authenticates no peer without certificates",
+        "use SASL_SSL, or give the brokers a keystore and leave client_certificates out",
     )
 
 
@@ -196,7 +196,7 @@ def _http_needs_credentials(s: AllSections) -> Broken | None:
     if http.certificate_file and (http.token_file or http.client_ca_file):
         return None
     return Broken(
-        "can be reached from other machines, where TLS and credentials are needed",
+        "is reachable from other machines, which needs TLS and credentials",
         "set http.certificate_file and one of http.token_file and http.client_ca_file, or give a loopback address such "
         "as 127.0.0.1:9097",
     )
@@ -206,7 +206,7 @@ def _http_clients_need_tls(s: AllSections) -> Broken | None:
     if not s.http.client_ca_file or s.http.certificate_file:
         return None
     return Broken(
-        "needs TLS, because clients show certificates in its handshake",
+        "needs TLS, because clients present certificates in its handshake",
         "set http.certificate_file, or use http.token_file instead",
     )
 

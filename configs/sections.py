@@ -1,7 +1,7 @@
-"""The sections of the settings: one frozen model each, every key with its meaning, unit, limits and default.
+"""Declares the sections of the settings: one frozen model each, every key with its meaning, unit, limits and default.
 
-A key without a default must be given. What a key's value must be on its own stands here; what two keys must be to each
-other stands in :mod:`configs.rules`. Descriptions become the comments of ``configs/example.toml``.
+A key without a default is required. This module limits each key by itself; :mod:`configs.rules` limits relations of
+keys. Descriptions become the comments of ``configs/example.toml``.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from configs.values import (
     key,
 )
 
-ADOPTED = "Without this key the brokers' value holds, the stricter one where they differ."
+ADOPTED = "Without this key the daemon adopts the brokers' value, the stricter one where they differ."
 
 
 class Section(BaseModel):
-    """One table of the settings file."""
+    """Base of every section, which is one table of the settings file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, str_strip_whitespace=True)
 
 
 class ControllerSettings(Section):
-    """The role and how it is held."""
+    """The controller role: how a daemon holds it, and its decisions."""
 
     id: int = key(
         1_000_001,
-        "The daemon's id beside the brokers' ids. Every daemon of a cluster needs its own; no broker may have it, now "
-        "or later.",
+        "Id of the daemon beside the brokers' ids. Every daemon of a cluster needs its own id, and no broker may ever "
+        "use it.",
         ge=10_000,
         le=2_000_000_000,
         remedy="stay far above every broker.id, and far below 2147483647, from which clients count down for "
@@ -46,102 +46,105 @@ class ControllerSettings(Section):
     )
     on_absence: Literal["brokers", "hold"] = key(
         "brokers",
-        "What happens while no daemon lives. brokers: Kafka's own controller is elected and the cluster goes on. hold: "
-        "nobody is elected, no leader moves until a daemon is back; for two daemons or more.",
+        "Behaviour of the cluster while no daemon is alive. brokers: one of them is elected controller and the cluster "
+        "goes on. hold: no broker is elected and no leader moves until a daemon is back; for two daemons or more.",
     )
     ibp: Ibp = key(
         "3.9-IV0",
         "inter.broker.protocol.version of the brokers. Raise it after the brokers, as with Kafka's own controller. "
-        "Without this key a daemon that takes office adopts the lowest one of the brokers.",
+        "Without this key a daemon that becomes the controller adopts the lowest one of the brokers.",
         remedy="give the brokers' inter.broker.protocol.version, for example 2.7-IV1 or 3.9-IV0",
     )
     lease_fraction: float = key(
         0.8,
-        "Part of the negotiated session timeout, counted from the sending of the last answered heartbeat, after which "
-        "the daemon stops acting by itself.",
+        "Fraction of the negotiated session timeout after which the daemon stops acting by itself. The time counts "
+        "from the sending of the last heartbeat that ZooKeeper acknowledged.",
         ge=0.5,
         le=0.9,
     )
     loop_stall_ms_max: int = key(
         6_000,
-        "A daemon whose event loop has not turned for this time ends its process, in milliseconds. Below half of "
-        "zookeeper.session_timeout_ms.",
+        "Longest stall of the event loop, in milliseconds, after which the daemon ends its process. It must be below "
+        "half of zookeeper.session_timeout_ms.",
         ge=500,
         le=120_000,
     )
     drain_timeout_ms: int = key(
         10_000,
-        "At a stop: longest wait for writes and requests under way, in milliseconds.",
+        "At a stop: longest wait for writes and requests in progress, in milliseconds.",
         ge=0,
         le=120_000,
     )
     handback_timeout_ms: int = key(
         30_000,
-        "At a hand-back: longest wait until a broker holds the role and every broker knows it, in milliseconds; after "
-        "that the role is taken back.",
+        "At a hand-back: longest wait until a broker holds the role and every broker knows it, in milliseconds. After "
+        "that the daemon takes the role back.",
         ge=1_000,
         le=600_000,
     )
     conflict_rounds_max: int = key(
         3,
-        "How many times a decision that met a foreign write is read and decided again before its writes go singly.",
+        "How many times the daemon reads and decides again after another client's write conflicted with a decision. "
+        "After these rounds it writes each change of the decision by itself.",
         ge=1,
         le=20,
     )
     delete_topic_enable: bool = key(
         True,
-        "delete.topic.enable: whether topics that are marked for deletion are deleted. false removes the markers "
-        f"instead, as Kafka's controller does. {ADOPTED}",
+        "delete.topic.enable: whether the daemon deletes topics that are marked for deletion. With false it removes "
+        f"the markers instead, as Kafka's controller does. {ADOPTED}",
     )
     unclean_leader_election_enable: bool = key(
         False,
         "Default of unclean.leader.election.enable where neither the topic nor the brokers' dynamic default sets it. "
-        f"true may lose acknowledged records: where no replica in sync is live, one that lags leads. {ADOPTED}",
+        "With true a lagging replica becomes the leader where no replica in sync is live, and acknowledged records may "
+        f"be lost. {ADOPTED}",
     )
     auto_leader_rebalance_enable: bool = key(
         True,
-        "Leadership goes back to the preferred replicas by itself, as with auto.leader.rebalance.enable of Kafka's "
-        f"controller. {ADOPTED}",
+        "auto.leader.rebalance.enable: whether the daemon moves leadership back to the preferred leaders by itself. "
+        f"{ADOPTED}",
     )
     leader_imbalance_check_interval_seconds: int = key(
         300,
-        "leader.imbalance.check.interval.seconds: how often that is looked for, in seconds. The first time is 5 s "
-        f"after the daemon took the role. {ADOPTED}",
+        "leader.imbalance.check.interval.seconds: interval of the checks for imbalanced leaders, in seconds. The first "
+        f"check comes 5 s after the daemon became the controller. {ADOPTED}",
         ge=1,
         le=86_400,
     )
     leader_imbalance_per_broker_percentage: int = key(
         10,
-        "leader.imbalance.per.broker.percentage: leadership goes back to a broker once more than this part of the "
-        f"partitions that prefer it is led by others, in per cent. {ADOPTED}",
+        "leader.imbalance.per.broker.percentage: leadership moves back to a preferred leader once other brokers lead "
+        f"more than this percentage of its partitions. {ADOPTED}",
         ge=0,
         le=100,
     )
     leader_rebalance_moves_per_minute: int = key(
         10_000,
-        "Most leaders that move by themselves in a minute, those of the worst broker first. What is left follows as "
-        "soon as a minute has passed, whatever the interval.",
+        "Most leaders that the automatic balance moves in a minute, those of the most imbalanced broker first. The "
+        "rest follows as soon as a minute has passed, whatever the interval.",
         ge=1,
         le=10_000_000,
     )
     num_partitions: int = key(
         1,
-        "num.partitions of the brokers: partitions of a topic that an admin client creates without saying how many. "
+        "num.partitions of the brokers: partitions of a topic that an admin client creates without a partition count. "
         f"{ADOPTED}",
         ge=1,
         le=100_000,
     )
     default_replication_factor: int = key(
         1,
-        "default.replication.factor of the brokers: replicas of a topic that an admin client creates without saying "
-        f"how many. {ADOPTED}",
+        "default.replication.factor of the brokers: replicas of a topic that an admin client creates without a "
+        f"replication factor. {ADOPTED}",
         ge=1,
         le=1_000,
     )
     quota_window_num: int = key(
         11,
-        "controller.quota.window.num of the brokers. Who has a quota (controller_mutation_rate) may create or delete "
-        f"so many partitions at once: rate x quota_window_num x quota_window_size_seconds. {ADOPTED}",
+        "controller.quota.window.num of the brokers. A client with a quota (controller_mutation_rate) may create or "
+        "delete rate x quota_window_num x quota_window_size_seconds partitions at once. "
+        f"{ADOPTED}",
         ge=1,
         le=100_000,
     )
@@ -153,8 +156,9 @@ class ControllerSettings(Section):
     )
     delegation_token_expiry_check_interval_ms: int = key(
         3_600_000,
-        "delegation.token.expiry.check.interval.ms: how often delegation tokens that have expired are deleted, in "
-        f"milliseconds. The first time is 5 s after the daemon took the role. 0: never. {ADOPTED}",
+        "delegation.token.expiry.check.interval.ms: interval at which the daemon deletes expired delegation tokens, in "
+        "milliseconds. The first check comes 5 s after the daemon became the controller. With 0 it deletes none. "
+        f"{ADOPTED}",
         ge=0,
         le=86_400_000,
     )
@@ -165,28 +169,29 @@ class ControllerSettings(Section):
     )
     ignore_create_topic_policy: bool = key(
         False,
-        "Whether topics are created although brokers have a create.topic.policy.class.name. The daemon cannot run that "
-        "class: with false it refuses what an admin client wants to create (POLICY_VIOLATION).",
+        "Whether the daemon creates topics although brokers have a create.topic.policy.class.name. It cannot run that "
+        "class: with false it refuses the topics of admin clients (POLICY_VIOLATION).",
     )
     super_users: str = key(
         "",
-        "Who may change everything through the admin endpoint where clients authenticate, as in super.users of the "
-        "brokers: User:alice;User:bob; as there, User:* names nobody but a user called *. Where clients "
-        "do not authenticate and no authorizer was ever used, everybody may.",
+        "Principals that may change everything through the admin endpoint, as in super.users of the brokers: "
+        "User:alice;User:bob. As there, User:* means only a user called *. Every client may change everything where "
+        "clients do not authenticate and the cluster has never used an authorizer.",
     )
     acls: Literal["zookeeper", "none"] = key(
         "zookeeper",
-        "What others may change. zookeeper: what the access control lists allow that kafka-acls writes, as with "
-        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer of the brokers. none: nothing; for brokers with "
-        "another authorizer.",
+        "Source of the permissions of all other principals. zookeeper: the ACLs that kafka-acls writes, as with "
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer of the brokers. none: they may change nothing; "
+        "for brokers with another authorizer.",
     )
     allow_everyone_if_no_acl_found: bool = key(
-        False, "allow.everyone.if.no.acl.found of the brokers: whether everybody may where no list matches a resource."
+        False,
+        "allow.everyone.if.no.acl.found of the brokers: whether requests are allowed where no ACL matches a resource.",
     )
 
 
 class ListenerSettings(Section):
-    """Where brokers reach the daemon: controlled shutdown, ISR changes, producer ids."""
+    """The daemon's listener for requests of brokers: controlled shutdown, ISR changes, producer ids."""
 
     host: Host = key(
         "0.0.0.0",  # noqa: S104  # brokers are on other machines
@@ -198,50 +203,51 @@ class ListenerSettings(Section):
         REQUIRED,
         "Name or address under which every broker reaches this daemon.",
         sample="regent1.example.com",
-        remedy="give the name or address of this machine as the brokers see it",
+        remedy="give the name or address under which the brokers reach this machine",
     )
     advertised_port: int = key(0, "Port under which brokers reach it; 0 is the port it listens on.", ge=0, le=65_535)
     only_brokers: bool = key(
         False,
-        "With PLAINTEXT: whether calls are served only from addresses at which a registered broker was reached. Not "
-        "where brokers connect from other addresses than they listen on.",
+        "With PLAINTEXT: whether the daemon serves requests only from addresses at which it reached a registered "
+        "broker. Leave it off where brokers connect from other addresses than they listen on.",
     )
     frame_bytes_max: int = key(
         16_777_216,
-        "Largest request of a broker, in bytes; the connection of a larger one is closed.",
+        "Largest request of a broker, in bytes. The daemon closes the connection of a larger one.",
         ge=65_536,
         le=104_857_600,
     )
     connections_max: int = key(
         2_000,
-        "Most connections at a time, TLS handshakes under way included. Where all are in use, the oldest that has not "
-        "been served gives way to a new one; where all have been, the new one is closed. A broker needs three.",
+        "Most connections at a time, TLS handshakes in progress included. At the limit a new connection replaces the "
+        "oldest one that was never served. Without such a one the daemon closes the new connection. A broker needs "
+        "three.",
         ge=10,
         le=100_000,
     )
     connections_per_address_max: int = key(
         500,
-        "As listener.connections_max, for those of one address (of IPv6, one network of /64).",
+        "As listener.connections_max, for the connections of one address (for IPv6, of one /64 network).",
         ge=10,
         le=100_000,
     )
     frame_timeout_ms: int = key(
         10_000,
-        "A request that has begun to arrive must be complete, a TLS handshake done, and a connection authenticated or "
-        "served with a call of a broker, within this time, in milliseconds.",
+        "Longest time, in milliseconds, for a partly received request to complete, and for a TLS handshake. The same "
+        "limit holds until a new connection authenticates or sends its first request that is served.",
         ge=100,
         le=600_000,
     )
     idle_timeout_ms: int = key(
         600_000,
-        "A connection without any request for this time is closed, in milliseconds.",
+        "The daemon closes a connection without any request for this time, in milliseconds.",
         ge=1_000,
         le=86_400_000,
     )
 
 
 class BrokersSettings(Section):
-    """How the daemon speaks to the brokers."""
+    """Connections and requests of the daemon to the brokers."""
 
     inter_broker_listener: ListenerName = key(
         "INTERNAL",
@@ -250,12 +256,12 @@ class BrokersSettings(Section):
     )
     control_plane_listener: OptionalListenerName = key(
         "",
-        "control.plane.listener.name of the brokers, where they have one; empty where they do not.",
+        "control.plane.listener.name of the brokers; empty where they have none.",
         remedy="give control.plane.listener.name of the brokers, or leave it empty",
     )
     reserved_broker_max_id: int = key(
         1_000,
-        "reserved.broker.max.id of the brokers: ids that brokers generate for themselves count up from the next one.",
+        "reserved.broker.max.id of the brokers: ids that brokers generate for themselves start above it.",
         ge=0,
         le=1_900_000_000,
     )
@@ -264,52 +270,54 @@ class BrokersSettings(Section):
     )
     request_timeout_ms: int = key(
         30_000,
-        "Longest wait for a broker's answer, in milliseconds; then the connection is made anew and the request sent "
+        "Longest wait for a broker's response, in milliseconds. After that the daemon reconnects and sends the request "
         "again.",
         ge=1_000,
         le=300_000,
     )
-    retry_backoff_ms: int = key(100, "First pause before a broker is tried again, in milliseconds.", ge=10, le=60_000)
-    retry_backoff_ms_max: int = key(1_000, "Longest pause between two tries, in milliseconds.", ge=10, le=60_000)
+    retry_backoff_ms: int = key(
+        100, "First pause before the daemon retries a broker, in milliseconds.", ge=10, le=60_000
+    )
+    retry_backoff_ms_max: int = key(1_000, "Longest pause between two attempts, in milliseconds.", ge=10, le=60_000)
     seal_interval_ms: int = key(
         20,
-        "Requests to one broker start at least this far apart, so that changes of a burst travel together, in "
-        "milliseconds. The first one after quiet goes at once.",
+        "Shortest time between the starts of two requests to one broker, in milliseconds, so that one request carries "
+        "the changes of a burst. The first request after a pause starts at once.",
         ge=0,
         le=5_000,
     )
     snapshot_turn_partitions: int = key(
         20_000,
-        "A full snapshot of the metadata is sent in turns of so many partitions.",
+        "Most partitions in one turn of a full snapshot of the metadata; each turn has its own requests.",
         ge=100,
         le=100_000,
     )
 
 
 class LogSettings(Section):
-    """Logs go to standard error."""
+    """The log, which goes to standard error."""
 
     format: Literal["auto", "console", "json"] = key("auto", "auto is console on a terminal and json otherwise.")
     level: Level = key("info", "Least severe level that is written.", live=True)
     state_change_level: Level = key(
         "info",
-        "The same for the logger regent.state-change: what was decided about partitions, one line per decision.",
+        "The same for the logger regent.state-change, which writes one line per decision about a partition.",
         live=True,
     )
 
 
 class ShadowSettings(Section):
-    """regent run --shadow: decides beside Kafka's own controller, writes nothing, sends nothing."""
+    """regent run --shadow: decides beside Kafka's own controller, without writing or sending anything."""
 
-    poll_s: float = key(5.0, "State znodes are read again at least this often, in seconds.", ge=0.1, le=3_600)
+    poll_s: float = key(5.0, "Longest time between two reads of the state znodes, in seconds.", ge=0.1, le=3_600)
 
 
 class StateSettings(Section):
-    """What the daemon keeps on disk."""
+    """The files that the daemon keeps on disk."""
 
     directory: AbsolutePath = key(
         Path("/var/lib/regent"),
-        "Holds the roll-back files that a take-over saves and, in events/, the journal.",
+        "Directory of the roll-back files that a take-over saves and, in events/, of the journal.",
         remedy="give an absolute path that the daemon may write to",
     )
 
@@ -317,24 +325,27 @@ class StateSettings(Section):
 class JournalSettings(Section):
     """The journal: every decision about a partition, with before and after, in files of JSON lines."""
 
-    enabled: bool = key(True, "Whether the daemon keeps it, in state.directory/events.")
+    enabled: bool = key(True, "Whether the daemon keeps a journal, in state.directory/events.")
     fsync: Literal["group", "never"] = key(
         "group",
-        "group: what was decided is flushed to the disk together once a burst of decisions pauses, within a second. "
-        "never: when the system likes to.",
+        "group: the daemon flushes all rows of a burst of decisions to the disk together, within a second. never: the "
+        "operating system flushes them at its own time.",
     )
     bytes_max: int = key(
         4_294_967_296,
-        "Most room on disk, in bytes; the oldest files go first.",
+        "Largest size of the journal on disk, in bytes. The daemon deletes the oldest files first.",
         ge=2_097_152,
         le=1_099_511_627_776,
     )
-    age_days_max: int = key(30, "Files older than this go, too, in days.", ge=1, le=3_650)
-    segment_bytes: int = key(67_108_864, "A file of this size is complete, in bytes.", ge=1_048_576, le=1_073_741_824)
-    segment_s_max: int = key(600, "A file this old is complete, in seconds.", ge=1, le=86_400)
+    age_days_max: int = key(30, "Age in days at which the daemon deletes a file.", ge=1, le=3_650)
+    segment_bytes: int = key(
+        67_108_864, "Size in bytes at which a file is complete and the next one begins.", ge=1_048_576, le=1_073_741_824
+    )
+    segment_s_max: int = key(600, "Age in seconds at which a file is complete.", ge=1, le=86_400)
     queue_rows_max: int = key(
         200_000,
-        "Rows that wait to be written, about 250 bytes each; further ones are dropped, counted and marked as a gap.",
+        "Most rows that wait to be written, about 250 bytes each. The daemon drops and counts further rows and marks "
+        "the gap.",
         ge=1_000,
         le=10_000_000,
     )

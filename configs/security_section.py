@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL between daemons and brokers; see :mod:`configs.sections`."""
+"""Declares the settings of TLS and SASL between daemons and brokers; see :mod:`configs.sections`."""
 
 from __future__ import annotations
 
@@ -13,54 +13,56 @@ class SecuritySettings(Section):
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = key(
         "PLAINTEXT",
-        "Security protocol of the brokers' inter-broker listener. The daemon's own listener has the same, because "
-        "brokers speak it to their controller.",
+        "Security protocol of the brokers' inter-broker listener. The daemon's own listener uses the same one, because "
+        "brokers connect to their controller with it.",
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = key(
         "SCRAM-SHA-512", "sasl.mechanism.inter.broker.protocol of the brokers."
     )
     sasl_file: AbsolutePath | None = key(
         None,
-        "File with one line user:password: who the daemon, and its admin endpoint, is at brokers and other daemons.",
+        "File with one line user:password: the identity of the daemon and its admin endpoint at brokers and other "
+        "daemons.",
         sample="/etc/regent/sasl",
         remedy="name a file that holds one line user:password and that the daemon may read",
     )
     sasl_brokers_file: AbsolutePath | None = key(
         None,
-        "File with a line user:password for each user that brokers are at the daemon's listener, besides the daemon's "
-        "own, which is always let in: admin endpoints come as it.",
+        "File with a line user:password for each user under which brokers log in at the daemon's listener. The "
+        "daemon's own user is always accepted, because admin endpoints log in with it.",
         sample="/etc/regent/sasl-brokers",
         remedy="name a file with lines user:password that the daemon may read",
     )
     ca_file: AbsolutePath | None = key(
         None,
-        "Certificates, PEM, of the authorities whose signature makes another side trusted. Without it those of the "
-        "system. With SSL alone broker_principals says who of those is a broker.",
+        "Certificates, PEM, of the authorities that sign trusted peers; without this key the system's authorities. "
+        "With SSL alone broker_principals selects the brokers among these peers.",
         sample="/etc/regent/ca.pem",
         remedy="name a file of PEM certificates",
     )
     certificate_file: AbsolutePath | None = key(
         None,
-        "The daemon's own certificate, PEM, and those between it and the authority. A renewed file is noticed.",
+        "Certificate of the daemon, PEM, with the intermediate certificates. The daemon picks up a renewed file.",
         sample="/etc/regent/certificate.pem",
         remedy="name a file of PEM certificates",
     )
     key_file: AbsolutePath | None = key(
         None,
-        "The key of that certificate, PEM, without a password. Without this key it stands in certificate_file.",
+        "Private key of that certificate, PEM, without a password. Without this key certificate_file holds both.",
         sample="/etc/regent/key.pem",
-        remedy="name a PEM file that the daemon's user alone may read",
+        remedy="name a PEM file that only the daemon's user may read",
     )
     broker_principals: str = key(
         "",
-        "With SSL alone: who brokers are, as Kafka names them by their certificates, with semicolons between them: "
-        "User:CN=broker1,O=x;User:CN=broker2,O=x. Empty: whoever has the subject of a certificate that the daemon "
-        "found at a registered broker's listener, super users, and who is allowed ClusterAction.",
+        "With SSL alone: the principals of brokers, as Kafka derives them from certificates, separated by semicolons: "
+        "User:CN=broker1,O=x;User:CN=broker2,O=x. Empty: super users, principals with an ACL for ClusterAction, and "
+        "those with the subject of a certificate of a registered broker's listener.",
     )
     check_host: bool = key(
-        True, "Whether a broker's certificate must name the host at which it is reached, as with Kafka's default."
+        True, "Whether a broker's certificate must name the host to which the daemon connects, as with Kafka's default."
     )
     client_certificates: Literal["required", "none"] = key(
         "required",
-        "Whether brokers must show a certificate when they connect to the daemon. Brokers use their keystore for that.",
+        "Whether brokers must present a certificate when they connect to the daemon. Brokers present the one of their "
+        "keystore.",
     )

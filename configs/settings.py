@@ -1,4 +1,4 @@
-"""The settings of a daemon: frozen, complete and consistent. :func:`configs.loading.load` makes them from outside."""
+"""Declares the settings of a daemon: frozen, complete and consistent. :func:`configs.loading.load` loads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from configs.sections import Section
 
 
 class Settings(AllSections):
-    """All sections. Raises ``ValidationError`` if a value, or a relation of two (:mod:`configs.rules`), is wrong."""
+    """All sections. Raises ``ValidationError`` for a wrong value or a broken relation (:mod:`configs.rules`)."""
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
@@ -32,13 +32,13 @@ class Key(NamedTuple):
     field: FieldInfo
 
     def meta(self, item: str) -> Any:
-        """What :func:`configs.values.key` was given as ``item``."""
+        """Returns the argument ``item`` of the key's :func:`configs.values.key`."""
         extra = self.field.json_schema_extra
         return extra.get(item) if isinstance(extra, dict) else None
 
 
 def section_type(name: str) -> type[Section]:
-    """The model of a section."""
+    """Returns the model of a section."""
     found = Settings.model_fields[name].annotation
     assert isinstance(found, type)
     assert issubclass(found, Section)
@@ -46,20 +46,20 @@ def section_type(name: str) -> type[Section]:
 
 
 def keys() -> Iterator[Key]:
-    """Every key, in the order of the file."""
+    """Yields every key, in the order of the file."""
     for section in Settings.model_fields:
         for name, field in section_type(section).model_fields.items():
             yield Key(section, f"{section}.{name}", field)
 
 
 def value_of(settings: Settings, name: str) -> Any:
-    """The value of ``section.key``."""
+    """Returns the value of ``section.key``."""
     section, _, item = name.partition(".")
     return getattr(getattr(settings, section), item)
 
 
 def shown(value: object) -> str:
-    """A value as people may see it: secrets as asterisks, text in quotes, nothing as a dash."""
+    """Returns a value for people to read: secrets as asterisks, text in quotes, None as a dash."""
     if value is None:
         return "-"
     if isinstance(value, SecretStr):
@@ -70,7 +70,7 @@ def shown(value: object) -> str:
 
 
 class SettingChange(NamedTuple):
-    """A key whose value changed; ``live`` if a running daemon can take the new one over."""
+    """A key whose value changed; ``live`` if a running daemon can apply the new one."""
 
     name: str
     before: str
@@ -79,7 +79,7 @@ class SettingChange(NamedTuple):
 
 
 def differences(before: Settings, after: Settings) -> list[SettingChange]:
-    """What a reload would change, as text that may be logged."""
+    """Returns the changes of a reload, as text that may be logged."""
     found = []
     for key in keys():
         old, new = value_of(before, key.name), value_of(after, key.name)

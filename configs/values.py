@@ -1,4 +1,4 @@
-"""Kinds of values that settings have: how a key is declared, and what a value must be beyond its type.
+"""Declares keys of settings and validates values beyond their types.
 
 A validator raises ``ValueError`` with the rest of a sentence that begins with the key and its value.
 """
@@ -27,10 +27,10 @@ def key(
     ge: float | None = None,
     le: float | None = None,
 ) -> Any:
-    """A settings key.
+    """Declares a settings key.
 
-    ``sample`` is the value that the example shows where there is no default; ``remedy`` is what an error advises
-    beyond the limits; ``live`` marks what a running daemon takes over on SIGHUP; ``environment_only`` marks a secret.
+    ``sample`` is the value that the example shows where there is no default; ``remedy`` is the advice of an error
+    beyond the limits. ``live`` marks a key that a running daemon applies on SIGHUP, ``environment_only`` a secret.
     """
     extra = {"sample": sample, "remedy": remedy, "live": live, "environment_only": environment_only}
     return Field(default, description=description, json_schema_extra=extra, ge=ge, le=le)
@@ -42,7 +42,7 @@ _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]+)(:(?P<port>\d{1
 _IBP = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(-IV\d+)?")
 _LISTENER = re.compile(r"[A-Za-z0-9_.-]{1,249}")
 _SOCKET_PATH_BYTES_MAX: Final = 96
-"""``sun_path`` of Linux holds 107 bytes; some are left for the name that the socket has before it is renamed."""
+"""``sun_path`` of Linux holds 107 bytes; the rest is for the socket's temporary name before it is renamed."""
 
 
 def _is_address(text: str) -> bool:
@@ -63,7 +63,7 @@ def _host(value: str) -> str:
 def _advertised_host(value: str) -> str:
     _host(value)
     if _is_address(value) and ipaddress.ip_address(value).is_unspecified:
-        raise ValueError("is the address of every interface, which no broker can connect to")
+        raise ValueError("is the address of every interface, to which no broker can connect")
     return value
 
 
@@ -72,29 +72,29 @@ def _connect(value: str) -> str:
     for server in servers.split(","):
         found = _SERVER.fullmatch(server.strip())
         if not found:
-            raise ValueError(f"holds {server!r}, which is not host:port")
+            raise ValueError(f"contains {server!r}, which is not host:port")
         _host(found["host"].strip("[]"))
         if found["port"] and not 1 <= int(found["port"]) <= 65535:
-            raise ValueError(f"holds {server!r}, whose port is not from 1 to 65535")
+            raise ValueError(f"contains {server!r}, whose port is not from 1 to 65535")
     if slash and (not chroot or chroot.endswith("/") or "//" in value):
         raise ValueError(f"ends in the path {slash + chroot!r}, which has an empty part")
     return value
 
 
 class Address(NamedTuple):
-    """Where to listen. A port of 0 is any free one."""
+    """A host and port to listen on. Port 0 is any free one."""
 
     host: str
     port: int
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect to it."""
+        """Returns whether only this machine can connect to the address."""
         return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
 
 
 def parse_address(value: str) -> Address:
-    """``host:port``, an IPv6 address in brackets; raises ``ValueError`` for anything else."""
+    """Parses ``host:port``, with an IPv6 address in brackets; raises ``ValueError`` for anything else."""
     found = _SERVER.fullmatch(value)
     if not found or not found["port"] or int(found["port"]) > 65_535:
         raise ValueError("is not host:port with a port from 0 to 65535")
@@ -133,7 +133,7 @@ def _absolute(value: Path) -> Path:
 
 def _socket_path(value: Path) -> Path:
     if len(bytes(_absolute(value))) > _SOCKET_PATH_BYTES_MAX:
-        raise ValueError(f"is longer than the {_SOCKET_PATH_BYTES_MAX} bytes that it may have")
+        raise ValueError(f"is longer than {_SOCKET_PATH_BYTES_MAX} bytes")
     return value
 
 

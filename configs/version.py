@@ -1,4 +1,4 @@
-"""The product's version, as it was installed."""
+"""Reads the product's version from the installed distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DISTRIBUTION: Final = "regent-controller"
 
 @cache
 def product_version() -> str:
-    """Version of the installed distribution; ``unknown`` where the sources run without being installed."""
+    """Returns the version of the installed distribution; ``unknown`` where the sources run without an installation."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

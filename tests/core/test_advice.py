@@ -113,6 +113,8 @@ def test_the_digest_is_named_by_the_key_that_was_set(tmp_path: Path) -> None:
     digest.chmod(0o600)
     own = {"REGENT_ADMIN__ZOOKEEPER_DIGEST": "endpoint:secret"}
     [found] = advice(load(file, {"REGENT_ZOOKEEPER__DIGEST_FILE": str(digest)} | own).settings)
-    assert found.startswith("the digest of zookeeper.digest_file and admin.zookeeper_digest goes to ZooKeeper as it is")
+    assert found.startswith(
+        "the digest of zookeeper.digest_file and admin.zookeeper_digest goes to ZooKeeper in plain text"
+    )
     [found] = advice(load(file, {"REGENT_ZOOKEEPER__DIGEST": "regent:secret"}).settings)
     assert found.startswith("the digest of zookeeper.digest goes")

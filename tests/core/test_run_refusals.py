@@ -19,7 +19,7 @@ GOOD: dict[str, dict[str, str]] = {
 WRONG = {
     "zookeeper": ("connect", '"zk1:99999"', "host:port,host:port/chroot"),
     "controller": ("id", "7", "far above every broker.id"),
-    "listener": ("advertised_host", '"0.0.0.0"', "as the brokers see it"),
+    "listener": ("advertised_host", '"0.0.0.0"', "under which the brokers reach this machine"),
     "brokers": ("inter_broker_listener", '"IN TERNAL"', "inter.broker.listener.name"),
     "security": ("protocol", '"TLS"', "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     "http": ("socket", '"regent.sock"', "/run/regent/regent.sock"),

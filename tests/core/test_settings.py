@@ -383,8 +383,8 @@ def test_an_endpoint_without_an_identity_of_its_own_says_so_and_what_would_mend_
         load(written(tmp_path, MINIMAL), environ, endpoint=True)
     [problem] = raised.value.problems
     assert (problem.key, problem.origin) == ("zookeeper.set_acl", "environment REGENT_ZOOKEEPER__SET_ACL")
-    assert "the admin endpoint has no identity of its own there" in problem.reason
-    assert (f"zookeeper.{given.lower()} " if given else "the daemon's is not given") in problem.reason
+    assert "the admin endpoint has no identity of its own at ZooKeeper" in problem.reason
+    assert (f"zookeeper.{given.lower()} " if given else "the daemon's is not set") in problem.reason
     for named in ("admin.zookeeper_digest_file", "admin.zookeeper_sasl_file"):
         assert named in problem.reason
     for named in ("/etc/credstore/admin-zookeeper-digest", "admin-zookeeper-sasl", "restart regent.service"):
