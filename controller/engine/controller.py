@@ -11,7 +11,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import anyio
 
@@ -23,6 +25,7 @@ from controller.access.authorizer import Authorizer
 from controller.access.principals import Principals
 from controller.access.quota_buckets import QuotaBuckets
 from controller.engine.adoption import Adoption
+from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_kinds import EventKind
@@ -41,7 +44,6 @@ from controller.metrics.counters import Counters
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.endpoint_znode import AdminEndpoint
@@ -55,6 +57,7 @@ from state_machines.model.types import Broker, Leadership
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")
 
+T = TypeVar("T")
 
 GATE_POLL_S = 0.02
 DOUBTED_MAX = 20_000
@@ -136,7 +139,7 @@ class Controller:
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
         self._beside: set[asyncio.Task[None]] = set()
         self.ready = ready
-        self.conflict_rounds_max = conflict_rounds_max
+        self._conflict_rounds_max = conflict_rounds_max
 
     def spawn(self, work: Coroutine[None, None, None], at_end: Callable[[], None] | None = None) -> None:
         """Runs something beside the queue until the term ends. It never changes the model: its errors end no term.
@@ -161,6 +164,10 @@ class Controller:
         if self._beside:
             await asyncio.wait(self._beside)
 
+    def conflict_rounds(self) -> ConflictRounds:
+        """As often as the settings have it: writes share multis at first, then each has its own."""
+        return ConflictRounds(self._conflict_rounds_max, alone=self._conflict_rounds_max)
+
     # -- the one path
 
     async def carry_out(self, decide: Decide, reason: Reason, why: str) -> Report:
@@ -172,14 +179,14 @@ class Controller:
         """
         report = Report(why, reason.value)
         only: Collection[int] | None = None
-        rounds = 0
-        while rounds < 2 * self.conflict_rounds_max:
-            writes_max = WRITES_MAX if rounds < self.conflict_rounds_max else 1
+        rounds = self.conflict_rounds()
+        for writes_max in rounds:
             before = report.conflicts, report.unknown, report.written
             only = await self._round(decide, only, report, writes_max)
             if not only:
                 break
-            rounds += _stuck(before, report)
+            if not _stuck(before, report):
+                rounds.repeat()
         else:
             self._give_up(only or (), CONTENDED, report)
         self._count(report)
@@ -208,7 +215,7 @@ class Controller:
             decide(draft)
             if not self.unclean.wanted:
                 return draft.finish()
-            await self.unclean.read(self.malformed)
+            await self.until_read(partial(self.unclean.read, self.malformed))
 
     def _doubted(self, decision: Decision, report: Report) -> frozenset[int]:
         """Rows that are read again, once, before nothing is done about them: their leaders may have written the ISR.
@@ -359,20 +366,17 @@ class Controller:
 
     async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
         """State znodes of partitions, read after a ``sync``; malformed ones are reported by path and watched."""
-        found: list[Leadership | Malformed | None] = []
-        while True:
-            await self.connected()
+
+        async def read() -> list[Leadership | Malformed | None]:
             since = self.zk.last_zxid
-            try:
-                await self.zk.sync("/brokers/topics")
-                found = await self.store.load_states(pairs)
-                bad = [state.path for state in found if isinstance(state, Malformed)]
-                if bad:
-                    await self.zk.watch(data=bad, since_zxid=since)
-                break
-            except (NotConnected, OutcomeUnknown):
-                self.gate.check()
-        self.gate.check()
+            await self.zk.sync("/brokers/topics")
+            found = await self.store.load_states(pairs)
+            bad = [state.path for state in found if isinstance(state, Malformed)]
+            if bad:
+                await self.zk.watch(data=bad, since_zxid=since)
+            return found
+
+        found = await self.until_read(read)
         for state in found:
             if isinstance(state, Malformed):
                 self.malformed(state)
@@ -400,6 +404,17 @@ class Controller:
             with anyio.move_on_after(GATE_POLL_S):
                 await self.ready.wait()
                 await asyncio.sleep(GATE_POLL_S)
+
+    async def until_read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Returns what ``read`` returns; repeats it after each lost connection. Raises TermEnded."""
+        while True:
+            await self.connected()
+            try:
+                found = await read()
+            except (NotConnected, OutcomeUnknown):
+                continue
+            self.gate.check()
+            return found
 
     def _count(self, report: Report) -> None:
         self.counters.conflicts += report.conflicts

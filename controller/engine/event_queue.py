@@ -10,8 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from controller.engine.event_kinds import EventKind
+
+T = TypeVar("T")
 
 EVENTS_MAX = 10_000
 """Bound of the queue, in events: calls beyond it are refused; level-triggered events collapse and always fit."""
@@ -94,12 +97,20 @@ class EventQueue:
             await self._arrived.wait()
         return self._take()
 
-    def adjacent(self, kind: EventKind, most: int) -> list[Event]:
-        """Takes the events of ``kind`` that directly follow, ``most`` of them at the most."""
-        taken: list[Event] = []
-        while len(taken) < most and self._events and self._events[0].kind is kind:
-            taken.append(self._take())
-        return taken
+    def following(
+        self, kind: EventKind, first: T, count_max: int, size: Callable[[T], int] = lambda _: 0, size_max: int = 1
+    ) -> list[T]:
+        """Returns ``first``, the detail of the event under way, and takes those of its kind that directly follow.
+
+        At most ``count_max`` in all; none is added once their sizes together reach ``size_max``.
+        """
+        found, total = [first], size(first)
+        while len(found) < count_max and total < size_max and self._events and self._events[0].kind is kind:
+            detail = self._take().detail
+            assert isinstance(detail, type(first))
+            found.append(detail)
+            total += size(detail)
+        return found
 
     def close(self) -> None:
         """The term ended: what waits is preempted, and so is whatever is posted from now on."""

@@ -12,7 +12,6 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
-from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.reads import read_broker_configs, read_broker_default
 from state_machines.model.cluster import Cluster
@@ -53,14 +52,11 @@ class UncleanElectionPolicy:
         return bool(self._noted)
 
     async def read(self, report: Callable[[Malformed], None]) -> None:
-        """Reads what was noted, nothing while the connection is lost; what cannot be used is reported and watched."""
+        """Reads what was noted; what cannot be used is reported and watched."""
         since = self._store.zk.last_zxid
-        try:
-            known, malformed = await self.of(sorted(self._noted))
-            if malformed:
-                await self._store.zk.watch(data=[found.path for found in malformed], since_zxid=since)
-        except (NotConnected, OutcomeUnknown):
-            return
+        known, malformed = await self.of(sorted(self._noted))
+        if malformed:
+            await self._store.zk.watch(data=[found.path for found in malformed], since_zxid=since)
         for found in malformed:
             report(found)
         self._known.update(known)

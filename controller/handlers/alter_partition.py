@@ -26,7 +26,7 @@ PROPOSALS_MAX = 10_000
 
 async def alter_partition(c: Controller, first: PendingCall) -> None:
     """Judges, commits once, answers each call; a call of a former life of a broker is refused as a whole."""
-    pending = [first, *_following(c, len(first.call.proposals))]
+    pending = c.queue.following(EventKind.ALTER_PARTITION, first, CALLS_MAX, _proposals, PROPOSALS_MAX)
     try:
         await _answer(c, pending)
     finally:
@@ -34,17 +34,8 @@ async def alter_partition(c: Controller, first: PendingCall) -> None:
             call.refuse()
 
 
-def _following(c: Controller, proposals: int) -> list[PendingCall]:
-    """Calls that wait right behind one with so many ISR changes."""
-    calls: list[PendingCall] = []
-    while len(calls) < CALLS_MAX - 1 and proposals < PROPOSALS_MAX:
-        event = c.queue.adjacent(EventKind.ALTER_PARTITION, 1)
-        if not event:
-            break
-        assert isinstance(event[0].detail, PendingCall)
-        calls.append(event[0].detail)
-        proposals += len(calls[-1].call.proposals)
-    return calls
+def _proposals(pending: PendingCall) -> int:
+    return len(pending.call.proposals)
 
 
 async def _answer(c: Controller, pending: list[PendingCall]) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.role.own_znodes import BROKER_SETTINGS
@@ -121,7 +122,7 @@ def _policy(value: Value | None) -> str | None:
 
 async def _keep(c: Controller) -> None:
     """The last writer's content is the newest: a znode that changed meanwhile is replaced all the same."""
-    for _ in range(TRIES_MAX):
+    for _ in ConflictRounds(TRIES_MAX):
         data = c.adoption.kept(_guards(c))
         stat = await c.zk.exists(BROKER_SETTINGS)
         op: Op = Create(BROKER_SETTINGS, data) if stat is None else SetData(BROKER_SETTINGS, data, stat.version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -104,7 +105,7 @@ async def _grow(c: Controller, asked: _Asked) -> None:
     waiting = {topic.name: topic for topic in topics if counts[topic.name] == 1}
     changed: list[str] = []
     again = asked.call.attempt > 0
-    for _ in range(2 * c.conflict_rounds_max):
+    for _ in c.conflict_rounds():
         changes = _judge(c, asked, waiting, await _read(c, list(waiting)), again)
         if not changes:
             break
@@ -126,15 +127,7 @@ async def _grow(c: Controller, asked: _Asked) -> None:
 async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
     """What the znodes say; names that no topic can have are not looked up."""
     legal = [name for name in names if wrong_name(name) is None]
-    while legal:
-        await c.connected()
-        try:
-            found = await read_contexts(c.zk, legal)
-        except (NotConnected, OutcomeUnknown):
-            continue
-        c.gate.check()
-        return found
-    return {}
+    return await c.until_read(partial(read_contexts, c.zk, legal)) if legal else {}
 
 
 def _judge(

@@ -14,6 +14,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -38,7 +39,6 @@ from controller.requests.calls import PendingCall
 from metadata_store.commits import topic_creation
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
@@ -100,7 +100,7 @@ class _Asked:
 
 async def create_topics(c: Controller, first: PendingCall) -> None:
     """Handles a call and those that directly follow it."""
-    calls = [first, *_following(c, len(first.call.body.topics))]
+    calls = c.queue.following(EventKind.CREATE_TOPICS, first, CALLS_MAX, _topics, TOPICS_MAX)
     waits: set[int] = set()
     try:
         paid = await accounts(c, [payer(pending.call) for pending in calls])
@@ -118,16 +118,8 @@ async def create_topics(c: Controller, first: PendingCall) -> None:
                 pending.refuse()
 
 
-def _following(c: Controller, topics: int) -> list[PendingCall]:
-    calls: list[PendingCall] = []
-    while len(calls) < CALLS_MAX - 1 and topics < TOPICS_MAX:
-        event = c.queue.adjacent(EventKind.CREATE_TOPICS, 1)
-        if not event:
-            break
-        assert isinstance(event[0].detail, PendingCall)
-        calls.append(event[0].detail)
-        topics += len(calls[-1].call.body.topics)
-    return calls
+def _topics(pending: PendingCall) -> int:
+    return len(pending.call.body.topics)
 
 
 # -- deciding
@@ -166,15 +158,7 @@ async def _contexts(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicZn
 
 
 async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
-    while names:
-        await c.connected()
-        try:
-            found = await read_contexts(c.zk, names)
-        except (NotConnected, OutcomeUnknown):
-            continue
-        c.gate.check()
-        return found
-    return {}
+    return await c.until_read(partial(read_contexts, c.zk, names)) if names else {}
 
 
 def _judge(
@@ -254,10 +238,9 @@ async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str
     """Writes until every topic is created or refused; those that others hold up go singly in the end."""
     outcomes: dict[str, Outcome] = {}
     waiting = dict(topics)
-    for round_ in range(2 * c.conflict_rounds_max):
+    for writes_max in c.conflict_rounds():
         await c.connected()
         versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
-        writes_max = WRITES_MAX if round_ < c.conflict_rounds_max else 1
         outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max=writes_max)
         c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)

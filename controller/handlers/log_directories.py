@@ -64,7 +64,7 @@ def _ask(c: Controller, brokers: Iterable[int]) -> None:
 async def replicas_failed(c: Controller, first: Failed) -> None:
     """What failed replicas led is elected elsewhere; they leave their ISRs until their broker starts anew."""
     failed: dict[int, list[int]] = {}
-    for broker, epoch, rows in [first, *_following(c)]:
+    for broker, epoch, rows in c.queue.following(EventKind.REPLICAS_FAILED, first, ANSWERS_MAX):
         known = c.cluster.brokers.get(broker)
         if known is not None and known.epoch == epoch:
             failed.setdefault(broker, []).extend(c.cluster.observe_failed_dirs(broker, rows))
@@ -80,9 +80,3 @@ async def replicas_failed(c: Controller, first: Failed) -> None:
         )
     decide = partial(log_directories_failed, failed=failed, unclean=c.unclean)
     await c.carry_out(decide, Reason.LOG_DIRECTORY, f"log directories failed on brokers {sorted(failed)}")
-
-
-def _following(c: Controller) -> list[Failed]:
-    """What further answers said that wait right behind one."""
-    found = [event.detail for event in c.queue.adjacent(EventKind.REPLICAS_FAILED, ANSWERS_MAX - 1)]
-    return [failed for failed in found if isinstance(failed, Failed)]

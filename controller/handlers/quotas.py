@@ -7,7 +7,7 @@ from typing import Final
 
 from controller.access.quota_buckets import Account, Payer
 from controller.engine.controller import Controller
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.quota_nodes import read_rates
 from state_machines.admin_rules.create_topics import TopicError, TopicRefusal
 from state_machines.admin_rules.mutation_quotas import Level
@@ -23,16 +23,15 @@ async def accounts(c: Controller, payers: Sequence[Payer]) -> list[Account]:
 
 async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
     """A znode that cannot be used sets no rate; it is reported, and watched until it is mended."""
-    while True:
-        await c.connected()
+
+    async def read() -> tuple[dict[Level, float], list[Malformed]]:
         since = c.zk.last_zxid
-        try:
-            rates, malformed = await read_rates(c.zk, levels)
-            if malformed:
-                await c.zk.watch(data=[found.path for found in malformed], since_zxid=since)
-        except (NotConnected, OutcomeUnknown):
-            continue
-        c.gate.check()
-        for found in malformed:
-            c.malformed(found)
-        return rates
+        rates, malformed = await read_rates(c.zk, levels)
+        if malformed:
+            await c.zk.watch(data=[found.path for found in malformed], since_zxid=since)
+        return rates, malformed
+
+    rates, malformed = await c.until_read(read)
+    for found in malformed:
+        c.malformed(found)
+    return rates

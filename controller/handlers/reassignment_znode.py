@@ -9,6 +9,7 @@ import logging
 from collections.abc import Container
 from typing import Final
 
+from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from metadata_store import paths
@@ -46,7 +47,7 @@ async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
     somebody else writes the znode at the same time, that is the later request, and its own event will judge it.
     """
     request = c.reassignment_queue.request
-    for _ in range(ROUNDS_MAX):
+    for _ in ConflictRounds(ROUNDS_MAX):
         if request is None or not any(name in names for name in request.targets):
             return
         left = {name: target for name, target in request.targets.items() if name not in names}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import chain
 
+from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from metadata_store import paths
@@ -81,7 +82,7 @@ async def repair(c: Controller, topics: Sequence[TopicAssignment], states: State
     """
     served: list[TopicAssignment] = []
     waiting = list(topics)
-    for _ in range(REPAIR_ROUNDS_MAX):
+    for _ in ConflictRounds(REPAIR_ROUNDS_MAX):
         planned = {change.topic: (topic, change) async for topic, change in _plans(c, waiting, states, load, served)}
         if not planned:
             return served

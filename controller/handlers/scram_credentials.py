@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from brokers.wire.messages.security import (
@@ -16,7 +17,7 @@ from controller.process.wording import abbreviate
 from controller.requests.calls import PendingCall
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.errors import Code
 from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
 from state_machines.admin_rules.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
 
@@ -59,7 +60,7 @@ def _outcome(user: str, refused: ScramRefusal | None) -> AlteredUser:
 async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, ScramRefusal]:
     """Writes what is asked for; returns the users of whom nothing was written, and why."""
     refused: dict[str, ScramRefusal] = {}
-    for _ in range(2 * c.conflict_rounds_max):
+    for _ in c.conflict_rounds():
         changes = _judge(waiting, await _read(c, list(waiting)), refused, again=again)
         if not changes:
             return refused
@@ -75,15 +76,7 @@ async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, S
 
 
 async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Malformed]:
-    while users:
-        await c.connected()
-        try:
-            found = await read_entities(c.zk, USERS, users)
-        except (NotConnected, OutcomeUnknown):
-            continue
-        c.gate.check()
-        return found
-    return {}
+    return await c.until_read(partial(read_entities, c.zk, USERS, users)) if users else {}
 
 
 def _judge(

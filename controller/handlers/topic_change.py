@@ -57,26 +57,14 @@ async def topic_change(c: Controller) -> None:
 
 async def partition_modifications(c: Controller, name: str) -> None:
     """The data of a topic znode changed, and of those whose events directly follow: all are read together."""
-    names = [name, *_following(c, name)]
+    kind = EventKind.PARTITION_MODIFICATIONS
+    names = c.queue.following(kind, name, TOPICS_MAX, partial(_partitions, c), PARTITIONS_MAX)
     try:
         await modified(c, names)
     except (NotConnected, OutcomeUnknown):
         for taken in names[1:]:
             c.queue.signal(EventKind.PARTITION_MODIFICATIONS, taken)
         raise
-
-
-def _following(c: Controller, first: str) -> list[str]:
-    """Topics of the events that follow, as many as have some 20,000 partitions together."""
-    names: list[str] = []
-    partitions = _partitions(c, first)
-    while len(names) < TOPICS_MAX and partitions < PARTITIONS_MAX:
-        event = c.queue.adjacent(EventKind.PARTITION_MODIFICATIONS, 1)
-        if not event:
-            break
-        names.append(str(event[0].detail))
-        partitions += _partitions(c, names[-1])
-    return names
 
 
 def _partitions(c: Controller, name: str) -> int:

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import CONTENDED, Controller
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.decisions.topic_change import taken_out
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment
@@ -19,9 +19,9 @@ from state_machines.model.types import Assignment, TopicAssignment
 log = logging.getLogger("regent.controller")
 
 TOGETHER_MAX: Final = 3
-"""Rounds after which each znode is written alone: a contended one must not hold up those that share a multi."""
-ROUNDS_MAX: Final = 10
-"""How often a rewrite is tried against other writers of the znode. A lost connection does not count."""
+"""Rounds in which znodes share multis."""
+ALONE_MAX: Final = 7
+"""Rounds in which each znode is written alone. A lost connection does not count."""
 GONE: Final = "the topic is gone"
 
 
@@ -33,21 +33,26 @@ async def settle(
     Returns the topics that cannot be written, and why, counted under ``what``; raises Fenced and TermEnded.
     """
     failed: dict[str, str] = {}
-    rounds = 0
-    while changes := [change for change in plan() if change.topic not in failed]:
-        if rounds == ROUNDS_MAX:
-            failed.update((change.topic, CONTENDED) for change in changes)
+
+    def wanted() -> list[TopicChange]:
+        return [change for change in plan() if change.topic not in failed]
+
+    rounds = ConflictRounds(TOGETHER_MAX, alone=ALONE_MAX)
+    for writes_max in rounds:
+        changes = wanted()
+        if not changes:
             break
         await c.connected()
         try:
-            writes_max = WRITES_MAX if rounds < TOGETHER_MAX else 1
             outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max)
         except (NotConnected, OutcomeUnknown):
             c.gate.check()
+            rounds.repeat()
             continue
-        rounds += 1
         await _observe(c, changes, outcome)
         failed.update(_final(outcome))
+    else:
+        failed.update((change.topic, CONTENDED) for change in wanted())
     _count(c, failed, what)
     return failed
 
@@ -69,16 +74,12 @@ async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: Topic
 async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
     """What the znodes say now of the partitions that were to be written."""
     names = [change.topic for change in changes]
-    found: list[TopicAssignment | Malformed | None] = []
-    while True:
-        await c.connected()
-        try:
-            await c.zk.sync(paths.TOPICS)
-            found = await c.store.load_topics(names)
-            break
-        except (NotConnected, OutcomeUnknown):
-            c.gate.check()
-    c.gate.check()
+
+    async def read() -> list[TopicAssignment | Malformed | None]:
+        await c.zk.sync(paths.TOPICS)
+        return await c.store.load_topics(names)
+
+    found = await c.until_read(read)
     for change, topic in zip(changes, found, strict=True):
         if isinstance(topic, TopicAssignment) and topic.czxid == change.czxid:
             lost = taken_out(c.cluster, topic)

@@ -179,7 +179,7 @@ async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent(
         def too_big() -> None:
             raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-        with mock.patch("controller.engine.controller.WRITES_MAX", 1):
+        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
             w.active.script.at(STATE_0, too_big)
             w.die(1)
             await w.told()
@@ -240,7 +240,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
     async with world() as w:
         await running(w, partitions=12)
         session = w.active.zk.session_id
-        with mock.patch("controller.engine.controller.WRITES_MAX", 2):
+        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 2):
             w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
             w.die(1)
             await eventually(lambda: not w.term.controller.ready.is_set())

@@ -85,14 +85,25 @@ async def test_the_consumer_waits_for_the_first_event() -> None:
 
 async def test_only_what_directly_follows_is_drained() -> None:
     queue = EventQueue()
-    for number in range(5):
+    for number in range(6):
         queue.post(Event(EventKind.ALTER_PARTITION, number))
     queue.signal(EventKind.TOPIC_CHANGE)
-    queue.post(Event(EventKind.ALTER_PARTITION, 5))
-    assert [event.detail for event in queue.adjacent(EventKind.ALTER_PARTITION, 3)] == [0, 1, 2]
-    assert [event.detail for event in queue.adjacent(EventKind.ALTER_PARTITION, 10)] == [3, 4]
-    assert queue.adjacent(EventKind.ALTER_PARTITION, 10) == []
+    queue.post(Event(EventKind.ALTER_PARTITION, 6))
+    first = (await queue.next()).detail
+    assert queue.following(EventKind.ALTER_PARTITION, first, 3) == [0, 1, 2]
+    first = (await queue.next()).detail
+    assert queue.following(EventKind.ALTER_PARTITION, first, 10) == [3, 4, 5]
+    assert queue.following(EventKind.ALTER_PARTITION, 7, 10) == [7]
     assert (await queue.next()).kind == EventKind.TOPIC_CHANGE
+
+
+async def test_no_more_is_drained_than_fits_into_one_turn() -> None:
+    queue = EventQueue()
+    for size in (4, 5, 9, 1):
+        queue.post(Event(EventKind.CREATE_TOPICS, "x" * size))
+    first = (await queue.next()).detail
+    assert [len(str(d)) for d in queue.following(EventKind.CREATE_TOPICS, str(first), 10, len, 10)] == [4, 5, 9]
+    assert len(queue) == 1
 
 
 @pytest.mark.kafka(

@@ -60,7 +60,7 @@ async def test_a_write_that_was_given_up_leaves_a_state_that_is_told() -> None:
         def refuse() -> None:
             raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-        with mock.patch("controller.engine.controller.WRITES_MAX", 1):
+        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
             w.active.script.at("t/partitions/0/state", refuse)
             w.die(1)
             await w.told()

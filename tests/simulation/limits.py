@@ -87,7 +87,7 @@ def limited(limits: Limits | None) -> Iterator[None]:
 
 def _targets(limits: Limits) -> dict[str, Any]:
     return {
-        "controller.engine.controller.WRITES_MAX": limits.writes,
+        "controller.engine.conflict_rounds.WRITES_MAX": limits.writes,
         "metadata_store.nodes.cluster_nodes.WRITES_MAX": limits.writes,
         "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,
@@ -96,7 +96,6 @@ def _targets(limits: Limits) -> dict[str, Any]:
         "brokers.outbound.delivery.Snapshots": partial(_snapshots, limits),
         "controller.handlers.failover.FIRST_TOPICS": limits.first,
         "controller.handlers.failover.TURN_ROWS": limits.loaded,
-        "controller.handlers.topic_rewrites.WRITES_MAX": limits.writes,
         "controller.handlers.topic_change.PARTITIONS_MAX": limits.loaded,
         "controller.handlers.topic_change.TOPICS_MAX": limits.topics,
         "controller.handlers.topic_change.ENDED_ROWS_MAX": limits.ended,
