@@ -18,7 +18,7 @@ import msgspec
 from configs.sections import ControllerSettings
 from controller.engine.ibp_check import IBP
 from metadata_store.content import decoded
-from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Told, Value, in_force
+from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Reported, Value, in_force
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     """What a broker said, and the epoch of the registration that said it."""
 
     epoch: int
-    told: Told
+    told: Reported
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Adoption:
         """What the next term recalls: of live brokers."""
         return to_keep({broker: self._answers[broker] for broker in live if broker in self._answers})
 
-    def hear(self, broker: Broker, told: Told) -> None:
+    def hear(self, broker: Broker, told: Reported) -> None:
         """A broker said its settings: the queue's next event takes it."""
         self._heard[broker.id] = Answer(broker.epoch, told)
 

@@ -50,7 +50,7 @@ async def _answer(c: Controller, pending: list[PendingCall]) -> None:
         accepted.append((one, [(p, asked, judge(c.cluster, asked)) for p, asked in requests]))
     wanted = [asked for _, items in accepted for _, asked, verdict in items if verdict is None]
     if wanted:
-        await c.carry_out(partial(alter_partitions, asked=wanted), Reason.ISR_BY_LEADER, "ISR changes of leaders")
+        await c.carry_out(partial(alter_partitions, requests=wanted), Reason.ISR_BY_LEADER, "ISR changes of leaders")
         isrs_changed(c, [asked.row for asked in wanted if asked.row is not None])
     answers = [[reply(c, *item) for item in items] for _, items in accepted]
     for (one, _), replies in zip(accepted, answers, strict=True):

@@ -31,8 +31,8 @@ from state_machines.model.types import Topic
 log = logging.getLogger("regent.controller")
 
 NOT_KNOWN: Final = (
-    "no broker has said its delete.topic.enable yet (the log of the daemon that controls the cluster says why): try "
-    "again, or set controller.delete_topic_enable"
+    "no broker has reported its delete.topic.enable yet (the log of the controlling daemon has the cause): try again, "
+    "or set controller.delete_topic_enable"
 )
 
 

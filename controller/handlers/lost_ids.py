@@ -73,7 +73,7 @@ async def begin(c: Controller) -> None:
     node = await c.zk.get(TOPIC_IDS_BEGIN)
     lost.noted = None if node is None else node.data or ASKED
     lost.none_had_one = bool(lost.topics) and (node is not None or not any_has_id(c.cluster))
-    lost.evidence.told_none = lost.noted == TOLD_NONE
+    lost.evidence.sent_none = lost.noted == TOLD_NONE
     lost.sent_before = lost.noted == ASKED
     await _note(c)
     inquire_of_new(c)
@@ -254,7 +254,7 @@ def _send(c: Controller) -> None:
 async def _note(c: Controller) -> None:
     """Notes that topic ids begin, as long as topics wait for theirs, and that brokers were sent none before."""
     lost = c.lost_ids
-    wanted: bytes | None = TOLD_NONE if lost.evidence.told_none else ASKED
+    wanted: bytes | None = TOLD_NONE if lost.evidence.sent_none else ASKED
     if not (lost.none_had_one and lost.topics):
         wanted = None
     if wanted == lost.noted:

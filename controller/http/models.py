@@ -95,7 +95,7 @@ class Setting(Item):
     key: str = Field(description="of the daemon's own settings, where it may be set")
     broker_setting: str
     value: str
-    source: str = Field(description="set by us, adopted from brokers, or no broker has said it yet")
+    source: str = Field(description="set by us, adopted from brokers, or no broker has reported it yet")
     differs: str = Field("", description="which brokers have another value, and what mends it")
 
 

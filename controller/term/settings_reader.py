@@ -10,7 +10,7 @@ from typing import Final
 from brokers.client import BrokerCallFailed
 from brokers.queries import ANSWER_S_MAX, BrokerQueries, Dial, query_each
 from controller.engine.adoption import ASKED
-from state_machines.admin_rules.broker_settings import Told
+from state_machines.admin_rules.broker_settings import Reported
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
 
@@ -21,7 +21,7 @@ PAUSE_S: Final = 1.0
 
 
 async def query_settings(
-    dial: Dial, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Told], None]
+    dial: Dial, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Reported], None]
 ) -> None:
     """Asks ``brokers`` again and again while they do not answer: they register before they listen.
 

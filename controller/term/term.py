@@ -45,7 +45,7 @@ from metadata_store.fencing.outcome import Fenced
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
-from state_machines.admin_rules.broker_settings import Told
+from state_machines.admin_rules.broker_settings import Reported
 from state_machines.journal.events import Kind
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
@@ -309,7 +309,7 @@ class Term:
         if adoption.settled.is_set():
             await self.channels.quiesced(TOLD_S_MAX)
 
-        def heard(broker: Broker, told: Told) -> None:
+        def heard(broker: Broker, told: Reported) -> None:
             judge_ibp(broker.id, told.get(IBP), self.controller.ibp, self._counters)
             adoption.hear(broker, told)
             queue.signal(EventKind.BROKER_SETTINGS)

@@ -1,4 +1,4 @@
-"""Kafka's access control lists: what they are, and whether they allow something (``AclAuthorizer.authorize``)."""
+"""Models Kafka's access control lists and judges whether they allow an operation (``AclAuthorizer.authorize``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Operation(StrEnum):
-    """What is done, as znodes name it."""
+    """An operation on a resource, as znodes name it."""
 
     ALL = "All"
     READ = "Read"
@@ -33,20 +33,20 @@ class Operation(StrEnum):
 
 
 _UNASKED: Final = ("IdempotentWrite", "CreateTokens", "DescribeTokens", "TwoPhaseCommit")
-"""Operations that Kafka knows and a controller is never asked about."""
+"""Operations that Kafka knows and that no request to a controller needs."""
 _NAMES: Final = {name.upper(): name for name in (*map(str, Operation), *_UNASKED)}
 
 
 def canonical_operation(name: str, *, allows: bool) -> str:
-    """The operation that a list's line means, in whatever case it is written (``AclOperation``).
+    """Returns the operation that an entry names, in any case of its letters (``AclOperation``).
 
-    A denial of something unknown denies everything: nobody knows what it was to prevent.
+    A denial of an unknown operation denies every operation: what it was to prevent cannot be known.
     """
     return _NAMES.get(name.upper()) or (name if allows else Operation.ALL)
 
 
 class Resource(StrEnum):
-    """What it is done to: the types that a controller is asked about."""
+    """The types of resources that requests to a controller concern."""
 
     TOPIC = "Topic"
     CLUSTER = "Cluster"
@@ -64,11 +64,11 @@ _IMPLIED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
 _ALLOWING: Final = {str(one): frozenset(map(str, (one, "All", *_IMPLIED_BY.get(one, ())))) for one in Operation}
-"""Who is allowed one of the set is allowed the operation. A denial implies nothing."""
+"""Permissions of which each allows the operation. A denial implies no other one."""
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One line of a list. ``operation`` is one of :class:`Operation` or another that Kafka has; ``host`` canonical."""
+    """One entry of a list. ``operation`` is one of :class:`Operation` or another of Kafka's; ``host`` is canonical."""
 
     principal: str
     host: str
@@ -77,7 +77,7 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 NOBODY: Final = (Entry(EVERYBODY, ANYTHING, Operation.ALL, False),)
-"""Stands for a list that cannot be understood: it may have denied anything to anybody."""
+"""Stands for a list that cannot be understood: it may have denied any operation to any principal."""
 
 Key = tuple[Resource, str]
 
@@ -101,7 +101,7 @@ class Acls(Struct):
 
 
 def _put(lists: dict[Key, tuple[Entry, ...]], key: Key, entries: tuple[Entry, ...]) -> int:
-    """How many lists there are more than before."""
+    """Replaces a list; returns by how much the number of lists grew."""
     before = len(lists)
     if entries:
         lists[key] = entries
@@ -111,7 +111,7 @@ def _put(lists: dict[Key, tuple[Entry, ...]], key: Key, entries: tuple[Entry, ..
 
 
 def canonical_host(host: str) -> str:
-    """One spelling of each address, as IPv6 has many; what is no address stays as it is."""
+    """Returns one spelling of each address, as IPv6 has many; text that is no address stays as it is."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -121,17 +121,17 @@ def canonical_host(host: str) -> str:
 
 
 def unreadable() -> Acls:
-    """Stands for all lists where they cannot be read: nobody is allowed anything."""
+    """Stands for all lists where they cannot be read: every request is denied."""
     return Acls({(resource, ANYTHING): NOBODY for resource in Resource}, found=True)
 
 
 def allowed(
     acls: Acls, principal: str, host: str, operation: Operation, resource: Resource, name: str, *, open_: bool = False
 ) -> bool:
-    """Whether ``principal`` may do it from ``host`` (canonical).
+    """Whether ``principal`` may perform the operation from ``host`` (canonical).
 
-    What matches the resource is taken together: the lists of its literal name, of ``*``, and of each prefix. One denial
-    outweighs every permission. ``open_``: the answer where nothing matches the resource
+    All lists that match the resource count together: that of its literal name, of ``*``, and of each prefix. One denial
+    outweighs every permission. ``open_``: the result where no list matches the resource
     (``allow.everyone.if.no.acl.found``).
     """
     entries = _matching(acls, resource, name)

@@ -1,7 +1,7 @@
-"""Settings of brokers by which Kafka's controller goes, and the value of each that holds here.
+"""Adopts settings of brokers that Kafka's controller obeys, and picks the value of each that holds here.
 
-A value that the daemon's own settings give holds. Otherwise the value of the live brokers is adopted; where they
-differ, the stricter one. Where no broker has said anything, the strictest value holds until one does.
+A value in the daemon's own settings holds. Otherwise the value of the live brokers is adopted, the stricter one where
+they differ. Until a broker has reported its value, the strictest value holds.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 Value = bool | int | str
-Told = Mapping[str, str | None]
-"""A broker's settings by their names at brokers, as it says them."""
+Reported = Mapping[str, str | None]
+"""A broker's settings by their names at brokers, as it reported them."""
 
 
 class Setting(NamedTuple):
     """``key`` of section ``[controller]`` stands for ``name`` at brokers, whose default is ``default``.
 
-    ``stricter`` chooses among values. ``unknown`` holds while no broker has said its value; None: what depends on it is
-    not done. ``guard``: the stricter value keeps something from being lost or done.
+    ``stricter`` chooses among values. ``unknown`` holds until a broker has reported its value; None: actions that
+    depend on the setting wait. ``guard``: the stricter value prevents a loss or an action.
     """
 
     key: str
@@ -74,63 +74,67 @@ NAMES: Final = tuple(setting.name for setting in SETTINGS)
 
 
 class InForce(Struct, frozen=True):
-    """The value of a setting that holds. ``told``: the values of the brokers that count; ``chosen``: it is ours."""
+    """The value of a setting that holds.
+
+    ``reported``: the values of the brokers that count; ``chosen``: the daemon's own settings give it.
+    """
 
     setting: Setting
     value: Value | None
-    told: Mapping[int, Value]
+    reported: Mapping[int, Value]
     chosen: bool
 
     @property
     def adopted(self) -> bool:
         """Whether the value is the brokers'."""
-        return bool(self.told) and not self.chosen
+        return bool(self.reported) and not self.chosen
 
     @property
     def differing(self) -> bool:
         """Whether brokers have different values."""
-        return len(set(self.told.values())) > 1
+        return len(set(self.reported.values())) > 1
 
     @property
     def strictest(self) -> Value | None:
-        """The strictest value of the brokers; None where none has said it."""
-        return self.setting.stricter(self.told.values()) if self.told else None
+        """The strictest value of the brokers; None where no broker has reported one."""
+        return self.setting.stricter(self.reported.values()) if self.reported else None
 
     @property
     def apart(self) -> bool:
         """Whether a value of ours is not that of the brokers."""
-        return self.chosen and bool(self.told) and set(self.told.values()) != {self.value}
+        return self.chosen and bool(self.reported) and set(self.reported.values()) != {self.value}
 
     @property
     def weaker(self) -> bool:
-        """Whether a value of ours takes away what a broker's value guards."""
+        """Whether the daemon's value takes away what a broker's value guards."""
         if not self.setting.guard or not self.apart or self.strictest is None or self.value is None:
             return False
         return self.setting.stricter((self.value, self.strictest)) != self.value
 
 
 def in_force(
-    chosen: Mapping[str, Value], told: Mapping[int, Told], live: Iterable[int] | None = None
+    chosen: Mapping[str, Value], reported: Mapping[int, Reported], live: Iterable[int] | None = None
 ) -> dict[str, InForce]:
-    """By key. ``chosen``: what the daemon's own settings give; ``told``: what brokers have said at any time.
+    """Returns the values that hold, by key.
 
-    Live brokers count; where none of them has said anything, those that did before.
+    ``chosen``: values of the daemon's settings; ``reported``: values of brokers at any time. Live brokers count;
+    where none of them has reported a value, brokers that did before.
     """
-    counted = {broker: told[broker] for broker in sorted(told if live is None else live) if broker in told}
-    return {setting.key: _holds(setting, chosen, counted or dict(sorted(told.items()))) for setting in SETTINGS}
+    counted = {broker: reported[broker] for broker in sorted(reported if live is None else live) if broker in reported}
+    return {setting.key: _holds(setting, chosen, counted or dict(sorted(reported.items()))) for setting in SETTINGS}
 
 
-def _holds(setting: Setting, chosen: Mapping[str, Value], told: Mapping[int, Told]) -> InForce:
-    values = {broker: value_of(setting, said) for broker, said in told.items()}
+def _holds(setting: Setting, chosen: Mapping[str, Value], reported: Mapping[int, Reported]) -> InForce:
+    values = {broker: value_of(setting, own) for broker, own in reported.items()}
     if setting.key in chosen:
         return InForce(setting, chosen[setting.key], values, True)
     value = setting.stricter(values.values()) if values else setting.unknown
     return InForce(setting, value, values, False)
 
 
-def value_of(setting: Setting, told: Told) -> Value:
-    """A broker's value; one that it does not say, or that cannot be read, is Kafka's default."""
-    text = (told.get(setting.name) or "").strip()
+def value_of(setting: Setting, reported: Reported) -> Value:
+    """Returns a broker's value, Kafka's default where it reported none or one that cannot be read."""
+    text = (reported.get(setting.name) or "").strip()
     if isinstance(setting.default, bool):
         return text.lower() == "true" if text else setting.default
     if isinstance(setting.default, int):
@@ -139,7 +143,7 @@ def value_of(setting: Setting, told: Told) -> Value:
 
 
 def shown(value: Value | None) -> str:
-    """A value as people read it."""
+    """Formats a value for operators."""
     if value is None:
         return "not known"
     if isinstance(value, bool):
@@ -148,12 +152,12 @@ def shown(value: Value | None) -> str:
 
 
 def source(found: InForce) -> str:
-    """Where the value comes from."""
+    """Returns the origin of the value."""
     if found.chosen:
         return "set by us"
-    if not found.told:
-        return "no broker has said it yet"
-    holders = [b for b, value in found.told.items() if value == found.value]
+    if not found.reported:
+        return "no broker has reported it yet"
+    holders = [b for b, value in found.reported.items() if value == found.value]
     return f"adopted from brokers {_named(holders)}"
 
 
@@ -164,9 +168,9 @@ SETTINGS_NAMED_MAX: Final = 8
 
 
 def adopted_sentence(before: Mapping[str, InForce], found: Mapping[str, InForce]) -> str | None:
-    """Says which values were adopted from brokers since ``before``, by their sources; None where there is no news.
+    """Returns a sentence on the values adopted from brokers since ``before``, by origin; None where nothing changed.
 
-    The first time news is what differs from Kafka's defaults.
+    The first time the sentence names the values that differ from Kafka's defaults.
     """
     known = {key: one.value for key, one in before.items() if one.adopted}
     adopted = [one for one in found.values() if one.adopted]
@@ -190,9 +194,9 @@ def _named(brokers: list[int]) -> str:
 
 
 def advice(found: InForce) -> str | None:
-    """What differs and what mends it; None where all have the same value."""
+    """Returns the difference and its remedy; None where all brokers have the same value."""
     setting = found.setting
-    others = {b: value for b, value in found.told.items() if value != found.value}
+    others = {b: value for b, value in found.reported.items() if value != found.value}
     if not others:
         return None
     they = "; ".join(

@@ -33,10 +33,10 @@ def judge_growth(
     spare: int,
     again: bool = False,
 ) -> dict[int, Assignment] | TopicRefusal:
-    """The partitions to add, or why there are none.
+    """Returns the partitions to add, or the refusal.
 
     ``topic`` is its znode, ``marked`` whether it waits for its deletion, ``spare`` how many partitions the request may
-    still create. ``again``: an earlier attempt may have done it; then a topic as wanted gets none and is no error.
+    still create. ``again``: an earlier attempt may have added them; then a topic as wanted gets none and is no error.
     """
     if marked:
         return TopicRefusal(TopicError.INVALID_TOPIC, "The topic is queued for deletion.")
@@ -64,7 +64,7 @@ def _judged(
         raise Refused(TopicError.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
     first = topic.partitions.get(0)
     if first is None:
-        raise Refused(TopicError.UNKNOWN_SERVER_ERROR, "partition 0 is missing: mend the topic's znode")
+        raise Refused(TopicError.UNKNOWN_SERVER_ERROR, "partition 0 is missing: repair the topic's znode")
     factor, added = len(first.replicas), wanted.count - present
     if wanted.assignments is not None:
         placed = _given(wanted.assignments, present, added, factor, brokers)
@@ -84,7 +84,7 @@ def _as_wanted(wanted: WantedGrowth, topic: TopicAssignment) -> bool:
 
 
 def _index_from(brokers: Sequence[int], least: int) -> int:
-    """Where Kafka begins: at the first broker whose id is not below that of partition 0's preferred leader."""
+    """Returns where Kafka begins: at the first broker whose id is not below that of partition 0's preferred leader."""
     return next((at for at, broker in enumerate(brokers) if broker >= least), 0)
 
 
@@ -104,7 +104,7 @@ def _given(
 
 
 def _unlike(partitions: Mapping[int, Replicas], factor: int) -> str | None:
-    """What is wrong with replicas that are given: empty, or a broker twice, or not as many as partition 0 has."""
+    """Returns the fault of given replicas: empty, a broker twice, or not as many as partition 0 has."""
     for partition, replicas in partitions.items():
         if not replicas:
             return f"Cannot have replication factor of 0 for partition id {partition}."

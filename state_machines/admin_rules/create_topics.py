@@ -1,6 +1,6 @@
-"""CreateTopics: what a request becomes, or why it is refused, in Kafka's order (``ZkAdminManager``, ``AdminZkClient``).
+"""CreateTopics: judges the topics of a request, in Kafka's order (``ZkAdminManager``, ``AdminZkClient``).
 
-The random numbers of a placement, the brokers and what exists are arguments; nothing is changed here.
+The random numbers of a placement, the brokers and the existing topics are arguments; nothing is changed here.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TopicError(IntEnum):
 
 
 class TopicRefusal(Struct, frozen=True, gc=False):
-    """A topic that is refused; the text says why and what would do."""
+    """A topic that is refused; the text has the cause and the remedy."""
 
     error: TopicError
     why: str | None
 
 
 class Refused(Exception):  # an outcome, not a fault
-    """Carries a refusal out of what judges."""
+    """Carries a refusal out of the functions that judge."""
 
     def __init__(self, error: TopicError, why: str) -> None:
         super().__init__(why)
@@ -56,7 +56,7 @@ class Refused(Exception):  # an outcome, not a fault
 
 
 class WantedTopic(Struct, frozen=True, gc=False):
-    """A topic as asked for; numbers may be :data:`DEFAULT`, ``assignments`` pairs of partition and brokers."""
+    """A topic of a request; numbers may be :data:`DEFAULT`, ``assignments`` pairs of partition and brokers."""
 
     name: str
     partitions: int = DEFAULT
@@ -66,7 +66,7 @@ class WantedTopic(Struct, frozen=True, gc=False):
 
 
 class TopicDefaults(NamedTuple):
-    """What :data:`DEFAULT` means (``num.partitions``, ``default.replication.factor``); None: not known yet."""
+    """The values of :data:`DEFAULT` (``num.partitions``, ``default.replication.factor``); None: not known yet."""
 
     partitions: int | None = 1
     replication_factor: int | None = 1
@@ -74,9 +74,7 @@ class TopicDefaults(NamedTuple):
 
 DEFAULTS: Final = TopicDefaults()
 """Kafka's."""
-_UNKNOWN: Final = (
-    "no broker has said its {} yet (the log of the daemon that controls the cluster says why): try again, {}"
-)
+_UNKNOWN: Final = "no broker has reported its {} yet (the log of the controlling daemon has the cause): try again, {}"
 UNKNOWN_PARTITIONS: Final = _UNKNOWN.format("num.partitions", "give a number, or set controller.num_partitions")
 UNKNOWN_FACTOR: Final = _UNKNOWN.format(
     "default.replication.factor", "give a number, or set controller.default_replication_factor"
@@ -101,12 +99,12 @@ class NewTopic(Struct, frozen=True, gc=False):
 
 
 class TopicContext(Struct):
-    """What topics are judged against.
+    """The state of the cluster that topics are judged against.
 
     ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
     brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
-    their deletion. ``spare``: partitions that the request may still create. ``policy``: why none is created at all.
-    ``remote_storage``: whether brokers have tiered storage. Both are None where it is not known yet.
+    their deletion. ``spare``: partitions that the request may still create. ``policy``: why no topic is created at all.
+    ``remote_storage``: whether brokers have tiered storage. Both are None where that is not known yet.
     """
 
     brokers: Mapping[int, str | None]
@@ -122,7 +120,7 @@ class TopicContext(Struct):
 
 
 def judge_topic(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
-    """The topic as it is to be written, without an id, or why it is not.
+    """Returns the topic to be written, without an id, or the refusal.
 
     ``start`` and ``shift``: random numbers from 0 on, of which the placement takes what it needs.
     """
@@ -197,7 +195,7 @@ def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
 def spread(
     brokers: Mapping[int, str | None], count: int, factor: int, start: int, shift: int, first: int = 0
 ) -> dict[int, tuple[int, ...]]:
-    """Placement as Kafka does it; brokers of which only some have a rack are an error of the cluster."""
+    """Places replicas as Kafka does; a cluster where only some brokers have a rack is an error."""
     try:
         return place(brokers, count, factor, start=start, shift=shift, first_partition=first)
     except PlacementError as error:
@@ -217,7 +215,7 @@ def _check_name(context: TopicContext, name: str) -> None:
 
 
 def _check_assignments(context: TopicContext, partitions: Mapping[int, tuple[int, ...]]) -> None:
-    """Unknown brokers are accepted, as by Kafka; daemons are not: they host no replica."""
+    """Checks given assignments. Unknown brokers are accepted, as by Kafka; daemons are not: they host no replica."""
     wrong = None
     if len({len(replicas) for replicas in partitions.values()}) != 1:
         wrong = "all partitions must have the same number of replicas"

@@ -1,7 +1,7 @@
-"""UpdateFeatures (KIP-584; Kafka ``KafkaController.processFeatureUpdates``): what of ``/feature`` may change.
+"""UpdateFeatures (KIP-584; Kafka ``KafkaController.processFeatureUpdates``): judges changes of ``/feature``.
 
-Brokers of 3.9 support no feature in ZooKeeper mode, so nothing can be finalised; what an older controller left may be
-deleted.
+Brokers of 3.9 support no feature in ZooKeeper mode, so nothing can be finalised; features that an older controller left
+may be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LevelWanted(Struct, frozen=True, gc=False):
 
 
 def refusal(wanted: LevelWanted, finalised: Collection[str], *, again: bool = False) -> str | None:
-    """Why a feature stays as it is; None where it is to be deleted.
+    """Returns why a feature stays as it is; None where it is to be deleted.
 
     ``finalised``: the features that have a level. ``again``: an earlier attempt may have deleted it.
     """

@@ -1,4 +1,4 @@
-"""What a topic has where it says nothing itself: a broker's settings, under the names of topics (Kafka's synonyms)."""
+"""Derives a topic's inherited configurations from a broker's settings, under the names of topics (Kafka's synonyms)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 DEFAULT_CONFIG: Final = 5
-"""Source of a value that nobody set (Kafka ``ConfigSource``)."""
+"""Source of a value that is Kafka's default (Kafka ``ConfigSource``)."""
 
 _MS: Final = 1
 _MINUTE_MS: Final = 60_000
@@ -73,7 +73,7 @@ TIERED_3_9: Final = {"remote.log.copy.disable": "false", "remote.log.delete.on.d
 
 
 def inherited(settings: Mapping[str, Setting], *, is_3_9: bool) -> dict[str, Setting]:
-    """Configurations of a topic without any of its own on a broker; an older one has fewer."""
+    """Returns the configurations that a topic without its own has on a broker; an older broker has fewer."""
     found = {name: _effective(settings, synonyms) for name, synonyms in SYNONYMS.items() if synonyms[0][0] in settings}
     own = OF_THEIR_OWN | (TIERED if "local.retention.ms" in found else {}) | (TIERED_3_9 if is_3_9 else {})
     found |= {name: Setting(value, DEFAULT_CONFIG) for name, value in own.items()}
@@ -85,7 +85,7 @@ def inherited(settings: Mapping[str, Setting], *, is_3_9: bool) -> dict[str, Set
 
 
 def _effective(settings: Mapping[str, Setting], synonyms: tuple[tuple[str, int], ...]) -> Setting:
-    """A value in the unit of the topic's configuration."""
+    """Returns a value in the unit of the topic's configuration."""
     for name, unit in synonyms:
         if (setting := settings.get(name)) is not None and setting.value is not None:
             value = setting.value if unit == _MS else str(int(setting.value) * unit)
@@ -94,6 +94,6 @@ def _effective(settings: Mapping[str, Setting], synonyms: tuple[tuple[str, int],
 
 
 def _fall_back(found: dict[str, Setting], name: str, older: str) -> None:
-    """Where the newer of two settings was left alone the older one counts (KIP-937)."""
+    """Applies the older of two settings where the newer one has its default (KIP-937)."""
     if name in found and older in found and found[name].value == _LONG_MAX:
         found[name] = found[name]._replace(value=found[older].value)

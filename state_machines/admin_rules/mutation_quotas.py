@@ -1,9 +1,8 @@
-"""Quotas on controller mutations (KIP-599): which rate holds for a caller, and the bucket that it is paid from.
+"""Quotas on controller mutations (KIP-599): the rate that holds for a caller, and the bucket that pays.
 
-Counted are partitions that are created or deleted. A bucket fills at the rate of its quota, up to what the rate gives
-in a window. It may be overdrawn: who finds it below zero is refused (strict), who brings it there is told to wait
-(permissive).
-Source: Kafka ``ControllerMutationQuotaManager``, ``ClientQuotaManager``, ``TokenBucket``.
+Mutations are partitions that are created or deleted. A bucket fills at the rate of its quota, up to what the rate gives
+in a window. It may be overdrawn: a caller that finds it below zero is refused (strict), a caller that overdraws it
+waits (permissive). Source: Kafka ``ControllerMutationQuotaManager``, ``ClientQuotaManager``, ``TokenBucket``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from msgspec import Struct
 EVERY: Final = ""
 """As a name: the default of all users, or of all clients."""
 THROTTLE_MS_MAX: Final = 2**31 - 1
-"""Longest wait that an answer can tell, in milliseconds."""
+"""Longest wait that fits into a response, in milliseconds."""
 
 
 class Level(NamedTuple):
@@ -35,14 +34,14 @@ class Quota(NamedTuple):
 
 
 class Bucket(Struct, frozen=True, gc=False):
-    """What is left at a reading of the clock, in partitions and in seconds."""
+    """The balance at a reading of the clock, in partitions and in seconds."""
 
     tokens: float
     at_s: float
 
 
 class Charged(NamedTuple):
-    """What became of a bucket, whether the mutations are allowed, and how long the caller is to wait."""
+    """A bucket afterwards, whether the mutations are allowed, and how long the caller is to wait."""
 
     bucket: Bucket
     allowed: bool
@@ -50,7 +49,7 @@ class Charged(NamedTuple):
 
 
 def levels(user: str, client: str) -> Iterator[Level]:
-    """Where a caller's rate may be set, in the order of precedence. A client without a name has none of its own."""
+    """Returns where a caller's rate may be set, by precedence. A client without a name has no rate of its own."""
     for name in (user, EVERY):
         if client:
             yield Level(name, client)
@@ -62,9 +61,9 @@ def levels(user: str, client: str) -> Iterator[Level]:
 
 
 def quota_of(user: str, client: str, rates: Mapping[Level, float]) -> Quota | None:
-    """The quota that holds for a caller; None: unlimited.
+    """Returns the quota that holds for a caller; None: unlimited.
 
-    Each caller that a default is for has a bucket of its own.
+    Each caller of a default quota has a bucket of its own.
     """
     for level in levels(user, client):
         if (rate := rates.get(level)) is not None:
@@ -73,7 +72,7 @@ def quota_of(user: str, client: str, rates: Mapping[Level, float]) -> Quota | No
 
 
 def refilled(bucket: Bucket | None, rate: float, window_s: float, now_s: float) -> Bucket:
-    """The bucket at ``now_s``; a new one is full."""
+    """Returns the bucket at ``now_s``; a new one is full."""
     full = rate * window_s
     if bucket is None:
         return Bucket(full, now_s)
@@ -92,7 +91,7 @@ def charge(
 
 
 def _wait_ms(tokens: float, rate: float) -> int:
-    """Until the bucket is at zero again; rounded up, so that who waits so long is not refused."""
+    """Returns the time until the bucket is at zero again, rounded up: a caller that waits so long is not refused."""
     if tokens >= 0:
         return 0
     wait_ms = -tokens / rate * 1000 if rate else math.inf

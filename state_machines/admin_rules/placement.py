@@ -21,7 +21,7 @@ def place(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Replica lists by partition number. ``brokers`` maps id to rack; all of them have a rack or none has.
+    """Returns replica lists by partition number. ``brokers`` maps id to rack; all of them have a rack or none has.
 
     ``start`` picks the first replica of the first partition, ``shift`` the distance of the second from the first.
     """
@@ -61,7 +61,7 @@ def _plain(brokers: Sequence[int], numbers: range, factor: int, start: int, shif
 
 
 def alternated(racks: Mapping[int, str]) -> list[int]:
-    """Brokers ordered so that neighbours are in different racks: one of each rack in turn."""
+    """Orders brokers so that neighbours are in different racks: one of each rack in turn."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)
@@ -86,7 +86,7 @@ def _racked(
 def _spread(
     order: Sequence[int], racks: Mapping[int, str], rack_count: int, first: int, shift: int, factor: int
 ) -> tuple[int, ...]:
-    """One partition: further replicas skip racks (then brokers) already used until all of them are."""
+    """Places one partition: further replicas skip racks (then brokers) already used until all of them are."""
     count = len(order)
     chosen = [order[first]]
     used_racks = {racks[order[first]]}

@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials (KIP-554; Kafka ``ZkAdminManager``): what a user's configuration becomes, or why not.
+"""AlterUserScramCredentials (KIP-554; Kafka ``ZkAdminManager``): judges alterations and derives a user's configuration.
 
-A client sends passwords salted already; kept is what RFC 5802 derives from them, as text among the user's settings.
+A client sends passwords salted already. The user's settings keep what RFC 5802 derives from them, as text.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ TWICE: Final = ScramRefusal(
 ABSENT: Final = ScramRefusal(ScramError.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-def sort_out(asked: Iterable[Alteration]) -> tuple[dict[str, ScramRefusal], dict[str, list[Alteration]]]:
-    """Users that are refused whatever they have, and the alterations of the others by user."""
+def sort_out(alterations: Iterable[Alteration]) -> tuple[dict[str, ScramRefusal], dict[str, list[Alteration]]]:
+    """Returns the users that are refused in any case, and the alterations of the others by user."""
     by_user: dict[str, list[Alteration]] = {}
-    for one in asked:
+    for one in alterations:
         by_user.setdefault(one.user, []).append(one)
     refused = {user: why for user, of_user in by_user.items() if (why := _refused(of_user)) is not None}
     return refused, {user: of_user for user, of_user in by_user.items() if user not in refused}
 
 
 def _refused(of_user: Sequence[Alteration]) -> ScramRefusal | None:
-    """One wrong credential refuses the user; an upsertion's fault is told before a deletion's."""
+    """Returns the refusal of a user with a wrong alteration; an upsertion's fault comes before a deletion's."""
     for one in sorted(of_user, key=lambda a: a.salted is None):
         if (why := _illegal(one)) is not None:
             return why
@@ -98,7 +98,7 @@ def _illegal(one: Alteration) -> ScramRefusal | None:
 
 
 def altered(entries: Mapping[str, str], of_user: Iterable[Alteration], *, again: bool) -> dict[str, str] | ScramRefusal:
-    """The user's settings afterwards. ``again``: an earlier attempt may have deleted what is to be deleted."""
+    """Returns the user's settings afterwards. ``again``: an earlier attempt may have deleted the credential."""
     after = dict(entries)
     for one in of_user:
         key, algorithm = MECHANISMS[one.mechanism]
@@ -110,7 +110,7 @@ def altered(entries: Mapping[str, str], of_user: Iterable[Alteration], *, again:
 
 
 def credential(salted: Salted, algorithm: str) -> str:
-    """What brokers authenticate against (Kafka ``ScramCredentialUtils``)."""
+    """Derives the text that brokers authenticate against (Kafka ``ScramCredentialUtils``)."""
     client_key = hmac.digest(salted.password, b"Client Key", algorithm)
     parts = {
         "salt": salted.salt,

@@ -1,4 +1,4 @@
-"""The configurations that a topic may have, and what their values must be (Kafka 3.9 ``LogConfig``).
+"""Checks the configurations of a topic and their values (Kafka 3.9 ``LogConfig``).
 
 Values are text, as in ``/config/topics/T``. They are read as Kafka reads them: numbers and words trimmed, lists cut at
 commas.
@@ -14,7 +14,7 @@ INT32: Final = -(2**31), 2**31 - 1
 INT64: Final = -(2**63), 2**63 - 1
 
 Check = Callable[[str], str | None]
-"""What a value should be instead; None where it is right."""
+"""Returns the remedy for a wrong value; None for a right one."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
@@ -134,7 +134,7 @@ def wants_remote_storage(configs: Mapping[str, str]) -> bool:
 
 
 def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> str | None:
-    """Why a topic cannot have ``configs``: the first key that is unknown or has a wrong value; None if it can.
+    """Returns the first key that is unknown or has a wrong value, with the remedy; None if there is none.
 
     ``remote_storage``: whether brokers have tiered storage.
     """
@@ -156,7 +156,7 @@ def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> 
 
 
 def as_shown(name: str, value: str) -> str:
-    """A value that :func:`wrong_config` accepts, as brokers show it once they have read it."""
+    """Returns a value that :func:`wrong_config` accepts, as brokers show it once they have read it."""
     check, number = TOPIC_CONFIGS.get(name), _number(value)
     if check is _ratio:
         return str(float(value.strip().rstrip("fFdD")))

@@ -14,7 +14,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def wrong_name(name: str) -> str | None:
-    """Why a topic cannot have this name, in Kafka's words; None if it can."""
+    """Returns why a topic cannot have this name, in Kafka's words; None if it can."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -27,19 +27,19 @@ def wrong_name(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """What metrics make of it: names that differ in ``.`` and ``_`` alone have the same one, so they collide."""
+    """Returns the name in metrics: names that differ in ``.`` and ``_`` alone collide there."""
     return name.replace(".", "_")
 
 
 class TakenNames:
-    """Names of existing topics by what metrics make of them; counted where a name with ``.`` or ``_`` asks for it."""
+    """Names of existing topics by their names in metrics; counted once a name with ``.`` or ``_`` is checked."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = names
         self._by_metric: dict[str, str] | None = None
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose name collides with ``name``, or None."""
+        """Returns a topic whose name collides with ``name``, or None."""
         if "." not in name and "_" not in name:
             return None
         if self._by_metric is None:
@@ -47,7 +47,7 @@ class TakenNames:
         return self._by_metric.get(metric_name(name))
 
     def add(self, name: str) -> None:
-        """One more topic."""
+        """Adds a topic."""
         self.colliding(name)
         if self._by_metric is not None:
             self._by_metric[metric_name(name)] = name

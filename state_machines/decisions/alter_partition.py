@@ -1,7 +1,7 @@
-"""AlterPartition: the ISR that a leader asks for, with Kafka 3.9's precedence of errors (S4-80; KIP-497, KIP-841).
+"""AlterPartition: judges the ISR that a leader requests, with Kafka 3.9's precedence of errors (KIP-497, KIP-841).
 
-The order of the checks is part of the contract (facts of KAFKA-14144, KAFKA-14154): a leader that knows more than we
-do means that we may be a zombie; the same content again is a success; only then older epochs are errors.
+The order of the checks is part of the contract (KAFKA-14144, KAFKA-14154). A leader that knows more than the model
+means that this controller may be a zombie. The same content again is a success; only then older epochs are errors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class IsrError(IntEnum):
 
 
 class IsrRequest(Struct, frozen=True, gc=False):
-    """What a leader asks for one partition. ``row`` is None where topic or partition is unknown.
+    """A leader's request for one partition. ``row`` is None where topic or partition is unknown.
 
     ``recovering`` is None below AlterPartition v1: the state stays. ``by_id``: the request names topics by id (v2+).
     """
@@ -45,44 +45,44 @@ class IsrRequest(Struct, frozen=True, gc=False):
     by_id: bool
 
 
-def judge(cluster: Cluster, asked: IsrRequest) -> IsrError | None:
-    """The error or idempotent success of one request, or None where the ISR is to be written."""
-    if asked.row is None or cluster.rows[asked.row].state is PartitionState.NON_EXISTENT:
-        return IsrError.UNKNOWN_TOPIC_ID if asked.by_id else IsrError.UNKNOWN_TOPIC_OR_PARTITION
-    row = cluster.rows[asked.row]
+def judge(cluster: Cluster, request: IsrRequest) -> IsrError | None:
+    """Returns the error or idempotent success of one request, or None where the ISR is to be written."""
+    if request.row is None or cluster.rows[request.row].state is PartitionState.NON_EXISTENT:
+        return IsrError.UNKNOWN_TOPIC_ID if request.by_id else IsrError.UNKNOWN_TOPIC_OR_PARTITION
+    row = cluster.rows[request.row]
     if not row.has_leadership:
         return IsrError.UNKNOWN_TOPIC_OR_PARTITION
-    if asked.partition_epoch > row.version or asked.leader_epoch > row.leader_epoch:
+    if request.partition_epoch > row.version or request.leader_epoch > row.leader_epoch:
         return IsrError.NOT_CONTROLLER
-    if asked.leader_epoch < row.leader_epoch:
+    if request.leader_epoch < row.leader_epoch:
         return IsrError.FENCED_LEADER_EPOCH
-    return _judge_content(cluster, asked, row)
+    return _judge_content(cluster, request, row)
 
 
-def _judge_content(cluster: Cluster, asked: IsrRequest, row: PartitionRow) -> IsrError | None:
-    recovering = row.recovering if asked.recovering is None else asked.recovering
-    if asked.isr == row.isr and recovering == row.recovering:
+def _judge_content(cluster: Cluster, request: IsrRequest, row: PartitionRow) -> IsrError | None:
+    recovering = row.recovering if request.recovering is None else request.recovering
+    if request.isr == row.isr and recovering == row.recovering:
         return IsrError.NONE
-    if asked.partition_epoch < row.version:
+    if request.partition_epoch < row.version:
         return IsrError.INVALID_UPDATE_VERSION
-    if recovering and (len(asked.isr) > 1 or not row.recovering):
+    if recovering and (len(request.isr) > 1 or not row.recovering):
         return IsrError.INVALID_REQUEST
-    if any(broker not in cluster.live for broker in asked.isr):
-        return IsrError.INELIGIBLE_REPLICA if asked.by_id else IsrError.OPERATION_NOT_ATTEMPTED
-    return None if _sound(asked.isr, row) else IsrError.INVALID_REQUEST
+    if any(broker not in cluster.live for broker in request.isr):
+        return IsrError.INELIGIBLE_REPLICA if request.by_id else IsrError.OPERATION_NOT_ATTEMPTED
+    return None if _sound(request.isr, row) else IsrError.INVALID_REQUEST
 
 
 def _sound(isr: tuple[int, ...], row: PartitionRow) -> bool:
-    """What Kafka leaves to its brokers: assigned replicas, each once, the leader among them (so never empty)."""
+    """Checks what Kafka leaves to its brokers: assigned replicas, each once, the leader among them (so never empty)."""
     return row.leader in isr and len(set(isr)) == len(isr) and all(r in row.assignment.replicas for r in isr)
 
 
-def alter_partitions(draft: Draft, asked: list[IsrRequest]) -> None:
+def alter_partitions(draft: Draft, requests: list[IsrRequest]) -> None:
     """Draws the ISR of every request that :func:`judge` lets pass; the leader epoch does not move.
 
     Of several requests for one row the first is drawn: the others are judged again once it is committed.
     """
-    for request in asked:
+    for request in requests:
         if request.row is None or draft.rewritten(request.row):
             continue
         if judge(draft.cluster, request) is None:

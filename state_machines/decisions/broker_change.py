@@ -1,4 +1,4 @@
-"""Broker death and return (S4-44..S4-49; Kafka ``onBrokerFailure``, ``onBrokerStartup``).
+"""Broker death and return (Kafka ``onBrokerFailure``, ``onBrokerStartup``).
 
 Both are decided after the registrations were observed: liveness is the model's.
 """
@@ -19,7 +19,7 @@ REPLICA_DIED = "a replica's broker died"
 
 
 class BrokerDelta(Struct, frozen=True):
-    """What one snapshot of the registrations says against the model. ``modified``: same incarnation, other data."""
+    """A snapshot of the registrations against the model. ``modified``: same incarnation, other data."""
 
     new: tuple[int, ...]
     dead: tuple[int, ...]
@@ -33,7 +33,7 @@ class BrokerDelta(Struct, frozen=True):
 
 
 def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerDelta:
-    """New, dead, bounced (larger broker epoch, KIP-380) and modified brokers from one snapshot."""
+    """Returns the new, dead, bounced (other broker epoch, KIP-380) and modified brokers of one snapshot."""
     both = sorted(known.keys() & found.keys())
     return BrokerDelta(
         tuple(sorted(found.keys() - known.keys())),
@@ -44,9 +44,9 @@ def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerD
 
 
 def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean, retry: bool = True) -> None:
-    """Partitions led by ``dead`` go offline, all leaderless ones are elected, then the dead replicas go offline.
+    """Takes partitions led by ``dead`` offline, elects missing leaders, then takes the dead replicas offline.
 
-    Led is asked of every row: a znode written by hand may name a leader outside of the assignment.
+    Checks the leader of every row: a znode written by hand may name a leader outside of the assignment.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     gone = PartitionState.NON_EXISTENT
@@ -59,7 +59,7 @@ def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_u
 
 
 def broker_return(draft: Draft, returned: Collection[int], unclean: Unclean = never_unclean) -> None:
-    """Replicas on ``returned`` are online by implication; leaderless partitions are tried again."""
+    """Elects leaders for leaderless partitions; replicas on ``returned`` are online by implication."""
     for broker in sorted(returned):
         draft.send_metadata(draft.cluster.hosted(broker))
     PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)

@@ -1,6 +1,6 @@
-"""Controlled shutdown of a broker (S4-72..S4-74; Kafka ``doControlledShutdown``). Decided after it was observed.
+"""Controlled shutdown of a broker (Kafka ``doControlledShutdown``), decided after it was observed.
 
-Two decisions: clients wait for the new leaders, so these are committed, and told, before the followers.
+There are two decisions. Clients wait for the new leaders, so these are committed and sent before the followers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ LEAVES = "a replica's broker shuts down"
 
 
 def controlled_shutdown(draft: Draft, broker: int) -> None:
-    """Both in one decision, where nothing is committed between them."""
+    """Draws both decisions as one, where nothing is committed between them."""
     move_leaders(draft, broker)
     stop_followers(draft, broker)
 
 
 def move_leaders(draft: Draft, broker: int) -> None:
-    """Moves what it leads to other ISR members; single-replica partitions are left alone."""
+    """Moves the broker's leaderships to other ISR members; single-replica partitions are left alone."""
     cluster = draft.cluster
     led = [i for i in _replicated(draft, broker) if draft.rows[i].leader == broker]
     select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
@@ -33,7 +33,7 @@ def move_leaders(draft: Draft, broker: int) -> None:
 
 
 def stop_followers(draft: Draft, broker: int, moved: Collection[int] = ()) -> None:
-    """Stops what it follows, but for the rows whose leadership it has just given away."""
+    """Stops the broker's followers, but for the rows whose leadership it has just given away."""
     followed = [i for i in _replicated(draft, broker) if draft.rows[i].leader != broker and i not in moved]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
 
@@ -48,7 +48,7 @@ def _replicated(draft: Draft, broker: int) -> list[int]:
 
 
 def remaining(cluster: Cluster, broker: int) -> list[int]:
-    """What it still leads and could be led elsewhere: the answer of the ControlledShutdown request."""
+    """Returns the rows that the broker still leads and another broker could: the response to ControlledShutdown."""
     rows = cluster.rows
     led = [i for i in cluster.hosted(broker) if rows[i].leader == broker]
     return [i for i in led if len(rows[i].assignment.replicas) > 1 and rows[i].has_leadership]

@@ -1,10 +1,10 @@
-"""Topic deletion (S4-30, S4-37, S4-78; Kafka ``TopicDeletionManager``): queued by a marker, ended by the last answer.
+"""Topic deletion (Kafka ``TopicDeletionManager``): begins with a marker, ends with the last StopReplica response.
 
-A topic whose marker was seen is queued (``Cluster.deletions``). Once it starts its partitions are NonExistent, every
-broker is told to forget them, and each replica on a registered broker is told to delete its log. Replicas are told
-apart by their states: DeletionStarted waits for an answer, DeletionSuccessful is done, whatever happens to its broker;
-DeletionIneligible is on a broker that is gone, or refused. Its znodes are deleted once all are successful. Nothing is
-written before that: a controller that takes over starts again from the marker.
+A topic whose marker was seen is queued (``Cluster.deletions``). Once it starts, its partitions are NonExistent, every
+broker is sent their removal, and each registered broker of a replica is sent StopReplica with deletion. A replica in
+DeletionStarted waits for the response; in DeletionSuccessful it is done, whatever happens to its broker. In
+DeletionIneligible its broker is gone, or refused. The topic's znodes are deleted once all replicas are successful.
+Nothing is written before that: a controller that takes over starts again from the marker.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _WAITING: Final = frozenset({ReplicaState.ONLINE, ReplicaState.NEW, ReplicaState
 
 
 class Markers(Struct, frozen=True):
-    """What becomes of markers: those in ``removed`` go at once, the topics in ``queued`` are to be deleted."""
+    """Markers in ``removed`` go at once; the topics in ``queued`` are to be deleted."""
 
     removed: tuple[str, ...]
     queued: tuple[str, ...]
 
 
 def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | None) -> Markers:
-    """Children of ``/admin/delete_topics``: of unknown topics they go, of all where deletion is switched off.
+    """Sorts children of ``/admin/delete_topics``: markers of unknown topics go, all do where deletion is switched off.
 
-    While it is not known whether it is (``None``), those of known topics stay and nothing is deleted. What brokers have
-    been told to delete goes on in any case.
+    While that is not known (``enabled`` None), markers of known topics stay and no deletion begins. Deletions that
+    brokers have been sent go on in any case.
     """
     removed: list[str] = []
     queued: list[str] = []
@@ -57,10 +57,10 @@ def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | No
 
 
 def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None:
-    """Starts the deletion of queued topics, and of replicas that could not be told before.
+    """Starts the deletion of queued topics, and of replicas that could not be sent StopReplica before.
 
-    ``retry``: also of those that refused (at the return of a broker, or the end of a reassignment). A topic with a
-    reassignment in progress waits for its end.
+    ``retry``: also of replicas whose brokers refused (at the return of a broker, or the end of a reassignment). A topic
+    with a reassignment in progress waits for its end.
     """
     cluster = draft.cluster
     rows: list[int] = []
@@ -95,9 +95,9 @@ def _stop_replicas(draft: Draft, rows: Iterable[int], states: Collection[Replica
 
 
 def answered(draft: Draft, broker: int, deleted: Iterable[int], failed: Collection[int] = ()) -> None:
-    """A broker's answer to StopReplica with deletion. ``failed``: rows with an error.
+    """Draws a broker's response to StopReplica with deletion. ``failed``: rows with an error.
 
-    All of them where the request as a whole was refused: the broker names none then, and Kafka's controller waits.
+    All rows fail where the request as a whole was refused. The broker names none then, and Kafka's controller waits.
     """
     replicas = ReplicaStateMachine(draft)
     started = [(i, broker) for i in deleted if draft.replica(i, broker) is ReplicaState.DELETION_STARTED]
@@ -106,7 +106,7 @@ def answered(draft: Draft, broker: int, deleted: Iterable[int], failed: Collecti
 
 
 def under_way(cluster: Cluster, topics: Iterable[int]) -> list[int]:
-    """Those of ``topics`` of which a replica still waits for its broker's answer."""
+    """Returns those of ``topics`` of which a replica still waits for its broker's response."""
     return [index for index in topics if index in cluster.deletions and _waits(cluster, index)]
 
 
@@ -120,7 +120,7 @@ def _waits(cluster: Cluster, index: int) -> bool:
 
 
 def finished(cluster: Cluster, topics: Iterable[int]) -> list[int]:
-    """Those of ``topics`` whose every replica is deleted: their znodes are to be deleted next."""
+    """Returns those of ``topics`` whose every replica is deleted: their znodes are to be deleted next."""
     return [index for index in topics if index in cluster.deletions and _is_finished(cluster, index)]
 
 
@@ -134,7 +134,7 @@ def _is_finished(cluster: Cluster, index: int) -> bool:
 
 
 def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
-    """Queued topics with a replica on one of ``brokers``: their deletion goes on when those return."""
+    """Returns queued topics with a replica on one of ``brokers``: their deletion goes on when those return."""
     rows, wanted = cluster.rows, frozenset(brokers)
     return [
         index
@@ -144,14 +144,14 @@ def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
 
 
 def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[int, str]:
-    """Queued topics, or those of ``topics``, that wait for something else than an answer, and for what."""
+    """Returns queued topics, or those of ``topics``, that wait for more than a response, with the reason."""
     waiting = cluster.deletions if topics is None else cluster.deletions.intersection(topics)
     found = ((index, waits_for(cluster, cluster.topics[index].rows)) for index in sorted(waiting))
     return {index: why for index, why in found if why is not None}
 
 
 def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
-    """What these rows of a queued topic wait for; None where that is nothing but an answer."""
+    """Returns the reason why these rows of a queued topic wait; None where only responses are missing."""
     if any(i in cluster.reassigning for i in rows):
         return MOVES
     if any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
@@ -160,19 +160,19 @@ def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
 
 
 def _hosts(cluster: Cluster, i: int) -> Iterable[int]:
-    """Replicas that are not a daemon's name, which has no log."""
+    """Returns the replicas on brokers: a daemon's id has no log."""
     replicas = cluster.rows[i].assignment.replicas
     return replicas if cluster.daemons.isdisjoint(replicas) else [b for b in replicas if b not in cluster.daemons]
 
 
 def replicas_left(cluster: Cluster, rows: Iterable[int], *, ineligible: bool = False) -> int:
-    """Replicas of ``rows``, of queued topics, that are not deleted yet, or those that are ineligible."""
+    """Returns replicas of ``rows``, of queued topics, that are not deleted yet, or those that are ineligible."""
     states = (cluster.replica_state(i, broker) for i in rows for broker in _hosts(cluster, i))
     return sum(found is INELIGIBLE if ineligible else found is not ReplicaState.DELETION_SUCCESSFUL for found in states)
 
 
 def restored(cluster: Cluster, found: TopicAssignment) -> TopicChange | None:
-    """The rewrite that takes back partitions which were added to a queued topic (KAFKA-6612), or None."""
+    """Returns the rewrite that removes partitions which were added to a queued topic (KAFKA-6612), or None."""
     topic = cluster.topic(found.name)
     if topic is None or topic.index not in cluster.deletions:
         return None

@@ -1,8 +1,8 @@
-"""A term's first decision (S4-65..S4-68; Kafka ``onControllerFailover`` and both machines' startup).
+"""A term's first decision (Kafka ``onControllerFailover`` and both machines' startup).
 
-Initial states were placed while loading. What is decided: leaders for New and Offline partitions, and the ISRs that
-still name brokers which are gone (KAFKA-3143). Telling every broker everything is the channels' snapshot, not a
-change per replica.
+Initial states were placed while loading. The decision elects leaders for New and Offline partitions, and takes brokers
+that are gone out of ISRs (KAFKA-3143). The channels' snapshot sends all of it to every broker, not a change per
+replica.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TAKEN_UP = "it was there before this controller knew of it: its leader goes on w
 
 
 def failover(draft: Draft, unclean: Unclean = never_unclean) -> None:
-    """Takes replicas on absent brokers out of the ISRs, then elects what has no leader: the replicas come first."""
+    """Takes replicas on absent brokers out of the ISRs, then elects missing leaders: the replicas come first."""
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     for broker, rows in sorted(absent_members(draft, range(len(draft.rows))).items()):
         replicas.take_offline(broker, rows, ABSENT)
@@ -27,10 +27,10 @@ def failover(draft: Draft, unclean: Unclean = never_unclean) -> None:
 
 
 def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean) -> None:
-    """Partitions with a history that the term meets late: as at its begin, and each gets another leader epoch.
+    """Decides on partitions with a history that the term meets late: as at its begin, each with another leader epoch.
 
-    A broker may know the one that was read with another ISR or partition epoch: it would ignore what it is told, and
-    its ISR changes would be refused for ever.
+    A broker may know the leader epoch that was read with another ISR or partition epoch. It would ignore the same
+    leader epoch, and its ISR changes would be refused for ever.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     present = [i for i in rows if _may_be_taken_up(draft, i)]
@@ -50,7 +50,7 @@ def _may_be_taken_up(draft: Draft, i: int) -> bool:
 
 
 def absent_members(draft: Draft, rows: Iterable[int]) -> dict[int, list[int]]:
-    """Rows by absent broker that is in their ISR: asked once per distinct ISR."""
+    """Returns rows by the absent brokers in their ISRs; each distinct ISR is checked once."""
     registered = draft.cluster.brokers
     absent: dict[tuple[int, ...], tuple[int, ...]] = {}
     found: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Elections that somebody asks for (S4-70, S4-71, S4-82, S4-83; Kafka ``processReplicaLeaderElection``).
+"""Elections by request (Kafka ``processReplicaLeaderElection``) and by the automatic balance.
 
-Preferred ones by znode, by request, and by the automatic balance; unclean ones by request, and where a setting that
-allows them was switched on. All partitions of a request, or of a look of the balance, are one decision.
+Preferred elections come by znode, by request, and by the automatic balance. Unclean ones come by request, and where a
+setting that allows them was switched on. All partitions of a request, or of one balance, are one decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GIVEN_UP: Final = "somebody else writes its state all the time: ask again"
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders asks for, with Kafka's numbers (KIP-460)."""
+    """The type of an ElectLeaders request, with Kafka's numbers (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -49,7 +49,7 @@ FAILED: Final = {
     ElectionType.PREFERRED: ElectionError.PREFERRED_LEADER_NOT_AVAILABLE,
     ElectionType.UNCLEAN: ElectionError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
 }
-"""The error of an election that found nobody: the decision refuses it with the reason."""
+"""The error of an election that found no leader: the decision refuses it with the reason."""
 
 
 class NotElected(Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ _LEADER_LIVES: Final = NotElected(ElectionError.ELECTION_NOT_NEEDED, LEADER_LIVE
 
 
 def judge(cluster: Cluster, i: int | None, kind: ElectionType) -> NotElected | None:
-    """None where an election is to be held. The order of the checks is Kafka's."""
+    """Returns the error of a request, None where an election is to be held. The order of the checks is Kafka's."""
     if i is None:
         return _UNKNOWN
     row = cluster.rows[i]
@@ -82,9 +82,9 @@ def judge(cluster: Cluster, i: int | None, kind: ElectionType) -> NotElected | N
 
 
 def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
-    """Elects for rows that were judged; those for which nobody can lead are refused with the reason.
+    """Elects leaders for rows that were judged; rows where no replica can lead are refused with the reason.
 
-    Decided again after a conflict, a row is passed over that needs no election by then.
+    In a decision that a conflict repeats, a row that needs no election any more is passed over.
     """
     wanted = [i for i in rows if draft.covers(i) and judge(draft.cluster, i, kind) is None]
     partitions, rows_now = PartitionStateMachine(draft), draft.cluster.rows
@@ -101,9 +101,9 @@ def _rule(cluster: Cluster, kind: ElectionType) -> Selector:
 
 
 def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
-    """What became of a row that was to be elected; None where it has the leader that was asked for.
+    """Returns the error of a row after its election; None where it has the leader that was requested.
 
-    The reason is what the selector says now: the election may have been decided on an earlier state.
+    The selector gives the reason anew: the election may have been decided on an earlier state.
     """
     found = judge(cluster, i, kind)
     if found is not None:
@@ -115,7 +115,7 @@ def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
 
 
 def allow_unclean(draft: Draft, unclean: Unclean, topics: Collection[int] | None = None) -> None:
-    """Unclean elections were allowed for ``topics`` (None: by default): what waits for a leader is tried again."""
+    """Elects leaders for leaderless partitions of ``topics`` (None: all), which now allow unclean elections."""
     rows = draft.rows
     waiting = (i for i in sorted(draft.cluster.leaderless) if topics is None or rows[i].topic in topics)
     PartitionStateMachine(draft).elect_leaderless(waiting, unclean)
@@ -136,7 +136,7 @@ class Imbalance(Struct, gc=False):
 def imbalance(
     cluster: Cluster, rows: range | None = None, found: dict[int, Imbalance] | None = None
 ) -> dict[int, Imbalance]:
-    """By preferred broker, as Kafka counts it: partitions with a leadership, of topics that are not to be deleted.
+    """Counts by preferred broker, as Kafka does: partitions with a leadership, of topics that are not to be deleted.
 
     ``rows`` are counted (None: all) and added to what was ``found`` before, so that a large model is counted in turns.
     """
@@ -165,11 +165,12 @@ def to_balance(
     *,
     behind: bool = False,
 ) -> list[int]:
-    """What the automatic balance moves now: at most ``moves_max`` partitions, of the worst broker first (KAFKA-9866).
+    """Returns the moves of the automatic balance, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
-    they can lead at once; what is over the budget waits for the next look. Outranked brokers get none.
-    ``counted``: :func:`imbalance` as of now. ``behind``: those instead that only the ISR keeps from it.
+    they can lead at once, ``moves_max`` at most; the rest waits for the next balance. Outranked brokers get none.
+    ``counted``: the present :func:`imbalance`. ``behind``: returns the rows instead that only their ISR keeps from
+    moving.
     """
     able = cluster.live - cluster.outranked
     shares = [

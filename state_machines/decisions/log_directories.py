@@ -1,7 +1,7 @@
-"""Failed log directories (S4-29, S4-81; KIP-112, Kafka ``processLeaderAndIsrResponseReceived``).
+"""Failed log directories (KIP-112, Kafka ``processLeaderAndIsrResponseReceived``).
 
-A broker whose log directory fails lives on. It names itself in a notification; asked by LeaderAndIsr it answers
-KAFKA_STORAGE_ERROR for the replicas that are lost to it. They are offline until the broker starts anew.
+A broker whose log directory fails goes on running. It names itself in a notification, and responds to LeaderAndIsr with
+KAFKA_STORAGE_ERROR for the lost replicas. They are offline until the broker starts anew.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ REPLICA_FAILED = "its log directory failed"
 
 
 def log_directories_failed(draft: Draft, failed: Mapping[int, Sequence[int]], unclean: Unclean = never_unclean) -> None:
-    """Decided after it was observed (:meth:`Cluster.observe_failed_dirs`); ``failed``: rows by broker.
+    """Draws failed log directories after :meth:`Cluster.observe_failed_dirs`; ``failed``: rows by broker.
 
-    As at a broker's death: what they led is elected, then the replicas go offline. Replicas of topics that are being
-    deleted are left to the answers of their deletion.
+    As at a broker's death, partitions that it led are elected, then the replicas go offline. Replicas of topics that
+    are being deleted wait for the responses of their deletion.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     present = {

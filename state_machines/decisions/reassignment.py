@@ -1,15 +1,15 @@
-"""Reassignment of partitions (S4-50..S4-64, S4-69, S4-84; KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
+"""Reassignment of partitions (KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
 
 The topic znode is the only truth of a reassignment: it holds origin and target together until everything else is done.
 Each step is over all partitions at once; between two of them ZooKeeper has what the next relies on:
 
-1. :func:`judge` what is asked for, :func:`rewrites`: one conditional rewrite per topic (adding and removing replicas).
-2. :meth:`Cluster.observe_assignments`: the rewrites that were applied, or what was read back instead.
-3. :func:`reassign`: rows whose target is in sync are completed, the others begin. Of those that began already, again
-   with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with all
-   of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
-4. Once replicas were told to stop: :func:`final_rewrites` of the rows that are complete, observed as in 2. What is left
-   of ``/admin/reassign_partitions`` then is what is :func:`unfinished`.
+1. :func:`judge` requests, :func:`rewrites`: one conditional rewrite per topic (adding and removing replicas).
+2. :meth:`Cluster.observe_assignments`: the rewrites that were applied, or the assignments that were read back instead.
+3. :func:`reassign`: rows whose target is in sync are completed, the others begin. Rows that began already begin again
+  with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with
+  all of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
+4. Once replicas were sent StopReplica: :func:`final_rewrites` of the rows that are complete, observed as in 2. Then
+  ``/admin/reassign_partitions`` keeps what is :func:`unfinished`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNKNOWN: Final = "The partition does not exist."
 NOT_REASSIGNED: Final = "no reassignment of the partition is in progress"
 LAST_IN_SYNC: Final = "no replica that stays is in sync: wait until one has caught up"
 WAITS: Final = "REASSIGNED"
-"""Target of refusals of what waits for a live leader among the replicas that stay."""
+"""Target of refusals of rows that wait for a live leader among the replicas that stay."""
 
 
 class ReassignError(IntEnum):
@@ -75,24 +75,25 @@ class NotReassigned(Struct, frozen=True, gc=False):
 
 
 def judge(
-    cluster: Cluster, asked: ReassignmentRequest, daemons: Collection[int] = (), *, live_only: bool = True
+    cluster: Cluster, request: ReassignmentRequest, daemons: Collection[int] = (), *, live_only: bool = True
 ) -> Assignment | NotReassigned:
-    """The assignment that the topic znode gets, or the error, in Kafka's order of checks.
+    """Returns the assignment that the topic znode gets, or the error, in Kafka's order of checks.
 
-    ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later.
-    What would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good copy).
+    ``live_only``: added replicas must be live, as by request; by ``/admin/reassign_partitions`` they may come later. A
+    target that would leave no replica in sync is refused too (as in KRaft; Kafka's controller deletes the last good
+    copy).
     """
-    current = None if asked.row is None else current_assignment(cluster, asked.row, queued=asked.target is None)
-    if (target := asked.target) is not None:
+    current = None if request.row is None else current_assignment(cluster, request.row, queued=request.target is None)
+    if (target := request.target) is not None:
         added = (current or Assignment(())).reassigned_to(target).kept.adding
         if (why := _unsound(cluster, target, added, daemons, live_only=live_only)) is not None:
             return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, why)
     elif current is None or not current.kept.moving:
         return NotReassigned(ReassignError.NO_REASSIGNMENT_IN_PROGRESS, NOT_REASSIGNED)
-    if current is None or asked.row is None:
+    if current is None or request.row is None:
         return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
     wanted = current.reassigned_to(current.origin if target is None else target)
-    if not _in_sync(cluster.rows[asked.row].isr, wanted.kept):
+    if not _in_sync(cluster.rows[request.row].isr, wanted.kept):
         return NotReassigned(ReassignError.INVALID_REPLICA_ASSIGNMENT, LAST_IN_SYNC)
     return wanted
 
@@ -112,10 +113,10 @@ def _unsound(
 
 
 def current_assignment(cluster: Cluster, i: int, *, queued: bool = False) -> Assignment | None:
-    """The assignment that a request is about: what the topic znode says; once complete the target, and what stops.
+    """Returns the assignment that a request is about: the topic znode's; once complete, target and dropped replicas.
 
-    None where nothing can be reassigned: the partition is not there any more, or its topic is queued for deletion.
-    ``queued``: of such a topic, too, because a deletion waits for its reassignment to end, and a cancel ends it.
+    None where nothing can be reassigned: the partition is gone, or its topic is queued for deletion. ``queued``: also
+    of such a topic, because a deletion waits for its reassignment to end, and a cancel ends it.
     """
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT or (row.topic in cluster.deletions and not queued):
@@ -133,7 +134,7 @@ def is_complete(cluster: Cluster, i: int) -> bool:
 
 
 def is_settled(cluster: Cluster, i: int) -> bool:
-    """Whether it is complete, or goes on: once what it dropped has stopped, the topic znode is to say so."""
+    """Whether a row is complete, or goes on once its topic znode is rewritten without dropped replicas."""
     written, assignment = cluster.reassigning.get(i), cluster.rows[i].assignment
     if written is None or not written.moving or assignment == written:
         return False
@@ -141,14 +142,14 @@ def is_settled(cluster: Cluster, i: int) -> bool:
 
 
 def leaves(cluster: Cluster, i: int) -> tuple[int, ...]:
-    """Replicas that the topic znode names until they have stopped, which they were told: no replicas any more."""
+    """Returns the replicas that the topic znode names only until they have stopped; they were sent StopReplica."""
     if not is_settled(cluster, i):
         return ()
     return tuple(r for r in cluster.reassigning[i].replicas if r not in cluster.rows[i].assignment.replicas)
 
 
 def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKED) -> list[TopicChange]:
-    """Step 1: one rewrite for each topic whose znode says otherwise so far. ``wanted`` by row."""
+    """Returns step 1: one rewrite for each topic whose znode has another assignment so far. ``wanted`` by row."""
     partitions: dict[int, dict[int, Assignment]] = {}
     for i, assignment in wanted.items():
         row = cluster.rows[i]
@@ -159,39 +160,39 @@ def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKE
 
 
 def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:
-    """Step 4: those of ``rows`` that are complete (S4-60), or of which dropped replicas have stopped."""
+    """Returns step 4: rewrites of those of ``rows`` that are complete, or whose dropped replicas have stopped."""
     wanted = {i: cluster.rows[i].assignment for i in rows if is_settled(cluster, i)}
     return rewrites(cluster, wanted, FINISHED)
 
 
 def due(cluster: Cluster, rows: Iterable[int]) -> list[int]:
-    """Those of ``rows`` that :func:`reassign` would do something about by now."""
+    """Returns those of ``rows`` on which :func:`reassign` would act by now."""
     return [i for i in rows if i in cluster.reassigning and not is_complete(cluster, i) and _is_due(cluster, i)]
 
 
 def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:
-    """Rows whose reassignment goes on when ``brokers`` return: they are in the target (S4-50)."""
+    """Returns rows whose reassignment goes on when ``brokers`` return: they are in the target."""
     wanted = frozenset(brokers)
     return [i for i, written in cluster.reassigning.items() if not wanted.isdisjoint(written.target)]
 
 
 def dropped_on(cluster: Cluster, brokers: Collection[int]) -> list[int]:
-    """Rows of which the topic znode still names replicas on ``brokers`` that are none any more."""
+    """Returns rows of which the topic znode still names replicas on ``brokers`` that are dropped."""
     gone = frozenset(brokers)
     return [i for i in cluster.reassigning if not gone.isdisjoint(leaves(cluster, i))]
 
 
 def in_progress(cluster: Cluster) -> dict[int, Assignment]:
-    """What ListPartitionReassignments answers: rows that the topic znodes add replicas to or remove some from."""
+    """Returns the rows of ListPartitionReassignments: topic znodes add replicas to them or remove some from them."""
     return {i: kept for i, written in cluster.reassigning.items() if (kept := written.kept).moving}
 
 
 def unfinished(
     cluster: Cluster, targets: Mapping[TopicPartition, tuple[int, ...]]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """What stays of ``/admin/reassign_partitions`` (S4-61); where nothing does, the znode is deleted.
+    """Returns what stays of ``/admin/reassign_partitions``; where nothing does, the znode is deleted.
 
-    What is finished, refused, or was superseded by a request is not under way to the target that is named there.
+    A reassignment that is complete, refused or superseded by a request is not under way to its target there.
     """
     moving = {cluster.name(i): written.target for i, written in in_progress(cluster).items()}
     return {name: target for name, target in targets.items() if moving.get(name) == target}
@@ -203,7 +204,7 @@ def _is_due(cluster: Cluster, i: int) -> bool:
 
 
 def _caught_up(isr: tuple[int, ...], written: Assignment) -> bool:
-    """Whether the target is in sync: only then others may go (S4-54)."""
+    """Whether the target is in sync: only then other replicas may go."""
     return set(written.target) <= set(isr)
 
 
@@ -212,7 +213,7 @@ def _in_sync(isr: tuple[int, ...], wanted: Assignment) -> bool:
 
 
 class _Steps:
-    """What one decision does to rows, by kind: drawn for all of them together. ``select``: the rule of a completion."""
+    """Rows of one decision by step, each drawn for all of them together. ``select``: the rule of a completion."""
 
     def __init__(self, select: Selector) -> None:
         self.select = select
@@ -226,10 +227,10 @@ class _Steps:
 
 
 def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
-    """Step 3. Rows for which it is too early to complete or to begin are left as they are.
+    """Draws step 3. Rows for which it is too early to complete or to begin are left as they are.
 
-    So are those whose state znode is not understood: what they drop may be the last good copy. All drawings of a row
-    are one write: its leader epoch moves as often as with Kafka's controller.
+    So are rows whose state znode is not understood: the replicas that they drop may be the last good copy. All drawings
+    of a row are one write: its leader epoch moves as often as with Kafka's controller.
     """
     cluster, select = draft.cluster, _chosen(draft)
     begun, overridden, completed, cancelled = _Steps(select), _Steps(select), _Steps(select), _Steps(select)
@@ -255,7 +256,7 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
 
 
 def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> None:
-    """Brokers that registered anew may have missed that removed replicas are to go: they are told once more."""
+    """Draws StopReplica of dropped replicas again, for brokers that registered anew and may have missed it."""
     for i in rows:
         for broker in leaves(draft.cluster, i):
             if broker in brokers:
@@ -264,7 +265,7 @@ def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> N
 
 
 def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
-    """A: origin and target hear the new assignment, the added replicas as new ones (S4-51..S4-53)."""
+    """Begins: origin and target are sent the new assignment, the added replicas as new ones."""
     if not _settle_leader(draft, i, kept, steps):
         return
     for broker in kept.adding:
@@ -277,7 +278,7 @@ def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> N
 
 
 def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
-    """B: the target alone, led by one of it; the others are stopped and deleted (S4-55..S4-59)."""
+    """Completes: the target remains alone, led by one of its replicas; the others are stopped and deleted."""
     target = Assignment(kept.target)
     if not _settle_leader(draft, i, target, steps):
         return
@@ -286,9 +287,9 @@ def _complete(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -
 
 
 def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> bool:
-    """Who leads once ``wanted`` is the assignment; False where that has to wait for a replica that stays.
+    """Draws the leader under ``wanted``; False where the row has to wait for a replica that stays.
 
-    What was cancelled waits only where a leader that lives would have to go.
+    A cancelled reassignment waits only where a live leader would have to go.
     """
     row, cluster = draft.row(i), draft.cluster
     if not row.has_leadership:
@@ -315,7 +316,7 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
 
 
 def _chosen(draft: Draft) -> Selector:
-    """The rule of a completion. It waits rather than choose an outranked broker: the leader that there is serves."""
+    """Returns the rule of a completion. It waits rather than choose an outranked broker: the present leader serves."""
     rule, outranked = partial(selectors.reassigned, live=draft.live), draft.outranked
     return selectors.never(selectors.last(rule, outranked), outranked)
 
@@ -328,7 +329,7 @@ def _reassigned(draft: Draft, i: int, wanted: Assignment, why: str, steps: _Step
 
 
 def _draw(draft: Draft, steps: _Steps, why: str) -> None:
-    """In Kafka's order: leader epoch or leader, then the replicas that go, then those that come."""
+    """Draws in Kafka's order: leader epoch or leader, then the replicas that go, then those that come."""
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     replicas.bring_online(steps.caught_up, why)
     for i in steps.renewed:
@@ -344,7 +345,7 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     replicas.create(steps.added, why)
     for i, broker in steps.sent_again:
         row = draft.row(i)
-        if row.has_leadership:  # one in the ISR has records: told as new it might begin an empty log elsewhere
+        if row.has_leadership:  # a replica in the ISR has records: sent as new it might begin an empty log elsewhere
             is_new = broker not in row.isr
             draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=is_new))
     partitions.elect_leaderless(steps.unstarted)

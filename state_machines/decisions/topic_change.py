@@ -1,4 +1,4 @@
-"""New topics and partitions, and the repair of assignments that brokers made (S4-39..S4-43, S4-79, S4-88)."""
+"""New topics and partitions, and the repair of assignments that brokers made."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _replicas = attrgetter("replicas")
 
 
 def new_partitions(draft: Draft, rows: Sequence[int]) -> None:
-    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online.
+    """Draws onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online.
 
-    Rows that turned out to have a state znode meanwhile (an earlier write of ours whose reply was lost, another
-    controller's) are not created again.
+    Rows that have a state znode by now (another controller's, or the regent's own whose reply was lost) are not created
+    again.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     fresh = [i for i in rows if draft.rows[i].state is PartitionState.NON_EXISTENT]
@@ -40,7 +40,7 @@ def names_any(found: TopicAssignment, ids: frozenset[int]) -> bool:
 def repaired(
     found: TopicAssignment, daemons: Collection[int], live: Collection[int], load: Mapping[int, int]
 ) -> dict[int, Assignment] | None:
-    """The partitions with every daemon's id replaced by the least loaded live broker that has no replica yet.
+    """Returns partitions with every daemon's id replaced by the least loaded live broker that has no replica yet.
 
     ``load`` counts replicas per broker. None where there are not enough brokers: the fresh topic cannot exist.
     """
@@ -61,10 +61,10 @@ def repaired(
 
 
 def taken_out(cluster: Cluster, found: TopicAssignment) -> dict[int, Assignment]:
-    """What a foreign rewrite took out of the znode of a known topic, as the model has it, by partition.
+    """Returns what a foreign rewrite took out of the znode of a known topic, as the model has it, by partition.
 
-    Whole partitions, which Kafka cannot remove; and the replicas that a reassignment adds and removes, without which
-    the next controller would take all of them for the target.
+    Those are whole partitions, which Kafka cannot remove, and the replicas that a reassignment adds and removes.
+    Without these the next controller would take all replicas for the target.
     """
     topic = cluster.topic(found.name)
     if topic is None or topic.czxid != found.czxid:

@@ -1,8 +1,8 @@
-"""Ids of topics that have none in ZooKeeper although they run: a tool that does not know topic ids rewrote the znode.
+"""Restores ids of running topics that have none in ZooKeeper: a tool that does not know topic ids rewrote the znode.
 
-A broker whose log has another id refuses the topic for good (INCONSISTENT_TOPIC_ID, KAFKA-14190), one that is sent
-none takes it as it is, and a log without an id takes the first one that it is sent. So only an id that is known to be
-right, or a topic that never had one, gets an id.
+A broker whose log has another id refuses the topic for good (INCONSISTENT_TOPIC_ID, KAFKA-14190). A broker that is sent
+none takes it as it is, and a log without an id takes the first one that its broker is sent. So only an id that is known
+to be right is written, or a new one for a topic that never had one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from state_machines.model.decision import TopicChange
 from state_machines.model.types import Broker, Topic
 
 LOST_SAMPLE_MAX: Final = 100
-"""Topics that a broker is asked for where no topic that runs has an id."""
+"""Topics of a query to a broker where no topic that runs has an id."""
 GIVEN: Final = "topic id written"
 
 TopicIds = Mapping[str, bytes | None]
-"""What one broker knows: ids of the topics that it was told, None where it was told none."""
+"""Topic ids that one broker knows, None for a topic that it was sent without an id."""
 
 
 class Verdict(Enum):
@@ -32,58 +32,58 @@ class Verdict(Enum):
 
 
 class Evidence:
-    """What brokers answered, merged: it grows with the topics, not with topics x brokers.
+    """Merged responses of brokers: they grow with the topics, not with topics x brokers.
 
-    ``ids``: by topic, those that any broker knows. ``told_none``: whether a broker was told any of the topics without
-    an id. ``answered``: broker id -> broker epoch. ``sampled``: whether the answers are of a sample of the topics.
+    ``ids``: by topic, those that any broker knows. ``sent_none``: whether a broker was sent any of the topics without
+    an id. ``answered``: broker id -> broker epoch. ``sampled``: whether the responses are on a sample of the topics.
     """
 
     def __init__(self, before: Evidence | None = None, *, sampled: bool = False) -> None:
         self.ids: dict[str, set[bytes]] = {} if before is None else before.ids
-        self.told_none: bool = before is not None and before.told_none
+        self.sent_none: bool = before is not None and before.sent_none
         self.answered: dict[int, int] = {}
         self.sampled = sampled
 
     def add(
         self,
         broker: Broker,
-        told: TopicIds,
+        known: TopicIds,
         lost: Collection[str],
         *,
         sent: bool = False,
         late: bool = False,
     ) -> None:
-        """Merges an answer. ``sent``: a daemon sent the broker such topics without ids, so "none" is no proof.
+        """Merges a response. ``sent``: a daemon sent the broker such topics without ids, so "none" is no proof.
 
-        ``late``: before it had answered, so with "none" it has not answered still.
+        ``late``: that was before its response, so with "none" the broker has not responded yet.
         """
-        none = any(name in told and told[name] is None for name in lost)
+        none = any(name in known and known[name] is None for name in lost)
         for name in lost:
-            if (topic_id := told.get(name)) is not None:
+            if (topic_id := known.get(name)) is not None:
                 self.ids.setdefault(name, set()).add(topic_id)
-        self.told_none |= none and not sent
+        self.sent_none |= none and not sent
         if not (none and late):
             self.answered[broker.id] = broker.epoch
 
     def lacks(self, broker: Broker) -> bool:
-        """Whether the broker has yet to answer."""
+        """Whether the broker has yet to respond."""
         return self.answered.get(broker.id) != broker.epoch
 
     def complete(self, live: Mapping[int, Broker]) -> bool:
-        """Whether all live brokers answered; never where there are none."""
+        """Whether all live brokers responded; never where there are none."""
         return bool(live) and not any(self.lacks(broker) for broker in live.values())
 
 
 def judge_ids(
     lost: Iterable[str], evidence: Evidence, *, complete: bool, none_had_one: bool
 ) -> dict[str, bytes | Verdict]:
-    """The id of each topic in ``lost``, as far as that can be said. ``complete``: every live broker answered.
+    """Returns the id of each topic in ``lost``, or the verdict. ``complete``: every live broker responded.
 
-    ``none_had_one``: no topic that ran had an id in ZooKeeper. Where no broker knows one either, the cluster comes
-    from before topic ids: a controller tells every broker of every id, so any answer would show one. Brokers that all
-    restarted since were told nothing, and prove nothing.
+    ``none_had_one``: no topic that ran had an id in ZooKeeper. Where no broker knows one either, the cluster is older
+    than topic ids: a controller sends every broker every id, so any response would show one. Brokers that all restarted
+    since were sent nothing, and prove nothing.
     """
-    upgraded = none_had_one and complete and evidence.told_none and not evidence.ids
+    upgraded = none_had_one and complete and evidence.sent_none and not evidence.ids
     return {name: _judge(name, evidence, complete=complete, upgraded=upgraded) for name in lost}
 
 
@@ -106,10 +106,10 @@ def _runs(cluster: Cluster, topic: Topic) -> bool:
 
 
 def sample_of_lost(lost: Mapping[str, int]) -> list[str]:
-    """Some of the topics (name -> czxid) without an id: those that may have had one come first.
+    """Returns some of the topics (name -> czxid) without an id: those that may have had one come first.
 
-    Ids are given in the order of names, so an interrupted term gave them to the first. The youngest topics may have
-    had theirs from the beginning. Where a tool rewrote all topics, any of them shows it.
+    Ids are given in the order of names, so an interrupted term gave them to the first. The youngest topics may have had
+    theirs from the beginning. Where a tool rewrote all topics, any of them shows it.
     """
     names = sorted(lost)
     if len(names) <= LOST_SAMPLE_MAX:

@@ -1,7 +1,7 @@
-"""Invariants of journal rows that one row shows by itself: A1, A3 to A6, A10 and A11. Rows in, violations out.
+"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10 and A11.
 
-They are judged against Kafka 3.9's behaviour, from what the row says: the tables of both machines, the order of the
-replica list, and the steps that the decision counted while it was drawn, not the rules that made the decision.
+They are judged against Kafka 3.9's behaviour, not against the rules that made the decision. A row has all that is
+needed: the tables of both machines give the states, the replica list the order, and the decision counted its steps.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "A5": "the ISR is never empty",
     "A6": "only legal transitions",
     "A7": "writes carry the current controller epoch, and none of an earlier one follows",
-    "A8": "the partition epoch is one higher with each write",
-    "A9": "who is elected is live and not shutting down",
-    "A10": "who is elected was in the ISR, or the election is marked as unclean",
-    "A11": "who is elected is the first of the replicas, by the rule of the strategy",
+    "A8": "each write increments the partition epoch",
+    "A9": "the elected leader is live and not shutting down",
+    "A10": "the elected leader was in the ISR, or the election is marked as unclean",
+    "A11": "the elected leader is the first of the replicas, by the rule of the strategy",
     "A12": "a reassignment adds up, and removes only once those that stay are in sync",
     "A13": "replicas are spread over racks",
     "A14": "procedures end after their children and share no lock",
@@ -61,13 +61,13 @@ so the order of the replicas is not judged.
 """
 
 BY_LEADER: Final = "isr_by_leader"
-"""``reason`` of an ISR that the partition's leader asked for."""
+"""``reason`` of an ISR that the partition's leader requested."""
 
 _NOBODY: Final = (NO_LEADER, LEADER_DURING_DELETE)
 
 
 class Violation(Struct, frozen=True):
-    """What a row shows that must not be. ``invariant`` is its number, ``what`` one sentence with the values."""
+    """A violation of an invariant. ``invariant`` is its number, ``what`` one sentence with the values."""
 
     invariant: str
     what: str
@@ -83,7 +83,7 @@ Check = Callable[[Row], str | None]
 
 
 def judge(rows: Iterable[Row]) -> Iterator[Violation]:
-    """Every violation of every row."""
+    """Yields every violation of every row."""
     for row in rows:
         for invariant, check in CHECKS.get(row.kind, {}).items():
             what = check(row)
@@ -92,7 +92,7 @@ def judge(rows: Iterable[Row]) -> Iterator[Violation]:
 
 
 def leader_epochs(row: Row) -> str | None:
-    """A1: one leader epoch for each step of the controller, none for an ISR that the leader asked for, never less."""
+    """Checks A1: one leader epoch for each step of the controller, none for the leader's own ISR change, never less."""
     before, after = row.leader_epoch0, row.leader_epoch1
     if after is None:
         return None
@@ -110,14 +110,14 @@ def leader_epochs(row: Row) -> str | None:
 
 
 def leader_in_isr(row: Row) -> str | None:
-    """A3: the leader is in the ISR, or there is none."""
+    """Checks A3: the leader is in the ISR, or there is none."""
     if row.leader1 is None or row.leader1 in _NOBODY or row.leader1 in (row.isr1 or ()):
         return None
     return f"leader {row.leader1} is not in the ISR {_ids(row.isr1)}"
 
 
 def isr_assigned(row: Row) -> str | None:
-    """A4: members of the ISR are assigned replicas, each once."""
+    """Checks A4: members of the ISR are assigned replicas, each once."""
     isr, replicas = row.isr1 or (), row.replicas or ()
     if not set(isr) <= set(replicas):
         return f"the ISR {_ids(isr)} is not within the replicas {_ids(replicas)}"
@@ -127,7 +127,7 @@ def isr_assigned(row: Row) -> str | None:
 
 
 def isr_not_empty(row: Row) -> str | None:
-    """A5: the last member of the ISR stays, dead or alive."""
+    """Checks A5: the last member of the ISR stays, dead or alive."""
     return "the ISR is empty" if row.leader_epoch1 is not None and not row.isr1 else None
 
 
@@ -135,7 +135,7 @@ PARTITION_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
     **PartitionStateMachine.VALID_PREVIOUS,
     PartitionState.NEW: PartitionStateMachine.VALID_PREVIOUS[PartitionState.NEW] | {PartitionState.NEW},
 }
-"""What a row may tell of a partition: one without a first leader is reassigned and stays new."""
+"""States of a partition in a row: one without a first leader is reassigned and stays new."""
 
 REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
     **ReplicaStateMachine.VALID_PREVIOUS,
@@ -144,21 +144,21 @@ REPLICA_STEPS: Final[Mapping[IntEnum, frozenset[IntEnum]]] = {
         for state in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
     },
 }
-"""What a row may tell of a replica: a new one, or one that is to go, is told once more and stays what it is."""
+"""States of a replica in a row: a new one, or one that is to go, is sent once more and keeps its state."""
 
 
 def partition_states(row: Row) -> str | None:
-    """A6 of partitions."""
+    """Checks A6 of partitions."""
     return _transitions(row, PartitionState, PARTITION_STEPS)
 
 
 def replica_states(row: Row) -> str | None:
-    """A6 of replicas."""
+    """Checks A6 of replicas."""
     return _transitions(row, ReplicaState, REPLICA_STEPS)
 
 
 def _transitions(row: Row, states: type[IntEnum], table: Mapping[IntEnum, frozenset[IntEnum]]) -> str | None:
-    """Each step from state to state is in the table. Facts are no transitions."""
+    """Checks that each step from state to state is in the table. Facts are no transitions."""
     if row.reason == OBSERVED or row.to_state is None:
         return None
     path = [row.from_state or "NON_EXISTENT", *(row.states or (row.to_state,))]
@@ -173,7 +173,7 @@ def _transitions(row: Row, states: type[IntEnum], table: Mapping[IntEnum, frozen
 
 
 def clean_election(row: Row) -> str | None:
-    """A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
+    """Checks A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
     if row.leader1 in (None, *_NOBODY) or row.leader1 == row.leader0 or row.isr0 is None or row.reason == OBSERVED:
         return None
     if row.leader1 in row.isr0 or row.unclean:
@@ -182,10 +182,10 @@ def clean_election(row: Row) -> str | None:
 
 
 def elected_in_order(row: Row) -> str | None:
-    """A11: who is elected is the first of the replicas, by the rule of the strategy.
+    """Checks A11: the elected leader is the first of the replicas, by the rule of the strategy.
 
-    The offline and the controlled-shutdown rule leave those in the ISR that may lead: the first of them in the order
-    of the replicas leads. Only one that is gone may stay in it, where an earlier write was refused.
+    The offline and the controlled-shutdown rule leave those in the ISR that may lead: the first of them in the order of
+    the replicas leads. Only one that is gone may stay in it, where an earlier write was refused.
     """
     replicas = row.replicas or ()
     if row.leader1 in (None, *_NOBODY):

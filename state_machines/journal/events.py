@@ -18,7 +18,7 @@ SCHEMA_VERSION: Final = 1
 
 
 class Kind(StrEnum):
-    """What a row tells."""
+    """The kind of a row."""
 
     CTL_ELECTED = "CTL_ELECTED"
     CTL_PHASE = "CTL_PHASE"
@@ -41,7 +41,7 @@ PARTITION_KINDS: Final = frozenset({Kind.LEADER, Kind.ISR, Kind.PARTITION_STATE}
 """Rows of one partition, with its leadership before and after."""
 
 OBSERVED: Final = "observed"
-"""``reason`` of what was read and decided by nobody here: another writer's, or our own write whose reply was lost."""
+"""``reason`` of a fact that was read and not decided here: another writer's, or an own write whose reply was lost."""
 
 
 class Row(Struct, omit_defaults=True, gc=False):
@@ -97,7 +97,7 @@ class Row(Struct, omit_defaults=True, gc=False):
     absent: Sequence[int] | None = None
 
     def concerns(self, broker: int) -> bool:
-        """Whether a broker leads before or after, comes into the ISR, leaves it, or is what the row is about."""
+        """Whether a broker leads before or after, comes into the ISR, leaves it, or is the subject of the row."""
         if broker in (self.broker, self.leader0, self.leader1):
             return True
         return (broker in (self.isr0 or ())) != (broker in (self.isr1 or ()))

@@ -11,7 +11,7 @@ from state_machines.machines.table import StateMachine
 
 
 def mermaid(machine: type[StateMachine[Any, Any]]) -> str:
-    """The table of ``machine`` as a Mermaid ``stateDiagram-v2``; NonExistent is start and end."""
+    """Returns the table of ``machine`` as a Mermaid ``stateDiagram-v2``; NonExistent is start and end."""
     lines = ["stateDiagram-v2"]
     for target, previous in machine.VALID_PREVIOUS.items():
         lines += [f"    {_label(state)} --> {_label(target)}" for state in sorted(previous)]
@@ -24,7 +24,7 @@ def _label(state: IntEnum) -> str:
 
 
 def document() -> str:
-    """The page ``docs/state-machines.md``."""
+    """Returns the page ``docs/state-machines.md``."""
     parts = ["# State machines", "", "Drawn from the tables in `state_machines/` by `make docs`; do not edit.", ""]
     for title, machine in (("Partition", PartitionStateMachine), ("Replica", ReplicaStateMachine)):
         parts += [f"## {title}", "", "```mermaid", mermaid(machine).rstrip(), "```", ""]

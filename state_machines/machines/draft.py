@@ -33,7 +33,7 @@ _ENTERED = {state: (state,) for state in PartitionState}
 
 
 class Draft:
-    """What a decide function draws on; :meth:`finish` turns the drawings into a :class:`Decision`."""
+    """The draft that a decide function draws on; :meth:`finish` turns the drawings into a :class:`Decision`."""
 
     def __init__(self, cluster: Cluster, only: Collection[int] | None = None) -> None:
         self.cluster = cluster
@@ -60,11 +60,11 @@ class Draft:
         return self.only is None or i in self.only
 
     def row(self, i: int) -> PartitionRow:
-        """The row as drawn so far."""
+        """Returns the row as drawn so far."""
         return self._drawn.get(i) or self.rows[i]
 
     def rewritten(self, i: int) -> bool:
-        """Whether the row's state znode is written by what was drawn so far."""
+        """Whether the drawings so far write the row's state znode."""
         return self.row(i).version != self.rows[i].version
 
     def lead(
@@ -104,7 +104,7 @@ class Draft:
             self._new.add(i)
 
     def change_isr(self, i: int, isr: tuple[int, ...], recovering: bool, why: str) -> None:
-        """Draws an ISR that the leader asked for: the leader epoch stays (AlterPartition)."""
+        """Draws an ISR that the leader requested: the leader epoch stays (AlterPartition)."""
         if not self.covers(i):
             return
         row = self.row(i)
@@ -123,7 +123,7 @@ class Draft:
         self._why[i] = why
 
     def assign(self, i: int, assignment: Assignment, why: str) -> None:
-        """Draws another assignment; what makes that safe is in the topic znode already."""
+        """Draws another assignment; the topic znode already has what makes it safe."""
         row = self.row(i)
         if self.covers(i) and row.assignment != assignment:
             self._drawn[i] = replace(row, assignment=assignment)
@@ -149,18 +149,18 @@ class Draft:
             self._enter(i, state)
 
     def _enter(self, i: int, state: PartitionState) -> None:
-        """A state entered on the way; nearly always the first, for which rows share one tuple."""
+        """Records a state that was entered; nearly always the first, for which rows share one tuple."""
         entered = self._states.get(i)
         self._states[i] = _ENTERED[state] if entered is None else entered + _ENTERED[state]
 
     def replica(self, i: int, broker: int) -> ReplicaState:
-        """State of a replica as drawn so far."""
+        """Returns the state of a replica as drawn so far."""
         if self._replicas and (drawn := self._replicas.get((i, broker))) is not None:
             return drawn.state
         return self.cluster.replica_state(i, broker)
 
     def move_replica(self, move: ReplicaMove) -> None:
-        """Draws a replica's state; a later one of the same replica continues it, what it is to be told stays."""
+        """Draws a replica's state; a later move of the same replica continues it and keeps its requests."""
         if not self.covers(move.entity):
             return
         key = (move.entity, move.broker)
@@ -177,21 +177,21 @@ class Draft:
         self._replicas[key] = move
 
     def send_metadata(self, rows: Iterable[int]) -> None:
-        """Rows whose offline replicas changed: every broker hears of them although nothing is written."""
+        """Draws UpdateMetadata of rows whose offline replicas changed, although nothing is written."""
         self._metadata.update(dict.fromkeys(rows if self.only is None else self.only.intersection(rows)))
 
     def refuse(self, entity: int, target: str, why: str, *, by_isr: bool = False) -> None:
-        """Something that is not done, with the reason; ``by_isr``: with another ISR it would be."""
+        """Draws a refusal with its reason; ``by_isr``: another ISR would allow the change."""
         self._refusals.append(Refusal(entity, target, why))
         if by_isr:
             self.doubt(entity)
 
     def doubt(self, i: int) -> None:
-        """Another ISR than the row's would lead to something else; a write would find out, without one nothing does."""
+        """Notes a row that another ISR would change: only a write finds out that an ISR is outdated."""
         self._doubted.add(i)
 
     def finish(self) -> Decision:
-        """The decision: one write per row whose partition epoch moved, moves for the rest."""
+        """Returns the decision: one write per row whose partition epoch moved, moves for the rest."""
         writes: list[Change] = []
         moves: list[Change] = []
         rows, why, new, steps, states = self.rows, self._why, self._new, self._steps, self._states

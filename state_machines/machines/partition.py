@@ -1,4 +1,4 @@
-"""The partition state machine (S4-1..S4-26; Kafka ``PartitionStateMachine``)."""
+"""The partition state machine (Kafka ``PartitionStateMachine``)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Unclean = Callable[[int], bool]
 
 
 def never_unclean(_topic: int) -> bool:
-    """The default: no topic allows an unclean election."""
+    """Allows no topic an unclean election, by default."""
     return False
 
 
 class PartitionStateMachine(StateMachine[PartitionState, int]):
-    """Life of a partition. Entities are row indexes."""
+    """State machine of a partition. Entities are row indexes."""
 
     ENTITY = "partition"
     VALID_PREVIOUS = {
@@ -38,23 +38,23 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
     }
 
     def state(self, entity: int) -> PartitionState:
-        """State on the draft."""
+        """Returns the state on the draft."""
         return self.draft.row(entity).state
 
     def row_of(self, entity: int) -> int:
-        """A partition is its row."""
+        """Returns the entity: a partition is its row."""
         return entity
 
     def create(self, entities: Iterable[int], why: str) -> None:
-        """NonExistent -> New: the assignment is known, nothing is written (S4-5)."""
+        """Moves NonExistent -> New: the assignment is known, nothing is written."""
         self._mark(entities, NEW, why)
 
     def take_offline(self, entities: Iterable[int], why: str) -> None:
-        """New, Online, Offline -> Offline: only marked (S4-24)."""
+        """Moves New, Online, Offline -> Offline: only marked."""
         self._mark(entities, OFFLINE, why)
 
     def remove(self, entities: Iterable[int], why: str) -> None:
-        """Offline -> NonExistent: only marked (S4-25)."""
+        """Moves Offline -> NonExistent: only marked."""
         self._mark(entities, NON_EXISTENT, why)
 
     def _mark(self, entities: Iterable[int], target: PartitionState, why: str) -> None:
@@ -62,10 +62,10 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
             self.draft.move(i, target, why)
 
     def elect(self, entities: Iterable[int], selector: Selector, unclean: Unclean = never_unclean) -> list[int]:
-        """New, Online, Offline -> Online with ``selector``; returns those that stay without a leader (S4-9).
+        """Moves New, Online, Offline -> Online with ``selector``; returns the entities that stay without a leader.
 
-        The selector is asked once per distinct (replicas, ISR, failed log directories). ``unclean`` is asked only of
-        topics where the selector finds nobody although a replica is live, which leads if that is allowed.
+        The selector is called once per distinct (replicas, ISR, failed log directories). ``unclean`` is called only for
+        topics where the selector finds no leader although a replica is live, which leads if that is allowed.
         """
         draft, failed_on = self.draft, self.draft.cluster.failed
         seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
@@ -91,10 +91,10 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         return failed
 
     def elect_leaderless(self, entities: Iterable[int], unclean: Unclean = never_unclean) -> list[int]:
-        """triggerOnline (S4-45, S4-49, S4-68): New by the initial rule, Offline by the offline selector.
+        """Elects missing leaders (triggerOnline): New by the initial rule, Offline by the offline selector.
 
-        Those that are Online have what they need and are passed over; so are those of topics to be deleted, unless a
-        reassignment must come to its end before that.
+        Online partitions are passed over. So are partitions of topics to be deleted, unless a reassignment must end
+        first.
         """
         new: list[int] = []
         offline: list[int] = []
@@ -108,5 +108,5 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         return failed + self.elect(offline, selectors.last(partial(selectors.offline, live=live), outranked), unclean)
 
     def _recovering(self, found: Election) -> bool | None:
-        """RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""
+        """Returns RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""
         return True if found.unclean and self.draft.cluster.recovery_state else None

@@ -1,7 +1,7 @@
-"""The replica state machine (S4-27..S4-38 and Kafka 3.9's deletion states; Kafka ``ReplicaStateMachine``).
+"""The replica state machine with Kafka 3.9's deletion states (Kafka ``ReplicaStateMachine``).
 
-A replica on a registered broker is online by implication, one on an absent broker offline; the model holds
-exceptions only, so a transition touches nothing but the rows that it is about.
+A replica on a registered broker is online by implication, one on an absent broker offline. The model holds exceptions
+only, so a transition touches nothing but its own rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEADS = "a new replica cannot be the leader: let another replica lead first"
 
 
 class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
-    """Life of a replica. Entities are (row index, broker id)."""
+    """State machine of a replica. Entities are (row index, broker id)."""
 
     ENTITY = "replica"
     VALID_PREVIOUS = {
@@ -37,50 +37,51 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
     }
 
     def state(self, entity: Replica) -> ReplicaState:
-        """State on the draft."""
+        """Returns the state on the draft."""
         return self.draft.replica(*entity)
 
     def row_of(self, entity: Replica) -> int:
-        """The row of the replica's partition."""
+        """Returns the row of the replica's partition."""
         return entity[0]
 
     def transition(self, entity: Replica, target: ReplicaState) -> Transition:
-        """As of the base, with the broker."""
+        """Returns the base's transition, with the broker."""
         return super().transition(entity, target)._replace(broker=entity[1])
 
     def create(self, replicas: Iterable[Replica], why: str) -> None:
-        """NonExistent -> New (S4-31): told as a follower where the partition has a leader; refused for the leader."""
+        """Moves NonExistent -> New: sent as a follower where the partition has a leader; refused for the leader."""
         for i, broker in self.movable(replicas, NEW):
             row = self.draft.row(i)
             if row.has_leadership and row.leader == broker:
                 self.draft.refuse(i, "NEW", LEADS)
             else:
-                told = row.has_leadership
-                self.draft.move_replica(ReplicaMove(i, broker, NEW, why, order=told, is_new=told))
+                led = row.has_leadership
+                self.draft.move_replica(ReplicaMove(i, broker, NEW, why, order=led, is_new=led))
 
     def bring_online(self, replicas: Iterable[Replica], why: str) -> None:
-        """New, Online, Offline, Ineligible -> Online: from New nothing is told (S4-32), else the leadership (S4-33)."""
+        """Moves New, Online, Offline, Ineligible -> Online: from New nothing is sent, else the leadership."""
         for i, broker in self.movable(replicas, ONLINE):
             order = self.state((i, broker)) is not NEW and self.draft.row(i).has_leadership
             self.draft.move_replica(ReplicaMove(i, broker, ONLINE, why, order=order))
 
     def take_offline(self, broker: int, rows: Iterable[int], why: str) -> None:
-        """New, Online, Offline, Ineligible -> Offline (S4-34..S4-36): out of the ISR, stopped where it still runs.
+        """Moves New, Online, Offline, Ineligible -> Offline: out of the ISR, stopped where it still runs.
 
-        The last ISR member stays in the ISR; a leader that goes leaves the partition without one. Epoch + 1, also
-        where only the epoch would move, as in Kafka, if the row is written anyway; such a write of its own is saved.
+        The last ISR member stays in the ISR; a leader that goes leaves the partition without one. As in Kafka the
+        leader epoch moves even where nothing else does, but only if the row is written anyway: a write for it alone is
+        saved.
         """
         draft = self.draft
         registered = broker in draft.cluster.brokers
         shrunk: dict[tuple[int, ...], tuple[int, ...]] = {}
-        told: list[int] = []
+        changed: list[int] = []
         for i, _ in self.movable([(i, broker) for i in rows], OFFLINE):
             row = draft.row(i)
             if registered:
                 draft.move_replica(ReplicaMove(i, broker, OFFLINE, why, stop=True))
             if row.state is PartitionState.NON_EXISTENT:  # its topic is being deleted, with its state znode
                 continue
-            told.append(i)
+            changed.append(i)
             isr = row.isr
             if not row.has_leadership:
                 continue
@@ -93,23 +94,23 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
                 kept = shrunk[isr] = tuple(r for r in isr if r != broker) or isr
             if kept != isr or leader != row.leader or draft.rewritten(i):
                 draft.lead(i, leader, kept, why, state=row.state)
-        draft.send_metadata(told)
+        draft.send_metadata(changed)
 
     def start_deletion(self, replicas: Iterable[Replica], why: str) -> None:
-        """Offline -> DeletionStarted (S4-37): StopReplica with deletion."""
+        """Moves Offline -> DeletionStarted: StopReplica with deletion."""
         for i, broker in self.movable(replicas, STARTED):
             self.draft.move_replica(ReplicaMove(i, broker, STARTED, why, stop=True, delete=True))
 
     def complete_deletion(self, replicas: Iterable[Replica], why: str) -> None:
-        """DeletionStarted -> DeletionSuccessful."""
+        """Moves DeletionStarted -> DeletionSuccessful."""
         self._mark(replicas, SUCCESSFUL, why)
 
     def fail_deletion(self, replicas: Iterable[Replica], why: str) -> None:
-        """Offline, DeletionStarted -> DeletionIneligible."""
+        """Moves Offline, DeletionStarted -> DeletionIneligible."""
         self._mark(replicas, INELIGIBLE, why)
 
     def forget(self, replicas: Iterable[Replica], why: str) -> None:
-        """DeletionSuccessful -> NonExistent."""
+        """Moves DeletionSuccessful -> NonExistent."""
         self._mark(replicas, NON_EXISTENT, why)
 
     def _mark(self, replicas: Iterable[Replica], target: ReplicaState, why: str) -> None:

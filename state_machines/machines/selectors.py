@@ -1,8 +1,8 @@
-"""The leader selectors (S4-10..S4-21; Kafka ``PartitionLeaderElectionAlgorithms``): pure functions of values.
+"""The leader selectors (Kafka ``PartitionLeaderElectionAlgorithms``): pure functions of values.
 
 Each takes the partition's replicas in assignment order, its ISR and the replicas that are ``down`` although their
-brokers are live (on failed log directories), and returns an :class:`Election` or a :class:`NoLeader` that says what is
-missing. An ISR is never emptied.
+brokers are live (on failed log directories). It returns an :class:`Election`, or a :class:`NoLeader` with the reason.
+An ISR is never emptied.
 
 *Outranked* brokers refuse all requests, because they obey a higher controller epoch: a leader there would never know
 that it leads. :func:`last` and :func:`never` keep leaderships from them; without such brokers a rule is itself.
@@ -64,7 +64,7 @@ NO_OTHER_ISR = "no other ISR member can lead: wait until another replica has cau
 def initial(
     replicas: Replicas, _isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
 ) -> Election | NoLeader:
-    """S4-6: the first live replica leads, all live replicas are the ISR."""
+    """Elects the first live replica; all live replicas are the ISR."""
     isr = tuple(r for r in replicas if r in live and r not in down)
     return Election(isr[0], isr, NEW_PARTITION) if isr else NoLeader(NO_LIVE_REPLICA)
 
@@ -72,7 +72,7 @@ def initial(
 def offline(
     replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int], unclean: bool = False
 ) -> Election | NoLeader:
-    """S4-10, S4-11: the first live ISR member in assignment order; the ISR is cut to its live members.
+    """Elects the first live ISR member in assignment order; the ISR is cut to its live members.
 
     ``unclean`` is consulted only when no ISR member is live; then the first live replica leads alone.
     """
@@ -91,7 +91,7 @@ def offline(
 def preferred(
     replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
 ) -> Election | NoLeader:
-    """S4-16, S4-17: the first assigned replica, if it is live and in the ISR; the ISR is unchanged."""
+    """Elects the first assigned replica, if it is live and in the ISR; the ISR is unchanged."""
     first = replicas[0] if replicas else None
     if first is None or first not in live or first in down:
         return NoLeader(PREFERRED_DOWN)
@@ -101,7 +101,7 @@ def preferred(
 def reassigned(
     targets: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
 ) -> Election | NoLeader:
-    """S4-13, S4-14: the first target replica that is live and in the ISR; the ISR is unchanged."""
+    """Elects the first target replica that is live and in the ISR; the ISR is unchanged."""
     for replica in targets:
         if replica in live and replica in isr and replica not in down:
             return Election(replica, isr, REASSIGNED)
@@ -116,7 +116,7 @@ def controlled_shutdown(
     registered: Collection[int],
     shutting_down: Collection[int],
 ) -> Election | NoLeader:
-    """S4-19, S4-20: an ISR member that is not shutting down; all that are shutting down leave the ISR."""
+    """Elects an ISR member that is not shutting down; all members that are shutting down leave the ISR."""
     remaining = tuple(r for r in isr if r not in shutting_down)
     for replica in replicas:
         if replica in remaining and replica in registered and replica not in down:
@@ -125,7 +125,7 @@ def controlled_shutdown(
 
 
 def last(select: Selector, outranked: Collection[int]) -> Selector:
-    """``select``, by which outranked brokers lead where nobody else can.
+    """Returns ``select`` with outranked brokers as leaders only where no other broker can lead.
 
     The ISR stays as ``select`` gives it, and whether the election is unclean.
     """
@@ -146,7 +146,7 @@ def last(select: Selector, outranked: Collection[int]) -> Selector:
 
 
 def never(select: Selector, outranked: Collection[int]) -> Selector:
-    """``select``, by which outranked brokers do not lead: for elections where a leader that serves can stay."""
+    """Returns ``select`` without outranked brokers as leaders: for elections where a leader that serves can stay."""
     if not outranked:
         return select
 

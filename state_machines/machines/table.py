@@ -1,7 +1,7 @@
 """The base of both machines: transitions are a table, code only looks it up.
 
 Invariant: a transition that the table does not allow is refused for that one entity, with its reason; the entity's
-state stays as it is and the rest of the batch goes on (S4-26, S4-38).
+state stays as it is and the rest of the batch goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Entity = TypeVar("Entity", bound=Hashable)
 
 
 class StateMachine(Generic[State, Entity]):
-    """Looks ``VALID_PREVIOUS`` up; subclasses say what an entity's state is and what a transition draws."""
+    """Looks ``VALID_PREVIOUS`` up; subclasses give an entity's state and draw its transitions."""
 
     VALID_PREVIOUS: ClassVar[Mapping[IntEnum, frozenset[IntEnum]]]
     ENTITY: ClassVar[str]
@@ -27,15 +27,15 @@ class StateMachine(Generic[State, Entity]):
         self.draft = draft
 
     def state(self, entity: Entity) -> State:
-        """The entity's state on the draft."""
+        """Returns the entity's state on the draft."""
         raise NotImplementedError
 
     def row_of(self, entity: Entity) -> int:
-        """The row index that a refusal of ``entity`` is reported under."""
+        """Returns the row index that a refusal of ``entity`` is reported under."""
         raise NotImplementedError
 
     def transition(self, entity: Entity, target: State) -> Transition:
-        """The transition of ``entity`` to ``target`` from where it is on the draft, as the trace records it."""
+        """Returns the transition of ``entity`` from its state on the draft to ``target``, as the trace records it."""
         return Transition(self.row_of(entity), None, self.state(entity).name, target.name)
 
     @classmethod
@@ -44,7 +44,7 @@ class StateMachine(Generic[State, Entity]):
         return previous in cls.VALID_PREVIOUS[target]
 
     def movable(self, entities: Iterable[Entity], target: State) -> list[Entity]:
-        """Those of ``entities`` that may go to ``target``; each of the others is refused by itself."""
+        """Returns those of ``entities`` that may go to ``target``; each of the others is refused by itself."""
         valid, state_of = self.VALID_PREVIOUS[target], self.state
         legal: list[Entity] = []
         for entity in self._covered(entities):
@@ -58,7 +58,7 @@ class StateMachine(Generic[State, Entity]):
         return legal
 
     def _covered(self, entities: Iterable[Entity]) -> Iterable[Entity]:
-        """Those that the draft may draw."""
+        """Returns those of ``entities`` that the draft may draw."""
         if self.draft.only is None:
             return entities
         return [entity for entity in entities if self.draft.covers(self.row_of(entity))]

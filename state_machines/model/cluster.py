@@ -1,9 +1,9 @@
-"""The model of the cluster: what ZooKeeper holds and which brokers are registered.
+"""The model of the cluster: the metadata in ZooKeeper and the registered brokers.
 
-Invariants: the only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions);
-the model is never ahead of ZooKeeper; a row index names one incarnation of a topic's partition and is never reused.
-Rows are found by their assignment: there is no index of replicas by broker and no object per replica. A replica's
-state is implied by its broker's registration, ``replica_states`` holds the exceptions.
+Invariants: the only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions); the
+model is never ahead of ZooKeeper; a row index names one incarnation of a topic's partition and is never reused. Rows
+are found by their assignment: there is no index of replicas by broker and no object per replica. A replica's state is
+implied by its broker's registration, ``replica_states`` holds the exceptions.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ OFFLINE_SETS_MAX: Final = 65_536
 
 
 def leadership_of(row: PartitionRow) -> Leadership | None:
-    """The content of the row's state znode, or None where it has none."""
+    """Returns the content of the row's state znode, or None where it has none."""
     if not row.has_leadership:
         return None
     return Leadership(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.version, row.recovering)
 
 
 class StaleChange(RuntimeError):
-    """A change was applied to a row that is no longer what the decision saw: the model may be wrong, so resign."""
+    """A change met a row that differs from the one it was decided on: the model may be wrong, so resign."""
 
 
 class Cluster(Assigned):
@@ -81,7 +81,7 @@ class Cluster(Assigned):
         return len(self.rows) - self.ended
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
-        """Replicas of a row that are not online (shutting down counts as not), as UpdateMetadata lists them."""
+        """Returns the replicas of a row that are not online, as UpdateMetadata lists them; shutting down is offline."""
         replicas = self.rows[i].assignment.replicas
         if failed := self.failed(i):
             return tuple(r for r in replicas if r not in self.live or r in failed)
@@ -93,7 +93,7 @@ class Cluster(Assigned):
         return offline
 
     def replica_state(self, i: int, broker: int) -> ReplicaState:
-        """State of a replica: the exception where there is one, else implied."""
+        """Returns the state of a replica: the exception where there is one, else the implied one."""
         if self.replica_states and (state := self.replica_states.get((i, broker))) is not None:
             return state
         row = self.rows[i]
@@ -115,17 +115,17 @@ class Cluster(Assigned):
         return bool(self.failed_dirs)
 
     def failed(self, i: int) -> frozenset[int]:
-        """Brokers whose replica of a row is on a failed log directory."""
+        """Returns the brokers whose replica of a row is on a failed log directory."""
         return self.failed_dirs.get(i, _NONE) if self.failed_dirs else _NONE
 
     def stopped(self, i: int, broker: int) -> bool:
-        """Whether the replica was told to stop: it must not be told LeaderAndIsr until it is online again."""
+        """Whether the replica was sent StopReplica: it must not be sent LeaderAndIsr until it is online again."""
         return self.replica_states.get((i, broker)) is ReplicaState.OFFLINE or broker in self.failed(i)
 
     # -- facts
 
     def observe_brokers(self, brokers: Mapping[int, Broker]) -> None:
-        """The registrations as read; exceptions of absent or returned replicas end, shutting down ends with them."""
+        """Enters the registrations; exceptions of absent or returned replicas end, shutting down ends with them."""
         fresh = {b for b, known in self.brokers.items() if b not in brokers or brokers[b].epoch != known.epoch}
         self.brokers = dict(brokers)
         if fresh:
@@ -136,11 +136,11 @@ class Cluster(Assigned):
         self._isrs.forget(self.rows)
 
     def observe_shutting_down(self, broker: int) -> None:
-        """A broker asked for its controlled shutdown: it stays registered but is not live (never elected)."""
+        """Enters a broker's request for controlled shutdown: it stays registered but is not live (never elected)."""
         self._set_live(self.shutting_down | {broker})
 
     def observe_outranked(self, broker: int, epoch: int) -> bool:
-        """A life of a broker obeys a higher controller epoch, till it ends or accepts a request; whether it is news."""
+        """Enters an incarnation that obeys a higher controller epoch until it accepts a request; whether it is new."""
         known = self.brokers.get(broker)
         if known is None or known.epoch != epoch or broker in self.outranked:
             return False
@@ -148,12 +148,12 @@ class Cluster(Assigned):
         return True
 
     def observe_accepted(self, broker: int) -> None:
-        """A broker carried a request out."""
+        """Enters that a broker carried out a request."""
         if broker in self.outranked:
             self.outranked -= {broker}
 
     def observe_failed_dirs(self, broker: int, rows: Iterable[int]) -> list[int]:
-        """A broker answered that replicas are on a failed log directory, until it starts anew; returns new ones."""
+        """Enters replicas that are on a failed log directory until their broker starts anew; returns new ones."""
         fresh = [i for i in rows if broker in self.rows[i].assignment.replicas and broker not in self.failed(i)]
         self.failed_dirs.update((i, self.failed(i) | {broker}) for i in fresh)
         return fresh
@@ -164,9 +164,9 @@ class Cluster(Assigned):
         self._offline.clear()
 
     def observe_topic(self, found: TopicAssignment) -> list[int]:
-        """A topic as read, and partitions that were added to a known one; returns the rows that are new.
+        """Enters a topic, or the partitions that were added to a known one; returns the rows that are new.
 
-        Assignments of known partitions are not changed here: only a reassignment does that. Nor is a known id.
+        Assignments of known partitions are not changed here: only a reassignment does that. A known id stays too.
         """
         index, topic_id = self.topic_index.get(found.name), found.topic_id
         if index is None:
@@ -195,7 +195,7 @@ class Cluster(Assigned):
         return list(fresh)
 
     def observe_deletions(self, names: Iterable[str]) -> list[int]:
-        """Topics have a marker: they are queued for deletion, and stay so; returns the indexes of new ones."""
+        """Queues topics with a marker for deletion, for good; returns the indexes of new ones."""
         found = [index for name in names if (index := self.topic_index.get(name)) is not None]
         fresh = [index for index in found if index not in self.deletions]
         self.deletions.update(fresh)
@@ -205,9 +205,10 @@ class Cluster(Assigned):
         return row.state is _NON_EXISTENT and row.topic in self.deletions
 
     def observe_topic_gone(self, name: str) -> list[int]:
-        """A topic znode vanished: its rows end; returns them.
+        """Ends the rows of a topic whose znode vanished; returns them.
 
-        Rows of a topic that was being deleted keep their leadership: brokers may not have heard yet that it is gone.
+        Rows of a topic that was being deleted keep their leadership: brokers may not have been sent yet that it is
+        gone.
         """
         index = self.topic_index.pop(name, None)
         if index is None:
@@ -228,7 +229,7 @@ class Cluster(Assigned):
         return rows
 
     def load_leadership(self, rows: Iterable[int], found: Iterable[Leadership | None]) -> None:
-        """Initial states of rows (S4-67): New without a state znode, Online with a registered leader, else Offline."""
+        """Enters initial states of rows: New without a state znode, Online with a registered leader, else Offline."""
         all_rows, placed, leaderless = self.rows, self._placed, self.leaderless
         for i, leadership in zip(rows, found, strict=True):
             row = all_rows[i] = placed(all_rows[i], leadership)
@@ -236,10 +237,10 @@ class Cluster(Assigned):
                 leaderless.add(i)
 
     def observe_leadership(self, i: int, found: Leadership | None) -> Change | None:
-        """A state znode as read again; the change that everybody must be told, or None where nothing is new.
+        """Enters a state znode as read again; returns the change for all brokers, or None where nothing is new.
 
-        A first state znode is told as new where it is our own creation, its write applied while the reply was lost.
-        Any other has a history: see :attr:`Change.is_late`.
+        A first state znode counts as new where this term created it and the reply was lost. Any other has a history:
+        see :attr:`Change.is_late`.
         """
         before = self.rows[i]
         if found == leadership_of(before) or self._is_deleted(before):
@@ -252,7 +253,7 @@ class Cluster(Assigned):
         return row.leader_epoch == INITIAL_LEADER_EPOCH and row.controller_epoch == self.epoch
 
     def observe_undecided(self, rows: Iterable[int]) -> None:
-        """Rows whose write was given up: the states that need no write are entered all the same.
+        """Enters states that need no write, of rows whose write was given up.
 
         Without it a partition would stay Online under a dead leader, or NonExistent with an assignment, and no later
         event would try it again. As at loading: New without a state znode, Online with a registered leader, else
@@ -305,7 +306,7 @@ class Cluster(Assigned):
                 leaderless.add(i)
 
     def _forget_failed(self, i: int) -> None:
-        """A replica that was removed, and comes back, has another log."""
+        """Forgets failures of removed replicas: one that comes back has another log."""
         left = self.failed_dirs.pop(i, _NONE).intersection(self.rows[i].assignment.replicas)
         if left:
             self.failed_dirs[i] = left
@@ -321,5 +322,5 @@ class Cluster(Assigned):
                 self.replica_states[key] = move.state
 
     def intern_isr(self, isr: tuple[int, ...]) -> tuple[int, ...]:
-        """One tuple per distinct ISR."""
+        """Returns the one tuple of an ISR."""
         return self._isrs.one(isr)

@@ -1,4 +1,4 @@
-"""What a decision is made of: changes, moves and refusals. Values only; see :mod:`state_machines.machines.draft`."""
+"""The parts of a decision: changes, moves and refusals. Values only; see :mod:`state_machines.machines.draft`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Change(Struct, frozen=True, gc=False):
     """A row before and after, with the constant reason of the rule that changed it.
 
     It serves as the conditional write (where ``writes``), as the move that is applied to the model and as what the
-    brokers are told. ``after`` carries the partition epoch that the znode has once the write is applied.
-    ``steps`` has the reason of each leader epoch that was drawn, ``states`` each state that was entered, both in order:
-    a write may merge several. Facts have neither.
+    brokers are sent. ``after`` carries the partition epoch that the znode has once the write is applied. ``steps`` has
+    the reason of each leader epoch that was drawn, ``states`` each state that was entered, both in order: a write may
+    merge several. Facts have neither.
     """
 
     entity: int
@@ -36,7 +36,7 @@ class Change(Struct, frozen=True, gc=False):
     def is_late(self) -> bool:
         """Whether a partition with a history is met only now: brokers may know its leader epoch with another content.
 
-        A broker ignores a leader epoch that it knows, and may create an empty log for what it is told as new.
+        A broker ignores a leader epoch that it knows, and may create an empty log for a replica that is sent as new.
         """
         return not self.before.has_leadership and self.after.has_leadership and not self.is_new
 
@@ -56,7 +56,7 @@ class Change(Struct, frozen=True, gc=False):
 class ReplicaMove(Struct, frozen=True, gc=False):
     """A replica's transition.
 
-    ``stop``: its broker is told StopReplica (with ``delete`` or without). ``order``: its broker is told the present
+    ``stop``: its broker is sent StopReplica (with ``delete`` or without). ``order``: its broker is sent the present
     leadership by LeaderAndIsr (``is_new``: as of a replica that may have no log yet), every broker the metadata.
     ``passed``: the states that were entered before ``state``, where several transitions are one move.
     """
@@ -89,7 +89,7 @@ class TopicChange(Struct, frozen=True, gc=False):
 
 
 class Transition(NamedTuple):
-    """A transition that a machine was asked for and that its table allows; ``broker`` is None for a partition."""
+    """A requested transition that the machine's table allows; ``broker`` is None for a partition."""
 
     entity: int
     broker: int | None
@@ -98,7 +98,7 @@ class Transition(NamedTuple):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """Something that was not done: which row, what it was to become, why, and so what would make it succeed."""
+    """A change that was not made: its row, its target state, and the reason, which names the remedy."""
 
     entity: int
     target: str
@@ -108,7 +108,7 @@ class Refusal(Struct, frozen=True, gc=False):
 class Decision(Struct, frozen=True):
     """The result of a decide function: at most one write per znode.
 
-    ``metadata`` lists rows that did not change themselves but whose offline replicas did: brokers are told.
+    ``metadata`` lists rows that did not change themselves but whose offline replicas did: brokers are sent those.
     ``doubted``: rows that are not written and would be decided otherwise with another ISR.
     """
 
@@ -120,7 +120,7 @@ class Decision(Struct, frozen=True):
     doubted: frozenset[int] = frozenset()
 
     def without(self, rows: Collection[int]) -> Decision:
-        """The same for all other rows."""
+        """Returns the decision without some rows."""
         return Decision(
             self.writes,
             [change for change in self.moves if change.entity not in rows],
@@ -131,5 +131,5 @@ class Decision(Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write, to move or to tell."""
+        """Whether there is nothing to write, to move or to send."""
         return not (self.writes or self.moves or self.replica_moves or self.metadata)

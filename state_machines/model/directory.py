@@ -17,27 +17,27 @@ class Directory:
         self.topic_ids: dict[bytes, int] = {}
 
     def name(self, i: int) -> TopicPartition:
-        """Topic and partition of a row."""
+        """Returns the topic and partition of a row."""
         row = self.rows[i]
         return TopicPartition(self.topics[row.topic].name, row.partition)
 
     def topic(self, name: str) -> Topic | None:
-        """The present incarnation of a topic."""
+        """Returns the present incarnation of a topic."""
         index = self.topic_index.get(name)
         return None if index is None else self.topics[index]
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with an id (16 bytes), or None."""
+        """Returns the topic with an id (16 bytes), or None."""
         index = self.topic_ids.get(topic_id)
         return None if index is None else self.topics[index]
 
     def find(self, topic: str, partition: int) -> int | None:
-        """Row index of a partition, or None."""
+        """Returns the row index of a partition, or None."""
         known = self.topic(topic)
         return None if known is None else self.row_in(known, partition)
 
     def row_in(self, topic: Topic, partition: int) -> int | None:
-        """Row index of a partition of ``topic``; constant time where partitions are numbered without holes."""
+        """Returns the row index of a partition of ``topic``; in constant time where partition numbers have no holes."""
         found, rows = topic.rows, self.rows
         if 0 <= partition < len(found) and rows[found[partition]].partition == partition:
             return found[partition]

@@ -14,7 +14,7 @@ from typing import Final
 from state_machines.model.types import Assignment
 
 LEFT_SHARE: Final = 4
-"""Entries of rows that left are swept out as soon as more than every fourth is one of those."""
+"""Entries of rows that left are swept out as soon as they are more than every fourth."""
 
 
 class Placed:
@@ -35,14 +35,14 @@ class Placed:
         return (i for i in self.rows if i not in left) if left else iter(self.rows)
 
     def enter(self, i: int) -> None:
-        """A row has the assignment from now on; where it had it before, its entry may still be there."""
+        """Adds a row that has the assignment from now on; where it had it before, its entry may still be there."""
         if i in self._left:
             self._left.discard(i)
         else:
             self.rows.append(i)
 
     def leave(self, i: int) -> None:
-        """A row has another assignment from now on."""
+        """Removes a row that has another assignment from now on."""
         self._left.add(i)
         if LEFT_SHARE * len(self._left) > len(self.rows):
             self.rows = array("I", iter(self))
@@ -62,7 +62,7 @@ class Hosting:
         return bool(self._moving)
 
     def placed(self, assignment: Assignment) -> Placed:
-        """The one object for an assignment, with its rows."""
+        """Returns the one object for an assignment, with its rows."""
         if assignment.moving:
             found = self._moving.get(assignment)
             return found if found is not None else self._moving.setdefault(assignment, Placed(assignment))
@@ -70,7 +70,7 @@ class Hosting:
         return found if found is not None else self._plain.setdefault(assignment.replicas, Placed(assignment))
 
     def move(self, i: int, before: Assignment, after: Assignment) -> Assignment:
-        """A row goes from one assignment to another; returns the object of the latter."""
+        """Moves a row from one assignment to another; returns the object of the latter."""
         left, entered = self.placed(before), self.placed(after)
         left.leave(i)
         entered.enter(i)
@@ -82,10 +82,10 @@ class Hosting:
         return entered.assignment
 
     def brokers(self) -> set[int]:
-        """Brokers that an assignment names."""
+        """Returns the brokers that an assignment names."""
         return {b for found in chain(self._plain.values(), self._moving.values()) for b in found.assignment.replicas}
 
     def rows_on(self, broker: int) -> Iterator[int]:
-        """Rows with a replica on ``broker``, in no order."""
+        """Returns rows with a replica on ``broker``, in no order."""
         placed = chain(self._plain.values(), self._moving.values())
         return chain.from_iterable(found for found in placed if broker in found.assignment.replicas)

@@ -24,11 +24,11 @@ class Isrs:
         return len(self._known)
 
     def one(self, isr: Isr) -> Isr:
-        """The one tuple that is equal to ``isr``."""
+        """Returns the one tuple that is equal to ``isr``."""
         return self._known.setdefault(isr, isr)
 
     def forget(self, rows: Iterable[PartitionRow]) -> None:
-        """What no row has any more goes once there is much: every order in which replicas came back is one."""
+        """Drops ISRs without a row once there are many: each order in which replicas came back is a distinct ISR."""
         if len(self._known) > 2 * self._needed + ISRS_SPARE:
             self._known = {row.isr: row.isr for row in rows}
             self._needed = len(self._known)

@@ -16,7 +16,7 @@ NO_LEADER: Final = -1
 """Leader id in a state znode and on the wire while a partition has no leader (Kafka ``LeaderAndIsr.NoLeader``)."""
 
 LEADER_DURING_DELETE: Final = -2
-"""Leader id in UpdateMetadata that tells brokers to forget the partition (``LeaderAndIsr.LeaderDuringDelete``)."""
+"""Leader id in UpdateMetadata that makes brokers forget the partition (``LeaderAndIsr.LeaderDuringDelete``)."""
 
 NO_VERSION: Final = -1
 """Partition epoch of a row whose state znode does not exist yet."""
@@ -26,7 +26,7 @@ INITIAL_PARTITION_EPOCH: Final = 0
 
 
 class PartitionState(IntEnum):
-    """States of a partition (S4-1..S4-4; Kafka ``PartitionStateMachine``)."""
+    """States of a partition (Kafka ``PartitionStateMachine``)."""
 
     NEW = 0
     ONLINE = 1
@@ -35,7 +35,7 @@ class PartitionState(IntEnum):
 
 
 class ReplicaState(IntEnum):
-    """States of a replica (S4-27..S4-30 and Kafka 3.9's deletion states; Kafka ``ReplicaStateMachine``)."""
+    """States of a replica, with Kafka 3.9's deletion states (Kafka ``ReplicaStateMachine``)."""
 
     NEW = 1
     ONLINE = 2
@@ -65,16 +65,16 @@ class Broker(Struct, frozen=True, gc=False):
     version: int = 0
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The endpoint named ``listener``, or None where the broker does not have it."""
+        """Returns the endpoint named ``listener``, or None where the broker does not have it."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
 class Assignment(Struct, frozen=True, gc=False):
     """Replica set of a partition in preference order, with what a reassignment adds and removes (KIP-455).
 
-    A replica that is both was to be added by a reassignment that was cancelled or overridden: it is told to stop, and
-    named until it has. Kafka's controller forgets it at once, and with it, should it die then, a log on a broker. Read
-    by Kafka's, which reckons origin and target alike, it is stopped in the end, too.
+    A replica that is both was to be added by a reassignment that was cancelled or overridden. It is named until its
+    broker has acknowledged StopReplica. Kafka's controller forgets it at once: should the controller die then, a log
+    stays on a broker. Kafka's controller computes the same origin and target from it, and stops it in the end, too.
     """
 
     replicas: tuple[int, ...]
@@ -98,7 +98,7 @@ class Assignment(Struct, frozen=True, gc=False):
 
     @property
     def kept(self) -> Assignment:
-        """The same without replicas that only have to stop: what the others are to be told."""
+        """The same without replicas that only have to stop, as the others are sent it."""
         if not (self.adding and self.removing):
             return self
         dropped = {r for r in self.adding if r in self.removing}
@@ -108,7 +108,7 @@ class Assignment(Struct, frozen=True, gc=False):
         return Assignment(*(tuple(r for r in those if r not in dropped) for those in named))
 
     def reassigned_to(self, target: tuple[int, ...]) -> Assignment:
-        """The assignment while the origin is replaced by ``target`` (Kafka ``ReplicaAssignment.reassignTo``).
+        """Returns the assignment while the origin is replaced by ``target`` (Kafka ``ReplicaAssignment.reassignTo``).
 
         Unlike Kafka's it goes on to name replicas that were to be added and are not any more.
         """
@@ -164,7 +164,7 @@ class PartitionRow(Struct, frozen=True, gc=False):
 
     @property
     def has_leadership(self) -> bool:
-        """Whether a state znode is known: only then is the partition told to anybody."""
+        """Whether a state znode is known: only then are brokers sent the partition."""
         return self.version != NO_VERSION
 
     @property

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 BLOCK_ROWS: Final = 4096
-"""Granularity, in rows, at which :meth:`Feed.last_change` tells whether encoded rows are still current."""
+"""Granularity, in rows, at which :meth:`Feed.last_change` knows whether encoded rows are still current."""
 
 _PAGE_BITS: Final = 10
 _PAGE_LAST: Final = (1 << _PAGE_BITS) - 1
-"""A page has the rows of 1,024 numbers: counting what is behind a position looks into one page only."""
+"""A page has the rows of 1,024 numbers: a count of the rows behind a position visits one page only."""
 _SHRUNK_AT: Final = frozenset({0, 4, 16, 64, 256})
 """Sizes at which a page that lost rows is made anew, because a dict does not shrink by itself."""
 
@@ -18,7 +18,7 @@ _SHRUNK_AT: Final = frozenset({0, 4, 16, 64, 256})
 class Feed:
     """Rows by the number of their last change, oldest first. A reader keeps the number up to which it has read.
 
-    What every reader has read may be ``forgotten``, up to a number.
+    Rows that every reader has read may be ``forgotten``, up to a number.
     """
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class Feed:
         self.number = number
 
     def _shrink(self, key: int) -> None:
-        """A page that takes no more rows gives back the memory of those that it lost."""
+        """Frees the memory of rows that a full page lost."""
         if self._pages[key]:
             self._pages[key] = dict(self._pages[key])
         else:
             del self._pages[key]
 
     def since(self, position: int, until: int, limit: int) -> tuple[list[int], int]:
-        """The ``limit`` oldest rows last changed after ``position`` and up to ``until``; where a reader is then."""
+        """Returns the ``limit`` oldest rows changed after ``position`` and up to ``until``, and the next position."""
         found: list[int] = []
         for page in self._pages_from(position) if position < until else ():
             for i, number in page.items():
@@ -69,7 +69,7 @@ class Feed:
         return found, max(position, until)
 
     def backlog(self, position: int) -> int:
-        """How many rows changed after ``position``; costs little however many there are."""
+        """Returns how many rows changed after ``position``; costs little however many there are."""
         if position >= self.number:
             return 0
         count = 0
@@ -80,21 +80,21 @@ class Feed:
         return count + sum(map(len, self._pages_from(position + _PAGE_LAST + 1)))
 
     def _pages_from(self, number: int) -> list[dict[int, int]]:
-        """The page that ``number`` is in, and those behind it."""
+        """Returns the page that ``number`` is in, and those behind it."""
         first = number >> _PAGE_BITS
         return [page for key, page in self._pages.items() if key >= first]
 
     def number_of(self, i: int) -> int:
-        """Number of a row's last change; 0 where every reader has read it."""
+        """Returns the number of a row's last change; 0 where every reader has read it."""
         return self._last.get(i, 0)
 
     def last_change(self, first: int, last: int) -> int:
-        """No row in ``range(first, last)`` changed after this number (exact to a block of rows)."""
+        """Returns a number after which no row in ``range(first, last)`` changed (exact to a block of rows)."""
         blocks = range(first // BLOCK_ROWS, (last - 1) // BLOCK_ROWS + 1)
         return max((self._blocks.get(block, 0) for block in blocks), default=0)
 
     def forget(self, position: int) -> None:
-        """Drops what every reader has read."""
+        """Drops rows that every reader has read."""
         if position <= self.forgotten:
             return
         self.forgotten = position

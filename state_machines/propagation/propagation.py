@@ -45,7 +45,7 @@ class Propagation:
         self._recipients: dict[tuple[int, ...], tuple[tuple[int, PendingRequests], ...]] = {}
 
     def add(self, broker: int) -> PendingRequests:
-        """Adds an incarnation without entries; it reads the feed from here on, the snapshot has what was before."""
+        """Adds an incarnation without entries; it reads the feed from here on, and the snapshot has all before."""
         self.live_list_changed()
         self._recipients.clear()
         pending = self.pending[broker] = PendingRequests(self.feed.number)
@@ -88,7 +88,7 @@ class Propagation:
         pending.reach = self.feed.number
 
     def propagate(self, changes: Iterable[Change], moves: Iterable[ReplicaMove]) -> None:
-        """Adds UpdateMetadata of applied changes for all brokers, LeaderAndIsr for replicas, and what moves demand.
+        """Adds UpdateMetadata of applied changes for all brokers, LeaderAndIsr for replicas, and requests of moves.
 
         A move stops its replica, or orders it to follow the present leadership.
         """
@@ -155,7 +155,7 @@ class Propagation:
         return self.still_waiting(led)
 
     def still_waiting(self, waiting: Mapping[int, set[int]]) -> dict[int, set[int]]:
-        """Returns what is left of an earlier :meth:`leaders_waiting`."""
+        """Returns the rows that still wait of an earlier :meth:`leaders_waiting`."""
         found: dict[int, set[int]] = {}
         for broker, led in waiting.items():
             pending = self.pending.get(broker)
@@ -199,7 +199,7 @@ class Propagation:
     def superseded(self, broker: int) -> list[int]:
         """Returns rows of StopReplica entries that have a later incarnation: they go before its LeaderAndIsr.
 
-        A broker with the log of the former incarnation refuses that LeaderAndIsr (INCONSISTENT_TOPIC_ID), for good.
+        A broker with the log of the earlier incarnation refuses that LeaderAndIsr (INCONSISTENT_TOPIC_ID), for good.
         """
         if self.view.present == len(self.view.rows):
             return []
@@ -244,7 +244,7 @@ class Propagation:
         )
 
     def prune(self) -> None:
-        """Drops what every incarnation was sent of the feed, unless each has refused some: what is dropped is shown."""
+        """Drops rows that every incarnation was sent, unless each broker refused some: a dropped row is shown."""
         brokers, forgotten = self.pending.values(), self.feed.forgotten
         if brokers and all(p.refused or (p.since > forgotten and not p.complete) for p in brokers):
             return

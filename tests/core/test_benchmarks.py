@@ -109,7 +109,7 @@ def test_the_oracle_expects_what_the_core_decides_of_what_is_asked_for() -> None
         IsrRequest(i, cluster.rows[i].leader_epoch, cluster.rows[i].version, isr, None, by_id=True)
         for i, isr in caught_up.items()
     ]
-    carry_out(cluster, partial(alter_partitions, asked=asked))
+    carry_out(cluster, partial(alter_partitions, requests=asked))
     carry_out(cluster, partial(reassign, rows=due(cluster, range(len(cluster.rows)))))
     oracle.completes(writes=1)
     assert agrees(oracle, cluster)

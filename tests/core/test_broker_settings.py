@@ -53,7 +53,7 @@ def test_where_brokers_differ_the_stricter_value_holds_and_it_is_told(
 def test_what_no_broker_says_is_strict_or_not_known(setting: s.Setting) -> None:
     found = in_force({}, {})[setting.key]
     assert found.value == setting.unknown
-    assert source(found) == "no broker has said it yet"
+    assert source(found) == "no broker has reported it yet"
     assert setting.unknown is None or setting.stricter((setting.unknown, setting.default)) == setting.unknown
 
 

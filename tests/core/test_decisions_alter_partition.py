@@ -28,7 +28,7 @@ GOOD = IsrRequest(0, leader_epoch=5, partition_epoch=9, isr=(1, 2, 3), recoverin
 def test_what_is_good_is_written() -> None:
     cluster = cluster_of()
     assert judge(cluster, GOOD) is None
-    [change] = carried_out(cluster, partial(alter_partitions, asked=[GOOD])).writes
+    [change] = carried_out(cluster, partial(alter_partitions, requests=[GOOD])).writes
     assert shown(change) == (1, (1, 2, 3), 5, 10), "the leader epoch does not move"
     assert change.after.controller_epoch == EPOCH
     assert not change.orders, "replicas hear nothing, everybody hears the metadata"
@@ -80,7 +80,7 @@ def test_each_error_alone(condition: str) -> None:
     cluster = cluster_of()
     asked = replace(GOOD, **CONDITIONS[condition])
     assert judge(cluster, asked) is ALONE[condition]
-    assert decided(cluster, partial(alter_partitions, asked=[asked])).empty
+    assert decided(cluster, partial(alter_partitions, requests=[asked])).empty
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
@@ -131,7 +131,7 @@ def test_recovery_state(isr: tuple[int, ...], recovering: bool | None, expected:
     cluster = make_cluster(P((1, 2, 3), 2, (2,), epoch=5, version=9, recovering=True))
     asked = replace(GOOD, isr=isr, recovering=recovering)
     assert judge(cluster, asked) is expected
-    decision = carried_out(cluster, partial(alter_partitions, asked=[asked]))
+    decision = carried_out(cluster, partial(alter_partitions, requests=[asked]))
     assert [change.after.recovering for change in decision.writes] == ([False] if expected is None else [])
 
 
@@ -162,7 +162,7 @@ def test_a_vanished_topic_is_unknown() -> None:
 def test_one_bad_request_does_not_hold_up_the_batch() -> None:
     cluster = make_cluster(*[P((1, 2), 1, epoch=5, version=9)] * 3)
     asked = [replace(GOOD, row=i, isr=(1,), leader_epoch=5 - i % 2) for i in range(3)]
-    assert writes_of(carried_out(cluster, partial(alter_partitions, asked=asked))) == {
+    assert writes_of(carried_out(cluster, partial(alter_partitions, requests=asked))) == {
         0: (1, (1,), 5, 10),
         2: (1, (1,), 5, 10),
     }
@@ -173,7 +173,7 @@ def test_two_requests_for_one_partition_in_a_batch() -> None:
     """The first is written; once it is, the second is an older version, or a success if it asks for the same."""
     cluster = cluster_of()
     second, repeated = replace(GOOD, isr=(1,)), replace(GOOD)
-    decision = carried_out(cluster, partial(alter_partitions, asked=[GOOD, repeated, second]))
+    decision = carried_out(cluster, partial(alter_partitions, requests=[GOOD, repeated, second]))
     assert writes_of(decision) == {0: (1, (1, 2, 3), 5, 10)}
     assert judge(cluster, second) is E.INVALID_UPDATE_VERSION
     assert judge(cluster, repeated) is E.NONE

@@ -240,7 +240,7 @@ async def test_a_note_whose_reply_was_lost_is_brought_up_to_date() -> None:
         assert found is not None
         assert found.data == lost_ids.ASKED
         c = w.term.controller
-        c.lost_ids.noted, c.lost_ids.evidence.told_none = None, True
+        c.lost_ids.noted, c.lost_ids.evidence.sent_none = None, True
         await lost_ids._note(c)
         await lost_ids._note(c)
         found = await w.operator.get(TOPIC_IDS_BEGIN)

@@ -324,7 +324,7 @@ class ClusterHistory(RuleBasedStateMachine):
     def asks(self, name: tuple[str, int], isr: tuple[int, ...]) -> None:
         held = self.zookeeper.states[name]
         asked = IsrRequest(self.cluster.find(*name), held.leader_epoch, held.version, isr, False, by_id=True)
-        self.carry_out(partial(alter_partitions, asked=[asked]))
+        self.carry_out(partial(alter_partitions, requests=[asked]))
         answer = judge(self.cluster, asked)
         if answer is IsrError.NONE:
             assert self.zookeeper.states[name].isr == isr, "acknowledged and not durable"

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from controller.engine import adoption
 from controller.engine import deletion_queue as deleting
 from controller.handlers import broker_change
-from state_machines.admin_rules.broker_settings import InForce, Told, Value, in_force
+from state_machines.admin_rules.broker_settings import InForce, Reported, Value, in_force
 from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
@@ -32,7 +32,7 @@ def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
     """What brokers say of their settings is not looked at: Kafka's defaults hold."""
 
     def defaults(
-        chosen: Mapping[str, Value], _told: Mapping[int, Told], _live: Iterable[int] | None = None
+        chosen: Mapping[str, Value], _told: Mapping[int, Reported], _live: Iterable[int] | None = None
     ) -> dict[str, InForce]:
         return in_force(chosen, {0: {}})
 
@@ -44,7 +44,7 @@ def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
     """A term that begins before brokers have said anything takes everything for allowed."""
 
     def guessed(
-        chosen: Mapping[str, Value], told: Mapping[int, Told], live: Iterable[int] | None = None
+        chosen: Mapping[str, Value], told: Mapping[int, Reported], live: Iterable[int] | None = None
     ) -> dict[str, InForce]:
         return in_force(chosen, told or {0: {}}, live)
 

@@ -61,7 +61,7 @@ def silent_brokers_know_nothing(stack: ExitStack) -> None:
     """A broker that does not answer, or that restarted, is taken for one that was told of no id."""
 
     def complete(self: Evidence, live: Mapping[int, Broker]) -> bool:
-        self.told_none = True
+        self.sent_none = True
         return True
 
     put(stack, Evidence, "complete", complete)

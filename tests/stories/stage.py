@@ -203,7 +203,7 @@ class Stage(StoryWorld):
             recovering=said.get("recovering") == "yes",
             by_id=True,
         )
-        self.carry_out(partial(alter_partitions, asked=[asked]))
+        self.carry_out(partial(alter_partitions, requests=[asked]))
         answer = judge(self.cluster, asked)
         assert answer is not None, "what was to be written is written by now"
         self.out.append(f"answer: {answer.name}")

@@ -49,7 +49,7 @@ def _policy(found: InForce) -> Finding:
     name = found.setting.name
     if not found.strictest:
         return ok(name, "none")
-    held = [broker for broker, value in found.told.items() if value]
+    held = [broker for broker, value in found.reported.items() if value]
     has = f"{found.strictest} on broker {','.join(map(str, held))}"
     if found.chosen:
         return warn(
