@@ -1,4 +1,4 @@
 """The daemon: ZooKeeper sessions, the turn in the queue, terms one after the other, and the end of the process.
 
-What happens inside of a term belongs to :mod:`controller.term`.
+The inside of a term belongs to :mod:`controller.term`.
 """

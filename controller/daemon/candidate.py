@@ -1,4 +1,4 @@
-"""A daemon's way to the role, session after session: its place in the queue, its turn, its claims and its terms."""
+"""A daemon's way to the role, session after session: queue position, turn, claims and terms."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ ENDPOINT_S_MAX = 5.0
 """Longest wait for the admin endpoint beside a daemon, whose start takes one to three seconds."""
 STANDBY_POLL_S = 2.0
 REFUSED_PAUSE_S_MAX = 16.0
-"""Longest pause before a daemon that was refused takes a place at the end of the queue; the first one is a poll."""
+"""Longest pause of a refused daemon before it queues again at the end; the first pause is one poll."""
 EARLY_END_PAUSE_S = 0.2
-"""Pause after a term that did not come into office: claims never follow each other without one."""
+"""Pause after a term that ended before it was active: claims never follow each other without one."""
 EARLY_ENDS_MAX = 5
-"""Such terms in a row; further ones count as errors, because what ends them does not pass by itself."""
+"""Consecutive such terms; further ones count as errors, because their cause does not pass by itself."""
 STEADY_TERM_S = 60.0
-"""A term that lasted so long in office makes the errors before it forgotten; so long without one, the refusals."""
+"""A term that was active for so long resets the count of errors; so long without a refusal resets that count."""
 REFUSED_EXIT = 3
 
 
 class Candidate:
-    """``takeover``: the flag is set first, after the checks. What it learned of its own errors outlives a session.
+    """One daemon as a candidate for the role. Its counts of errors and refusals outlive a session.
 
-    ``endpoint_beside``: it queues once the admin endpoint beside it has announced itself, or has not for a while.
+    ``takeover``: it sets the flag first, after the checks. ``endpoint_beside``: it queues once the admin endpoint
+    beside it has announced itself, or after ``ENDPOINT_S_MAX``.
     """
 
     def __init__(self, daemon: DaemonState, dial: Dial | None, *, takeover: bool, endpoint_beside: bool) -> None:
@@ -64,7 +65,7 @@ class Candidate:
         self._serving_since_s: float | None = None
 
     async def run(self, role: Role, lease: Lease) -> None:
-        """Waits for the turn, claims, serves; again and again on one session, until that is over or a stop."""
+        """Waits for the turn, claims and serves, repeatedly on one session, until the session or the daemon ends."""
         d, probe = self._d, PermissionProbe(role.zk)
         while not d.stopping.is_set():
             d.changed.clear()
@@ -86,14 +87,14 @@ class Candidate:
                     await d.changed.wait()
 
     async def _step_back(self, role: Role, why: str) -> None:
-        """Says why, and gives the place up: another daemon may do what this one may not. Its next place is the last."""
+        """Logs the reason and gives up the queue position, because another daemon may have the missing permission."""
         self._d.become(Mode.BLOCKED, why)
         try:
             await role.leave_queue()
         except SessionLost:
             raise
         except ZooKeeperError as error:
-            log.debug("the place in the queue is kept, because it could not be given up: %s", error)
+            log.debug("the queue position is kept, because it could not be given up: %s", error)
         now_s = asyncio.get_running_loop().time()
         if now_s - self._refused_s >= STEADY_TERM_S:
             self._refusals = 0
@@ -102,7 +103,7 @@ class Candidate:
         await self._d.pause(pause_s)
 
     async def _stand(self, role: Role, lease: Lease, probe: PermissionProbe) -> None:
-        """One turn in the queue, and one term."""
+        """Waits for one turn in the queue and serves one term."""
         d = self._d
         if role.lock_path is None:
             if not self._takeover:
@@ -124,7 +125,7 @@ class Candidate:
     async def _endpoint(self, role: Role) -> None:
         """Waits for the admin endpoint beside this daemon, so that a term's first request to brokers lists both.
 
-        It waits before the queue, where other daemons pass it. After one wait in vain it waits no more.
+        The daemon is not queued meanwhile, so that other daemons pass it. After one wait in vain it waits no more.
         """
         if not self._awaits_endpoint:
             return
@@ -151,19 +152,21 @@ class Candidate:
             await self._d.changed.wait()
 
     async def _has_twin(self, role: Role) -> bool:
-        """Whether another daemon in the queue has our id; waits a while then. A former life goes with its session."""
+        """Returns whether another daemon in the queue has our id; if so, after a while or a change of the queue."""
         since = role.zk.last_zxid
         twin = await twin_of(role.zk, role.me)
         if twin is None:
             return False
-        self._d.become(Mode.BLOCKED, f"{twin}: give one of the two another controller.id, unless it is a former life")
+        self._d.become(
+            Mode.BLOCKED, f"{twin}: give one of the two another controller.id, unless it is an earlier incarnation"
+        )
         await role.zk.watch(children=[own.LOCKS], since_zxid=since)
         with self._d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
             await self._d.changed.wait()
         return True
 
     async def _take_over(self, role: Role) -> None:
-        """``run --takeover``: the same checks and the same flag as ``regent takeover``; a refusal ends the process."""
+        """Sets the flag for ``run --takeover``, after the checks of ``regent takeover``; a refusal ends the process."""
         d = self._d
         try:
             await take_over(
@@ -181,7 +184,7 @@ class Candidate:
         self._takeover = False
 
     async def _turn(self, role: Role, probe: PermissionProbe) -> None:
-        """Returns when we are first in the queue and the flag says regent. The watches only wake it up."""
+        """Returns when this daemon is first in the queue and the flag says regent. Watches only wake the loop."""
         d = self._d
         while True:
             d.changed.clear()
@@ -210,7 +213,7 @@ class Candidate:
                 await d.changed.wait()
 
     async def _finish_handback(self, role: Role) -> None:
-        """The flag says brokers and we are first: a daemon before us may have died while it handed the role back."""
+        """Completes the hand-back of a daemon that may have died meanwhile: the flag says brokers and we are first."""
         try:
             done = await finish(role)
         except OutcomeUnknown as error:
@@ -245,7 +248,7 @@ class Candidate:
         await self._after_term(role, claim, why)
 
     def _term(self, role: Role, claim: Claim, lease: Lease, daemons: frozenset[int]) -> Term:
-        """A term, which nobody refers to any more once it was served: its model leaves memory."""
+        """Creates a term. No reference to it may outlive it, so that its model leaves memory."""
         d = self._d
         return Term(
             settings=d.settings,
@@ -276,13 +279,13 @@ class Candidate:
         return why
 
     async def _announce(self, serving: asyncio.Event, epoch: int) -> None:
-        """The term itself is not in its hands: what a cancelled task had stays in memory for a while."""
+        """Enters the active mode. Takes no term: a cancelled task keeps its arguments in memory for a while."""
         await serving.wait()
         self._serving_since_s = asyncio.get_running_loop().time()
         self._d.become(Mode.ACTIVE, f"controller at epoch {epoch}")
 
     async def _after_term(self, role: Role, claim: Claim, why: str) -> None:
-        """A stop in mode ``brokers`` frees the role at once; after repeated errors another daemon gets its turn."""
+        """Frees the role at once for a stop in mode ``brokers``, and for another daemon after repeated errors."""
         d, since_s = self._d, self._serving_since_s
         if since_s is not None and asyncio.get_running_loop().time() - since_s >= STEADY_TERM_S:
             self._failures = 0
@@ -300,7 +303,7 @@ class Candidate:
                 await self._after_error(role, claim, why)
 
     async def _after_error(self, role: Role, claim: Claim, why: str) -> None:
-        """The first one is tried again at once; then the role is free for growing pauses."""
+        """Claims again at once after the first error; after later ones frees the role for growing pauses."""
         self._failures += 1
         if self._failures > 1:
             await self._release(role, claim)
@@ -309,7 +312,7 @@ class Candidate:
             await self._d.pause(pause_s)
 
     async def _wait_for_operator(self, role: Role, claim: Claim) -> None:
-        """Claims no more until somebody has raised the epoch; a restart asks the brokers again."""
+        """Claims no more until the epoch is raised by an operator; a restarted daemon queries the brokers again."""
         while not self._d.stopping.is_set():
             self._d.become(Mode.BLOCKED, OUTRANKED)
             try:
@@ -319,7 +322,7 @@ class Candidate:
             except SessionLost:
                 raise
             except ZooKeeperError as error:
-                log.debug("it is looked at again soon: %s", error)
+                log.debug("/controller_epoch could not be read, it is read again soon: %s", error)
             await self._d.pause(STANDBY_POLL_S)
 
     async def _release(self, role: Role, claim: Claim) -> None:
@@ -327,4 +330,4 @@ class Candidate:
             try:
                 await role.release(claim)
             except ZooKeeperError as error:
-                log.warning("the role could not be given up by itself (%s): it goes with the session", error)
+                log.warning("the role could not be released (%s): it ends with the session", error)

@@ -1,7 +1,7 @@
 """The daemon: sessions, standby, terms, and the surfaces around them.
 
-A session that is lost is replaced by a new one; each starts with a place in the queue of daemons. Being first in it
-and the role flag saying ``regent`` make a daemon claim.
+A new session replaces a lost one; each starts with a position in the queue of daemons. The first daemon in the queue
+claims while the role flag says ``regent``.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def _shadow(settings: Settings, counters: Counters) -> Shadow:
 
 
 class Daemon(DaemonState):
-    """One process. ``connect`` makes a ZooKeeper session object (not yet connected).
+    """One process. ``connect`` creates a ZooKeeper session object (not yet connected).
 
-    ``me``, ``listener`` and ``transport`` are this process, its listener and TCP unless others are given. ``access``:
-    TLS and SASL of both; without it there is neither. ``secret`` is what admin endpoints know, too
-    (:mod:`brokers.security.shared_secret`); without it none of their calls is taken. ``secret_file`` is looked at again
-    while the daemon runs. Without a ``journal`` none is kept. ``endpoint_beside``: an admin endpoint starts beside it.
+    ``me``, ``listener`` and ``transport`` default to this process, its listener and TCP. ``access``: TLS and SASL of
+    both; without it there is neither. ``secret`` is shared with admin endpoints
+    (:mod:`brokers.security.shared_secret`); without it their calls are refused. ``secret_file`` is read again while
+    the daemon runs. Without a ``journal`` none is kept. ``endpoint_beside``: an admin endpoint starts beside it.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Daemon(DaemonState):
         self.guard = guard
         self.shadow = _shadow(settings, self.counters) if shadow else None
         self.heartbeat_s = boottime_s()
-        """When the last answered heartbeat was sent, in whatever session; before the first, when the process began."""
+        """Sending time of the last answered heartbeat, of any session; before the first, the start of the process."""
         self._new_lease = new_lease
         self._connect = connect
         self._candidate = Candidate(
@@ -99,7 +99,7 @@ class Daemon(DaemonState):
         self._outage = Outage()
 
     async def run(self) -> None:
-        """Serves until stopped. Raises what makes going on pointless; a lost session is not such a thing."""
+        """Serves until stopped. Replaces lost sessions; raises errors that no new session repairs."""
         await self.listener.start()
         try:
             async with anyio.create_task_group() as tasks:
@@ -166,7 +166,7 @@ class Daemon(DaemonState):
             await self._leave(zk, role)
 
     async def _heartbeat(self) -> None:
-        """One on the present session, noted for the metrics."""
+        """Sends one on the present session and records it for the metrics."""
         assert self.zk is not None
         sent_s = boottime_s()
         await self.zk.heartbeat()
@@ -174,12 +174,12 @@ class Daemon(DaemonState):
         self.counters.heartbeats.record(boottime_s() - sent_s)
 
     async def _leave(self, zk: ZooKeeper, role: Role) -> None:
-        """Gives the place up and closes; with the session gone there is nothing to give up."""
+        """Gives up the queue position and closes the session; a lost session has lost its position."""
         with anyio.move_on_after(2.0, shield=True):
             try:
                 await role.leave_queue()
             except ZooKeeperError:
-                log.debug("the place in the queue goes with the session")
+                log.debug("the queue position ends with the session")
         with anyio.CancelScope(shield=True):
             await zk.close()
         zk.on_watch = zk.on_state = zk.on_state_thread = None
@@ -210,7 +210,7 @@ class Daemon(DaemonState):
         self.changed.set()
 
     def _granted(self, zk: ZooKeeper) -> None:
-        """Each connection negotiates the session timeout anew: lease, heartbeats and the loop's guard follow it."""
+        """Applies the session timeout of a new connection to the lease, its heartbeats and the loop's guard."""
         granted_s = zk.session_timeout_ms / 1000
         if self.lease is not None:
             self.lease.renegotiated(granted_s)
@@ -218,7 +218,7 @@ class Daemon(DaemonState):
             self.guard.within(granted_s)
 
     def _log_outage(self, zk: ZooKeeper, state: ConnectionState) -> None:
-        """Logs an outage that no term lives through; a term that does logs its own with the lease."""
+        """Logs an outage outside of terms; a term logs its own outages with the lease."""
         in_term = self.term is not None and not self.term.gate.ended
         if state is ConnectionState.SUSPENDED:
             self._outage.begin(self.lease)
@@ -228,13 +228,13 @@ class Daemon(DaemonState):
             log.info("ZooKeeper server %s is connected after %s", zk.peer, length)
 
     def _state_changed_at_once(self, state: ConnectionState) -> None:
-        """On the adapter's thread."""
+        """Ends the term at once; runs on the adapter's thread."""
         term = self.term
         if term is not None and state is ConnectionState.LOST:
             term.gate.end("the ZooKeeper session is lost")
 
     async def _follow(self, zk: ZooKeeper, shadow: Shadow) -> None:
-        """Shadow mode: no place in the queue, no write, nothing sent."""
+        """Runs the shadow: it takes no queue position, writes nothing and sends nothing."""
         while not self.stopping.is_set():
             self.become(Mode.SHADOW, "deciding beside Kafka's own controller; nothing is written or sent")
             try:
@@ -250,6 +250,6 @@ class Daemon(DaemonState):
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    """The first error inside of nested groups."""
+    """Returns the first error inside of nested groups."""
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

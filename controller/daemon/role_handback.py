@@ -25,15 +25,15 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
     """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
     role, term = daemon.role, daemon.term
     if role is None:
-        raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+        raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
     await _refuse_if_pointless(role, term)
     try:
         await role.set_flag("brokers", reason)
     except OutcomeUnknown as unknown:
-        raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "ask again") from unknown
+        raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "try again") from unknown
     note(f"{own.ROLE} says brokers: no daemon claims any more")
     if term is not None:
-        daemon.become(Mode.HANDING_BACK, reason or "asked to")
+        daemon.become(Mode.HANDING_BACK, reason or "an operator requested it")
         await drain(daemon.listener, term, daemon.settings.controller.drain_timeout_ms / 1000, note)
         await _give_up(role, term, note)
     else:
@@ -43,51 +43,52 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
 
 async def _refuse_if_pointless(role: Role, term: Term | None) -> None:
     if not (await read_brokers(role.zk)).brokers:
-        raise HandbackRefused("no broker is live: nobody could take the role", "start a broker first")
+        raise HandbackRefused("no broker is live that could take the role", "start a broker first")
     holder, _ = await role.controller()
     if term is None and holder is not None and holder.nonce is not None:
         active = [p for _, p in await role.queue() if p is not None and p.nonce == holder.nonce]
         if active:
             raise HandbackRefused(
-                f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one", "ask it there"
+                f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one",
+                "run it there",
             )
 
 
 async def _give_up(role: Role, term: Term, note: Note) -> None:
     """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
 
-    The term is closed first: whoever gives the role up decides no more. ZooKeeper answers a session in order, so what
-    was submitted before is settled when :meth:`Role.release` has read ``/controller``.
+    The gate is closed first, because a released role decides no more. ZooKeeper answers a session in order, so earlier
+    writes are settled when :meth:`Role.release` has read ``/controller``.
     """
     term.gate.close()
     try:
         if not term.gate.ended:
             await restore_acls(role, note)
             await role.release(term.claim)
-            note(f"{paths.CONTROLLER} and the place of this daemon are deleted: brokers elect a controller")
+            note(f"{paths.CONTROLLER} and the queue position of this daemon are deleted: brokers elect a controller")
     except ZooKeeperError as error:
-        log.warning("the role could not be given up in one step (%s); it is tried again", error)
+        log.warning("the role could not be given up in one step (%s): the next step tries again", error)
     finally:
         term.gate.end("the role was handed back to the brokers")
 
 
 async def _until_brokers_hold(daemon: Daemon, dial: Dial) -> RoleHolder:
     within_s = daemon.settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: daemon.role, dial, brokers_hold, within_s)
-    if came_about and seen is not None:
+    done, seen = await until(lambda: daemon.role, dial, brokers_hold, within_s)
+    if done and seen is not None:
         log.info("the role was handed back: %s", seen.sentence())
         return seen
     found = seen.sentence() if seen is not None else "ZooKeeper did not answer"
     await _take_back(daemon, f"hand-back undone after {within_s:g} s: {found}")
     raise HandbackFailed(
         f"{found} after {within_s:g} s, so the role was taken back",
-        "look at the brokers named (are they frozen, or cut off?), then ask again, or raise "
+        "look at the brokers named (are they frozen, or cut off?), then try again, or raise "
         "controller.handback_timeout_ms",
     )
 
 
 async def _take_back(daemon: Daemon, reason: str) -> None:
-    """The flag is set again; the first daemon of the queue claims by itself."""
+    """Sets the flag to regent again; the first daemon of the queue then claims by itself."""
     log.error("%s", reason)
     while not daemon.stopping.is_set():
         try:

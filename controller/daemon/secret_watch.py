@@ -1,4 +1,4 @@
-"""Reads the admin secret again while a daemon runs: a file that was mended, or exchanged, needs no restart."""
+"""Reads the admin secret again while a daemon runs: a repaired or replaced file needs no restart."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from metadata_store.errors import ZooKeeperError
 log = logging.getLogger("regent.daemon")
 
 READ_S: Final = 2.0
-"""Between two looks at the file."""
+"""Time between two reads of the file."""
 
 
 class SecretWatch:
-    """``file`` holds the secret of a daemon; ``trouble`` says why it cannot be used now, None where it can."""
+    """Follows the file of a daemon's secret; ``trouble`` is why it cannot be used now, None while it can."""
 
     def __init__(self, daemon: DaemonState, file: Path | None) -> None:
         self.trouble: str | None = None
@@ -28,13 +28,13 @@ class SecretWatch:
         self._file = file
 
     async def keep(self) -> None:
-        """Looks now and every two seconds, for ever; at nothing where there is no file."""
+        """Reads the file now and every two seconds until cancelled; returns at once without a file."""
         while self._file is not None:
             await self._look(self._file)
             await asyncio.sleep(READ_S)
 
     async def _look(self, file: Path) -> None:
-        """Takes what the file holds; an unusable one leaves the secret that was read before."""
+        """Takes the secret in the file; an unusable file leaves the secret that was read before."""
         read = shared_secret if self._d.secret is None else present_secret
         try:
             found = await anyio.to_thread.run_sync(read, file)
@@ -54,7 +54,7 @@ class SecretWatch:
         return "the daemon goes on with the admin secret that it read before, and its admin endpoint will not start"
 
     async def _seal(self) -> None:
-        """Seals what ZooKeeper holds of this daemon; what fails is tried again at the next look."""
+        """Seals this daemon's znodes; after a failure tries again at the next read."""
         d, role, term = self._d, self._d.role, self._d.term
         if role is None or d.secret is None:
             return
@@ -65,4 +65,4 @@ class SecretWatch:
             if claim is not None and seals is not None:
                 d.listener.identify(seals.cluster_id, d.me.id)
         except ZooKeeperError as error:
-            log.debug("the seals under the admin secret are written again soon: %s", error)
+            log.debug("the seals under the admin secret could not be written, the next read tries again: %s", error)

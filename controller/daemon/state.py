@@ -1,7 +1,7 @@
-"""The state of a daemon: its mode, its session, its term, and the few ways in which they change.
+"""The state of a daemon: its mode, its session, its term, and their few transitions.
 
-:class:`controller.daemon.daemon.Daemon` adds what runs: sessions, signals, tasks. A candidate and a secret's watch get
-this.
+:class:`controller.daemon.daemon.Daemon` adds sessions, signals and tasks. A candidate and a secret's watch see only
+this state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("regent.daemon")
 
 
 def listener_limits(settings: Settings) -> ListenerLimits:
-    """The bounds of the controller listener: what an admin endpoint takes fits, in its envelope."""
+    """Returns the bounds of the controller listener: the largest request of an admin endpoint fits, in its envelope."""
     wanted = settings.listener
     return ListenerLimits(
         frame_bytes_max=max(wanted.frame_bytes_max, settings.admin.frame_bytes_max + OVERHEAD_BYTES_MAX),
@@ -49,7 +49,7 @@ def listener_limits(settings: Settings) -> ListenerLimits:
 
 
 class DaemonState:
-    """Holds what the parts of one daemon share.
+    """State that the parts of one daemon share.
 
     ``zk``, ``role``, ``lease``: of the present session, None without one. ``term``: the present term, None without
     one. ``changed`` is set whenever ZooKeeper reports something.
@@ -96,9 +96,9 @@ class DaemonState:
         self._waiting = anyio.CancelScope()
 
     def become(self, mode: Mode, why: str, level: int | None = None) -> None:
-        """Changes the mode and says why, once, at a log level: without one, a mode that needs a remedy is a warning.
+        """Changes the mode and logs the reason once, by default as a warning where the mode needs a remedy.
 
-        A daemon that stops stays at that.
+        A stopping daemon keeps that mode.
         """
         if level is None:
             level = logging.WARNING if mode is Mode.BLOCKED else logging.INFO
@@ -109,9 +109,9 @@ class DaemonState:
         self.mode, self.why = mode, why
 
     def stop(self) -> None:
-        """Begins a clean stop: what waits is carried out and told, then the role is given up (in mode ``brokers``).
+        """Begins a clean stop: waiting events are handled and propagated, then mode ``brokers`` releases the role.
 
-        Asked again, or where nothing can be written now, it does not wait.
+        A second stop, or one while nothing can be written, does not wait.
         """
         again = self.stopping.is_set()
         self.become(Mode.STOPPING, "asked to stop")
@@ -126,7 +126,7 @@ class DaemonState:
             self._draining = asyncio.get_running_loop().create_task(self._drain(term), name="drain")
 
     async def _drain(self, term: Term) -> None:
-        """Bounded by ``controller.drain_timeout_ms``; a term that ends by itself meanwhile ends it, too."""
+        """Drains the term within ``controller.drain_timeout_ms``, or until the term ends by itself."""
         try:
             await drain(self.listener, term, self.settings.controller.drain_timeout_ms / 1000, log.info)
         finally:
@@ -134,7 +134,7 @@ class DaemonState:
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """A wait that a stop cuts short; afterwards ``stopping`` tells."""
+        """Cuts the waits inside short at a stop; ``stopping`` is set then."""
         self._waiting = anyio.CancelScope()
         with self._waiting:
             if self.stopping.is_set():
@@ -144,7 +144,7 @@ class DaemonState:
     # -- terms
 
     def begin_term(self, term: Term) -> None:
-        """A claim was won: brokers' calls wait in its queue from now on."""
+        """Begins the term of a won claim: its queue takes the brokers' requests from now on."""
         self.term = term
         self.become(Mode.TAKING_OFFICE, f"claimed epoch {term.claim.epoch}")
         if self.stopping.is_set():
@@ -153,7 +153,7 @@ class DaemonState:
         self.listener.serve(Calls(term.queue, term.authorizer, *known))
 
     def end_term(self, term: Term) -> None:
-        """A term is over: brokers look for another controller."""
+        """Ends a term: brokers look for another controller."""
         self.listener.resign()
         if self._draining is not None:
             self._draining.cancel()
@@ -161,7 +161,7 @@ class DaemonState:
         term.finished.set()
 
     def take_secret(self, secret: bytes) -> None:
-        """What admin endpoints know from now on; in office the endpoint beside is judged anew."""
+        """Replaces the secret shared with admin endpoints; an active daemon judges the endpoint beside it anew."""
         self.secret = secret
         self.listener.take_secret(secret)
         if self.role is not None:
@@ -170,11 +170,11 @@ class DaemonState:
             self.term.queue.signal(EventKind.ENDPOINT_CHANGE)
 
     def advertised(self) -> tuple[str, int]:
-        """Where brokers reach the controller listener."""
+        """Returns host and port where brokers reach the controller listener."""
         wanted = self.settings.listener
         return wanted.advertised_host, wanted.advertised_port or self.listener.port
 
     async def pause(self, seconds: float) -> None:
-        """Waits, unless a stop is asked for."""
+        """Waits, at most until a stop."""
         with anyio.move_on_after(seconds):
             await self.stopping.wait()

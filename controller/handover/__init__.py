@@ -1,4 +1,4 @@
-"""How the role comes to regent and goes back: preflight, take-over, roll-back, and hand-backs without a daemon.
+"""Take-over and hand-back of the role: preflight, roll-back, and hand-backs without a daemon.
 
-Every step may be repeated. Nothing here knows a running daemon.
+Every step may be repeated. This package knows no running daemon.
 """

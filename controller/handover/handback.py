@@ -1,8 +1,8 @@
-"""The hand-back: the role goes to the brokers, and it is not over before they all know.
+"""The hand-back: the role goes to the brokers; it is complete once every live broker knows the new controller.
 
-Order: role flag, drain, ACLs, one multi that deletes ``/controller`` and the daemon's place, then a broker is elected.
-Each step finds out for itself whether it is done, so a hand-back that was cut short anywhere is ended by the next
-daemon that is first in the queue (:func:`finish`), by asking again, or with no daemon by :func:`hand_back_offline`.
+Order: role flag, drain, ACLs, one multi that deletes ``/controller`` and the daemon's lock node, then a broker is
+elected. Each step checks whether it is already done. So the next daemon that is first in the queue completes an
+interrupted hand-back (:func:`finish`), as does a repeated one, or :func:`hand_back_offline` where no daemon runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from metadata_store.errors import Code, MultiFailed, OutcomeUnknown
 from metadata_store.port import ANY_VERSION, Check, Delete, Op
 
 Note = Callable[[str], None]
-"""Hears of each step that was done."""
+"""Receives a sentence for each completed step."""
 
 FINISH_ROUNDS_MAX: Final = 10
 """Tries of the last multi, each lost to another writer of the same znodes."""
 
 
 class HandbackRefused(Exception):
-    """Nothing was changed."""
+    """A hand-back that was refused before it changed anything."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(why)
@@ -40,11 +40,11 @@ class HandbackRefused(Exception):
 
 
 class HandbackFailed(HandbackRefused):
-    """It was begun and did not come about; the text says how things stand."""
+    """A hand-back that was begun and did not complete; the text describes the present state."""
 
 
 async def handed_back(role: Role) -> int | None:
-    """The broker that holds the role where nothing of a hand-back is left to do, else None."""
+    """Returns the broker that holds the role after a complete hand-back, else None."""
     flag, _ = await role.flag()
     holder, _ = await role.controller()
     if flag.holder != "brokers" or holder is None or await role.is_daemon(holder):
@@ -60,14 +60,14 @@ def brokers_hold(seen: RoleHolder) -> bool:
     return seen.held_by_broker and not seen.unaware
 
 
-# -- what is left of one that was cut short
+# -- completion of an interrupted hand-back
 
 
 async def finish(role: Role, note: Note | None = None) -> str | None:
-    """Ends a hand-back that the flag says was begun; returns what was done, None where nothing was left to do.
+    """Completes the hand-back that the flag requests; returns a sentence about it, None where it was complete.
 
-    Call it only while no daemon before us in the queue lives. Fenced by the version of the flag and by our own place:
-    a take-over meanwhile wins.
+    Call it only while no daemon before us in the queue lives. The multi checks the version of the flag and our own
+    lock node, so that a concurrent take-over wins.
     """
     for _ in range(FINISH_ROUNDS_MAX):
         flag, flag_stat = await role.flag()
@@ -93,7 +93,7 @@ async def finish(role: Role, note: Note | None = None) -> str | None:
 
 
 async def restore_acls(role: Role, note: Note | None = None) -> bool:
-    """Gives ``/controller_epoch`` the ACLs from before the take-over, where it has the daemons' lock."""
+    """Gives ``/controller_epoch`` the ACLs from before the take-over where the daemons' lock is set."""
     if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return False
     acls, stat = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
@@ -112,31 +112,31 @@ async def restore_acls(role: Role, note: Note | None = None) -> bool:
 async def hand_back_offline(
     settings: Settings, role: Role, dial: Dial, reason: str, note: Note, *, dry_run: bool = False
 ) -> RoleHolder | None:
-    """Does it on ZooKeeper alone; refused while a daemon's place in the queue lives. None for a dry run."""
+    """Hands back on ZooKeeper alone; refused while a daemon has a queue position. Returns None for a dry run."""
     alive = [p for _, p in await role.queue() if p is not None]
     if alive:
         daemons = named(f"daemon {p.id} on {p.host} (pid {p.pid})" for p in alive)
         raise HandbackRefused(
             f"{daemons} {'lives' if len(alive) == 1 else 'live'}",
-            "run 'regent handback' there; if that process is dead, its place in the queue ends "
-            "with its session: wait for the session timeout and ask again",
+            "run 'regent handback' there; if that process is dead, its queue position ends with its session: wait for "
+            "the session timeout and try again",
         )
     await _refuse_if_locked_by_others(role)
     if not dry_run:
         return await _carry_out_offline(settings, role, dial, reason, note)
     note(f"set {own.ROLE} to brokers")
     note(f"restore the ACL of {paths.CONTROLLER_EPOCH}, where daemons locked it")
-    note(f"delete {paths.CONTROLLER}, where it is a daemon's")
+    note(f"delete {paths.CONTROLLER}, where a daemon wrote it")
     return None
 
 
 async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, reason: str, note: Note) -> RoleHolder:
     await role.set_flag("brokers", reason)
     note(f"{own.ROLE} says brokers")
-    note(await finish(role, note) or f"{paths.CONTROLLER} is no daemon's")
+    note(await finish(role, note) or f"{paths.CONTROLLER} is not a daemon's")
     within_s = settings.controller.handback_timeout_ms / 1000
-    came_about, seen = await until(lambda: role, dial, brokers_hold, within_s)
-    if came_about and seen is not None:
+    done, seen = await until(lambda: role, dial, brokers_hold, within_s)
+    if done and seen is not None:
         return seen
     raise HandbackFailed(
         f"the role is free, and after {within_s:g} s {seen.sentence() if seen is not None else 'nothing is known'}",
@@ -145,7 +145,7 @@ async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, reason:
 
 
 async def _refuse_if_locked_by_others(role: Role) -> None:
-    """The lock can be lifted by those who set it only."""
+    """Raises :class:`HandbackRefused` where other credentials set the lock: only they can lift it."""
     if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return
     acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
@@ -158,7 +158,7 @@ async def _refuse_if_locked_by_others(role: Role) -> None:
 
 
 def shell_lines(user: str | None = None, acls: list[Acl] | None = None) -> list[str]:
-    """The same for ``zookeeper-shell.sh host:port/chroot``, for the day when no regent is at hand.
+    """Returns the hand-back as lines for ``zookeeper-shell.sh host:port/chroot``, where no regent is at hand.
 
     ``user``: the digest user where ``on_absence`` was ``hold``; ``acls``: those of the roll-back file.
     """

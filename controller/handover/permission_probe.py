@@ -1,4 +1,4 @@
-"""Whether ZooKeeper would let this daemon claim: found out before it stands in the queue, in the way of others."""
+"""Probes whether ZooKeeper permits a claim, before the daemon queues and could block other daemons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metadata_store.port import SetData, ZooKeeper
 
 
 class PermissionProbe:
-    """What one session may do to ``/controller_epoch``; where not everybody may, ZooKeeper gets a probe."""
+    """One session's permission to write ``/controller_epoch``; where its ACL is not open, ZooKeeper gets a probe."""
 
     def __init__(self, zk: ZooKeeper) -> None:
         self._zk = zk
@@ -18,7 +18,7 @@ class PermissionProbe:
         self._refused = False
 
     async def require(self) -> None:
-        """Raises :class:`ClaimRefused` where the epoch may not be written."""
+        """Raises :class:`ClaimRefused` where this session may not write the epoch."""
         stat = await self._zk.exists(paths.CONTROLLER_EPOCH)
         if stat is None:
             return

@@ -1,6 +1,6 @@
 """The take-over: preflight, roll-back file, role flag; then a daemon claims by itself (:mod:`controller.role.claim`).
 
-Every step may be repeated. What a crash leaves behind is a roll-back file more, or the flag that was asked for.
+Every step may be repeated. A crash leaves at most another roll-back file, or the flag that was requested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("regent.role")
 
 
 class TakeoverRefused(Exception):
-    """Nothing was changed. ``report`` has all findings where the preflight stands in the way."""
+    """A take-over that was refused before it changed anything. ``report``: the findings where the preflight refuses."""
 
     def __init__(self, why: str, remedy: str, report: PreflightReport | None = None) -> None:
         super().__init__(f"{why} ({remedy})")
@@ -43,7 +43,7 @@ class TakeoverRefused(Exception):
 
 
 class Takeover(Struct, frozen=True):
-    """What was done, or with a dry run would be. ``report`` is None where the flag said ``regent`` already."""
+    """The steps done, or planned by a dry run. ``report`` is None where the flag was ``regent`` already."""
 
     steps: list[str]
     report: PreflightReport | None = None
@@ -51,7 +51,7 @@ class Takeover(Struct, frozen=True):
 
 
 def role_of(settings: Settings, zk: ZooKeeper) -> Role:
-    """An office for an operator's command: it takes no place in the queue."""
+    """Creates the role for an operator's command, which never queues."""
     return Role(
         zk,
         this_process(settings.controller.id),
@@ -71,7 +71,7 @@ async def take_over(
     own_listener: bool = False,
     dry_run: bool = False,
 ) -> Takeover:
-    """Makes the role regent's; raises :class:`TakeoverRefused`. Nothing is checked where it is so already."""
+    """Assigns the role to regent; raises :class:`TakeoverRefused`. Checks nothing where the flag is set already."""
     flag, stat = await role.flag()
     if flag.holder == "regent" and stat is not None:
         return Takeover([f"{own.ROLE} says regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
@@ -79,7 +79,7 @@ async def take_over(
     report = await preflight(ctx)
     if report.refusals:
         raise TakeoverRefused(
-            f"the preflight refuses: {report.sentence()}", "mend what it names, then ask again", report
+            f"the preflight refuses: {report.sentence()}", "repair what it names, then try again", report
         )
     holder, _ = await role.controller()
     steps = _steps(settings, role, holder.broker if holder is not None else None)
@@ -88,12 +88,12 @@ async def take_over(
     file = await _saved(settings, role, reason)
     await _keep_settings(ctx)
     await role.set_flag("regent", reason)
-    log.info("the role is regent's from now on (%s); what was before is in %s", reason or "no reason given", file)
+    log.info("the role is regent's from now on (%s); the state before it is in %s", reason or "no reason given", file)
     return Takeover(steps, report, file)
 
 
 async def _saved(settings: Settings, role: Role, reason: str) -> Path:
-    """Saves first on this machine, then in ZooKeeper: the flag is set after both."""
+    """Saves the roll-back on this machine, then in ZooKeeper; the flag is set after both."""
     found = await present(role, reason)
     try:
         file = await anyio.to_thread.run_sync(save, settings.state.directory, found)
@@ -109,9 +109,9 @@ async def _saved(settings: Settings, role: Role, reason: str) -> Path:
 
 
 async def _keep_settings(ctx: Context) -> None:
-    """The daemon that takes the role knows at once what the brokers said to the preflight."""
-    told = ctx.configs()
-    data = to_keep({broker: Answer(ctx.brokers[broker].epoch, told[broker]) for broker in told})
+    """Stores the brokers' settings as the preflight read them, so that the claiming daemon knows them at once."""
+    configs = ctx.configs()
+    data = to_keep({broker: Answer(ctx.brokers[broker].epoch, found) for broker, found in configs.items()})
     stat = await ctx.zk.exists(own.BROKER_SETTINGS)
     if stat is None:
         await ctx.zk.create(own.BROKER_SETTINGS, data)
@@ -127,11 +127,11 @@ def _steps(settings: Settings, role: Role, holder: int | None) -> list[str]:
     ]
     if role.hold:
         steps.append("it locks brokers out of the controller election by the ACL of /controller_epoch")
-    return [*steps, "it tells every broker everything, itself as the controller"]
+    return [*steps, "it sends every broker the whole metadata, with itself as the controller"]
 
 
 def _displaced(holder: int | None) -> str:
-    return f"controller {holder} resigns" if holder is not None else "nobody holds the role now"
+    return f"controller {holder} resigns" if holder is not None else "the role has no holder now"
 
 
 async def until_held(role: Callable[[], Role | None], dial: Dial, within_s: float) -> tuple[bool, RoleHolder | None]:

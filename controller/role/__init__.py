@@ -1,4 +1,4 @@
-"""The role in ZooKeeper: claim, queue of daemons, lock, lease, and the holder that others see.
+"""The role in ZooKeeper: claim, queue of daemons, lock, lease, and the holder that brokers see.
 
-It knows no term and no broker protocol.
+This package knows no term and no broker protocol.
 """

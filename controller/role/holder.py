@@ -1,4 +1,4 @@
-"""Who holds the role, and which live brokers know it: what take-over and hand-back wait for."""
+"""The holder of the role, and the live brokers that know it: take-over and hand-back wait for both."""
 
 from __future__ import annotations
 
@@ -18,54 +18,55 @@ from state_machines.model.types import Broker
 
 POLL_S: Final = 0.2
 ANSWER_S_MAX: Final = 3.0
-"""How long one look waits for a broker: one that is frozen must not hide what the others say."""
+"""Longest wait for one broker's response: a frozen broker must not hide the responses of the others."""
 
 
 class RoleHolder(Struct, frozen=True):
-    """Who holds the role, and who knows it.
+    """The holder of the role as ZooKeeper and the live brokers know it.
 
-    ``holder``: the id in ``/controller``, None where there is none. ``told``: by live broker the controller that its
-    metadata names, or why it did not answer.
+    ``holder``: the id in ``/controller``, None without one. ``known``: by live broker the controller that its metadata
+    names, or why the broker did not answer.
     """
 
     holder: int | None
     by_daemon: bool
-    told: Mapping[int, int | str]
+    known: Mapping[int, int | str]
 
     @property
     def held_by_broker(self) -> bool:
-        """Whether a live broker holds the role."""
-        return self.holder is not None and not self.by_daemon and self.holder in self.told
+        """Returns whether a live broker holds the role."""
+        return self.holder is not None and not self.by_daemon and self.holder in self.known
 
     @property
     def unaware(self) -> list[str]:
-        """Live brokers whose metadata names somebody else than the holder."""
+        """Returns the live brokers whose metadata does not name the holder."""
         return [
-            f"{broker} ({f'names {said}' if isinstance(said, int) else said})"
-            for broker, said in self.told.items()
-            if said != self.holder
+            f"{broker} ({f'names {known}' if isinstance(known, int) else known})"
+            for broker, known in self.known.items()
+            if known != self.holder
         ]
 
     def sentence(self) -> str:
-        """For people."""
+        """Returns a sentence for operators."""
         if self.holder is None:
-            return "nobody holds the role"
-        who = f"{'daemon' if self.by_daemon else 'broker'} {self.holder} holds the role"
-        return f"{who}; broker {named(self.unaware)} does not know it" if self.unaware else f"{who}, every broker knows"
+            return "the role has no holder"
+        held = f"{'daemon' if self.by_daemon else 'broker'} {self.holder} holds the role"
+        unaware = self.unaware
+        return f"{held}; broker {named(unaware)} does not know it" if unaware else f"{held}, every broker knows"
 
 
 async def look(role: Role, dial: Dial, answer_s: float = ANSWER_S_MAX) -> RoleHolder:
-    """Reads ``/controller`` and asks every live broker, each for ``answer_s`` at the most."""
+    """Reads ``/controller``, and the metadata of every live broker within ``answer_s``."""
     await role.zk.sync()
     holder, _ = await role.controller()
     registered = await read_brokers(role.zk)
     if holder is None:
-        return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not asked"))
-    told = await query_each(dial, registered.brokers, _controller_of, answer_s)
+        return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not queried"))
+    known = await query_each(dial, registered.brokers, _controller_of, answer_s)
     return RoleHolder(
         holder.broker,
         await role.is_daemon(holder),
-        {b: str(said) if isinstance(said, BrokerCallFailed) else said for b, said in told.items()},
+        {b: str(found) if isinstance(found, BrokerCallFailed) else found for b, found in known.items()},
     )
 
 
@@ -76,9 +77,9 @@ async def _controller_of(queries: BrokerQueries, _broker: Broker) -> int:
 async def until(
     role: Callable[[], Role | None], dial: Dial, done: Callable[[RoleHolder], bool], within_s: float
 ) -> tuple[bool, RoleHolder | None]:
-    """Looks again and again until ``done``; returns whether it came about, and what was seen last.
+    """Looks again until ``done`` or the deadline; returns whether ``done`` was met, and the last holder seen.
 
-    ``role`` gives the present one, None while there is no session; a lost connection is waited out.
+    ``role`` returns the present one, None without a session; a lost connection only delays the next look.
     """
     now_s = asyncio.get_running_loop().time
     deadline_s = now_s() + within_s

@@ -1,4 +1,4 @@
-"""The daemon's own clock on its session: nothing is written or sent after another may have been elected.
+"""The daemon's own clock on its session: it writes and sends nothing once another controller may be elected.
 
 ZooKeeper expires a session no earlier than one session timeout after the last request that it answered was *sent*.
 The lease ends at 0.8 of that, on CLOCK_BOOTTIME, which counts through SIGSTOP and suspend.
@@ -37,11 +37,11 @@ class Lease:
 
     @classmethod
     def of_session(cls, session_timeout_s: float, fraction: float) -> Lease:
-        """The lease of a session on the machine's clock."""
+        """Creates the lease of a session on the machine's clock."""
         return cls(session_timeout_s, fraction=fraction)
 
     def answered(self, sent_s: float) -> None:
-        """A request sent at ``sent_s`` was answered."""
+        """Extends the lease by the answer to a request that was sent at ``sent_s``."""
         self._deadline = max(self._deadline, sent_s + self._fraction * self.session_timeout_s)
         self._sent_s = max(self._sent_s, sent_s)
         self._renewed.set()
@@ -63,7 +63,7 @@ class Lease:
         self._wake.set()
 
     def remaining_s(self) -> float:
-        """Seconds left; 0 or less: expired."""
+        """Returns the seconds left; 0 or less: expired."""
         return self._deadline - self._clock()
 
     def silent_s(self) -> float:
@@ -71,7 +71,7 @@ class Lease:
         return self._clock() - self._sent_s
 
     def valid(self) -> bool:
-        """Whether writes and sends are allowed."""
+        """Returns whether writes and sends are allowed."""
         return self._clock() < self._deadline
 
     async def until_valid(self) -> None:
@@ -81,7 +81,7 @@ class Lease:
             await self._renewed.wait()
 
     async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
-        """Renews for ever; a heartbeat that is refused (``refused``) or unanswered only lets the lease run down."""
+        """Sends heartbeats until cancelled; one that raises ``refused`` or times out only lets the lease run down."""
         while True:
             pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
             sent_s, next_s = self._clock(), pause_s

@@ -1,4 +1,4 @@
-"""What a daemon is doing."""
+"""The mode of a daemon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What the daemon is doing."""
+    """The present activity of a daemon, as status and log lines show it."""
 
     CONNECTING = "connecting"
     STANDBY = "standby"

@@ -1,4 +1,4 @@
-"""How long ZooKeeper was away: without an answer, which begins before the connection is given up, and without one."""
+"""Length of a ZooKeeper outage: without answered heartbeats, which begins earlier, and without a connection."""
 
 from __future__ import annotations
 

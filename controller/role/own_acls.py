@@ -1,8 +1,8 @@
 """The ACLs of regent's own znodes where ``zookeeper.set_acl`` closes what is created.
 
-They are those of the brokers' znodes: their identity may do everything, everybody may read. Below
-``/regent/endpoints`` an admin endpoint with an identity of its own may announce itself, too. Without ``set_acl``
-everybody may write ``/controller`` and every topic, so a lock on ``/regent`` alone would keep nobody out.
+They equal those of the brokers' znodes: the brokers' identity may do everything, any client may read. Below
+``/regent/endpoints`` an admin endpoint with an identity of its own may announce itself, too. Without ``set_acl`` any
+client may write ``/controller`` and every topic, so a lock on ``/regent`` alone would protect nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from metadata_store.port import ZooKeeper
 
-ACL_VERSION_OF_NOBODY: Final = 2**31 - 1
+UNUSED_ACL_VERSION: Final = 2**31 - 1
 
 
 class WrongIdentity(Exception):
-    """What this session created would be closed to the brokers; the text says why and what to do."""
+    """An identity whose znodes would be closed to the brokers; the text names cause and remedy."""
 
 
 async def close_own(zk: ZooKeeper, announcer: tuple[str, str] | None) -> None:
     """Closes regent's znodes that were created while the cluster was open, or by an earlier release.
 
-    ``announcer`` is scheme and id of the admin endpoints' own identity. A list that somebody else has set stays.
+    ``announcer`` is scheme and id of the admin endpoints' own identity. An ACL that another client has set stays.
     """
     listed = await zk.children(own.DAEMONS)
     daemons = [f"{own.DAEMONS}/{name}" for name in (listed[0] if listed is not None else ())]
@@ -38,7 +38,7 @@ async def close_own(zk: ZooKeeper, announcer: tuple[str, str] | None) -> None:
 
 
 def announcer_of(settings: Settings) -> tuple[str, str] | None:
-    """Scheme and id of admin endpoints that are somebody else at ZooKeeper than the daemon."""
+    """Returns scheme and id of the admin endpoints where ZooKeeper knows them by another identity than the daemon."""
     sasl, digest = settings.admin.zookeeper_sasl, settings.admin.zookeeper_digest
     if sasl is not None:
         return "sasl", sasl.get_secret_value().partition(":")[0]
@@ -46,7 +46,7 @@ def announcer_of(settings: Settings) -> tuple[str, str] | None:
 
 
 def endpoints_acl(announcer: tuple[str, str] | None) -> tuple[Acl, ...]:
-    """Of ``/regent/endpoints``, below which the endpoints create their own."""
+    """Returns the ACL of ``/regent/endpoints``, below which the endpoints create their znodes."""
     return READABLE if announcer is None else (*READABLE, Acl(CREATE | DELETE, *announcer))
 
 
@@ -61,9 +61,9 @@ async def _close(zk: ZooKeeper, path: str, acls: tuple[Acl, ...]) -> None:
 
 
 async def check_identity(zk: ZooKeeper) -> None:
-    """Raises :class:`WrongIdentity` where this session is not whom the brokers' znodes belong to.
+    """Raises :class:`WrongIdentity` where the brokers' znodes belong to another identity than this session's.
 
-    Asked before anything is created: what a stranger to the brokers creates would shut them out.
+    Called before the first znode is created, because znodes of another identity would shut the brokers out.
     """
     if await zk.exists(paths.TOPICS) is not None and not await may_change_acls(zk, paths.TOPICS):
         raise WrongIdentity(
@@ -73,17 +73,17 @@ async def check_identity(zk: ZooKeeper) -> None:
 
 
 async def may_change_acls(zk: ZooKeeper, path: str) -> bool:
-    """Asked with an ACL version that the znode does not have: the right is checked before it."""
+    """Returns whether this session has the right, which ZooKeeper checks before it refuses the unused ACL version."""
     try:
         acls, _ = await zk.get_acls(path)
-        await zk.set_acls(path, acls, ACL_VERSION_OF_NOBODY)
+        await zk.set_acls(path, acls, UNUSED_ACL_VERSION)
     except ZkError as error:
         return error.code is not Code.NO_AUTH
     return True
 
 
 def digest_pair(settings: Settings) -> tuple[str, str] | None:
-    """User and password of ZooKeeper's digest scheme, or None where none are set."""
+    """Returns user and password of ZooKeeper's digest scheme, or None where none are set."""
     secret = settings.zookeeper.digest
     if secret is None:
         return None

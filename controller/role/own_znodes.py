@@ -1,15 +1,15 @@
-"""regent's own znodes below ``/regent``: who should hold the role, who queues for it, which ids are daemons'.
+"""regent's own znodes below ``/regent``: the role flag, the queue for the role, the registry of daemon ids.
 
 | path | kind | content |
 |---|---|---|
 | /regent/format | persistent | version of the stored formats |
-| /regent/role | persistent | who should hold the role: ``regent`` or ``brokers`` |
-| /regent/rollback | persistent | what the last take-over found, old ACLs included (``handover.rollback``) |
-| /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, in assignments they are repaired |
+| /regent/role | persistent | the role flag, which assigns the role: ``regent`` or ``brokers`` |
+| /regent/rollback | persistent | the state before the last take-over, ACLs included (``handover.rollback``) |
+| /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, an assignment to one is repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
-| /regent/broker_settings | persistent | what brokers last said of their settings (:mod:`controller.engine.adoption`) |
-| /regent/topic_ids_begin | persistent | no topic that ran had an id when a term began: they are being given |
-| /regent/endpoints/ID | ephemeral | where the admin endpoint of a daemon is (``nodes.endpoint_znode``) |
+| /regent/broker_settings | persistent | settings that brokers last sent (:mod:`controller.engine.adoption`) |
+| /regent/topic_ids_begin | persistent | marks that no topic had an id when a term began: ids are being assigned |
+| /regent/endpoints/ID | ephemeral | address of a daemon's admin endpoint (``nodes.endpoint_znode``) |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROLE: Final = f"{ROOT}/role"
 DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
 ROLLBACK: Final = f"{ROOT}/rollback"
-"""What the last take-over found, for a hand-back by a daemon on another machine."""
+"""State before the last take-over, for a hand-back by a daemon on another machine."""
 BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"
 TOPIC_IDS_BEGIN: Final = f"{ROOT}/topic_ids_begin"
 FORMAT_VERSION: Final = 1
@@ -46,11 +46,11 @@ class RoleFlag(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Which life of which process a lock node belongs to.
+    """The incarnation of a daemon process that owns a lock node.
 
-    ``clock_ms`` is the machine's clock when it queued, ``mark`` shows which shared secret it has (see
-    :meth:`brokers.security.attested.Seals.of_daemon`), ``listener`` is host:port of its controller listener; all of
-    them only for comparison by a preflight.
+    ``clock_ms`` is the machine's clock when it queued, ``mark`` depends on its shared secret (see
+    :meth:`brokers.security.attested.Seals.of_daemon`), ``listener`` is host:port of its controller listener. Only a
+    preflight compares these three.
     """
 
     id: int
@@ -66,7 +66,7 @@ class Process(msgspec.Struct, frozen=True):
     listener: str = ""
 
     def same_machine(self, other: Process) -> bool:
-        """Whether both processes would see each other's pid."""
+        """Returns whether both processes see each other's pid."""
         return (self.host, self.boot_id, self.pid_namespace) == (other.host, other.boot_id, other.pid_namespace)
 
 
@@ -77,7 +77,7 @@ class Format(msgspec.Struct, frozen=True):
 
 
 def this_process(controller_id: int) -> Process:
-    """The calling process, with a fresh nonce."""
+    """Returns the calling process, with a fresh nonce."""
     pid = os.getpid()
     return Process(
         controller_id,
@@ -91,7 +91,7 @@ def this_process(controller_id: int) -> Process:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None where it is gone."""
+    """Returns the start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None without one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -101,22 +101,22 @@ def started_ticks(pid: int) -> int | None:
 
 
 def is_dead(lock: Process, me: Process) -> bool:
-    """Whether ``lock`` belongs to a former life of a daemon on this machine that is certainly over."""
+    """Returns whether ``lock`` belongs to an earlier incarnation of this daemon, on this machine, that has ended."""
     return lock.id == me.id and me.same_machine(lock) and started_ticks(lock.pid) != lock.started
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """JSON of any of the above."""
+    """Encodes any of the structs above as JSON."""
     return msgspec.json.encode(value)
 
 
 def decode_role(data: bytes | None) -> RoleFlag:
-    """The role flag; absent means ``brokers``. Raises ``msgspec.DecodeError`` where it is malformed."""
+    """Decodes the role flag; absent means ``brokers``. Raises ``msgspec.DecodeError`` where it is malformed."""
     return decoded(data, RoleFlag) if data else RoleFlag("brokers")
 
 
 def decode_process(data: bytes | None) -> Process | None:
-    """A lock node's content, or None where it is not ours to understand."""
+    """Decodes a lock node's content; None where it has another form."""
     try:
         return decoded(data or b"", Process)
     except msgspec.DecodeError:
@@ -124,5 +124,5 @@ def decode_process(data: bytes | None) -> Process | None:
 
 
 def decode_format(data: bytes | None) -> int:
-    """Version of the stored formats; 0 where nothing is stored."""
+    """Decodes the version of the stored formats; 0 without any."""
     return decoded(data, Format).version if data else 0

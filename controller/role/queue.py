@@ -1,4 +1,4 @@
-"""Places in the queue of daemons: one ephemeral, sequential lock node per daemon process."""
+"""Queue positions of daemons: one ephemeral, sequential lock node per daemon process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger("regent.role")
 
 
 class QueuePosition(NamedTuple):
-    """A lock node. ``process`` is None where its content is not ours to understand.
+    """A lock node. ``process`` is None where its content has another form.
 
-    ``queued_ms`` is its creation by ZooKeeper's clock, 0 where it is not known.
+    ``queued_ms`` is its creation by ZooKeeper's clock, 0 where that is unknown.
     """
 
     path: str
@@ -31,7 +31,7 @@ class QueuePosition(NamedTuple):
 
 
 async def read_positions(zk: ZooKeeper) -> list[QueuePosition]:
-    """Lock nodes in order. A persistent node is nobody's place: no session would ever end it."""
+    """Reads the lock nodes in order. A persistent node is no queue position: no session would ever end it."""
     listed = await zk.children(own.LOCKS)
     names = sorted(listed[0], key=lambda name: name.rpartition("-")[2]) if listed is not None else []
     found = await zk.read_many([f"{own.LOCKS}/{name}" for name in names])
@@ -45,26 +45,28 @@ async def read_positions(zk: ZooKeeper) -> list[QueuePosition]:
 
 
 async def clear_own_positions(zk: ZooKeeper, me: Process) -> str | None:
-    """Removes what former lives and sessions of this daemon left instead of waiting for their sessions to expire.
+    """Removes positions of this daemon's earlier incarnations and sessions before those sessions expire.
 
-    Returns a place of this very session, if there is one: its creation had succeeded and the reply was lost.
+    Returns a position of this very session, if there is one: its creation had succeeded and the reply was lost.
     """
-    for place in await read_positions(zk):
-        if place.process is None:
+    for position in await read_positions(zk):
+        if position.process is None:
             continue
-        mine = place.process.nonce == me.nonce
-        if mine and place.session == zk.session_id:
-            return place.path
-        if mine or own.is_dead(place.process, me):
-            log.info("removing %s of a former life of this daemon (pid %d)", place.path, place.process.pid)
-            await delete_if_there(zk, place.path)
+        mine = position.process.nonce == me.nonce
+        if mine and position.session == zk.session_id:
+            return position.path
+        if mine or own.is_dead(position.process, me):
+            log.info(
+                "removing %s of an earlier incarnation of this daemon (pid %d)", position.path, position.process.pid
+            )
+            await delete_if_there(zk, position.path)
     return None
 
 
 async def twin_of(zk: ZooKeeper, me: Process) -> str | None:
-    """Another daemon in the queue that has our id, in words. What is left of a former life goes with its session."""
-    for place in await read_positions(zk):
-        other = place.process
+    """Describes another live daemon in the queue with our id; an earlier incarnation does not count."""
+    for position in await read_positions(zk):
+        other = position.process
         if other is not None and other.id == me.id and other.nonce != me.nonce and not own.is_dead(other, me):
             return f"the daemon on {other.host} (pid {other.pid}) has controller.id {me.id}, too"
     return None

@@ -493,7 +493,7 @@ async def hidden_super_users(c: Kafka) -> None:
 
 WARNINGS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_5, "ZooKeeper release", "older than 3.6"),
-    (zookeeper_mute, "ZooKeeper release", "does not tell"),
+    (zookeeper_mute, "ZooKeeper release", "does not send"),
     (lower_ibp, "controller.ibp", "2 (3.4-IV0)"),
     (brokers_of_two_ibps, "controller.ibp", "3.4-IV0, and broker 1 (3.9-IV0), 3 (3.9-IV0) is higher"),
     (higher_ibp, "controller.ibp", "3.0-IV1"),
@@ -511,7 +511,7 @@ WARNINGS: list[tuple[Prepare, str, str]] = [
     (deletion_switched_off, "topic deletions", "delete.topic.enable is false (set by us)"),
     (deletion_switched_off_on_a_broker, "topic deletions", "delete.topic.enable is false (adopted from brokers 2)"),
     (offline_directory, "log directories", "/data2 of broker 2"),
-    (secret_directories, "log directories", "broker 2 does not tell"),
+    (secret_directories, "log directories", "broker 2 does not send"),
 ]
 
 
@@ -597,9 +597,9 @@ OWNED = [Acl(ALL, "digest", digest_id(*DIGEST.split(":"))), Acl(READ, "world", "
 @pytest.mark.parametrize(
     ("brokers", "ours", "acls", "told"),
     [
-        (("true", "true", "true"), False, None, "what regent creates would be open to everybody"),
+        (("true", "true", "true"), False, None, "regent's znodes would be open to everybody"),
         (("true", "false", "true"), True, OWNED, "true on broker 1, 3 and false on broker 2"),
-        (("false", "false", "false"), True, None, "they could not write what regent creates"),
+        (("false", "false", "false"), True, None, "they could not write regent's znodes"),
         (("true", "true", "true"), True, None, "is open to everybody"),
         (("true", "true", "true"), True, [Acl(ALL, "sasl", "kafka"), *OWNED], "belongs to sasl:kafka, which is not"),
         (("true", "true", "true"), True, OWNED, None),

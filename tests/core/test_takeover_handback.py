@@ -136,7 +136,7 @@ async def test_where_no_broker_elects_the_role_is_taken_back(tmp_path: Path) -> 
         await cluster.serving(daemon)
         for broker in cluster.brokers.values():
             broker.elects = False
-        with pytest.raises(HandbackFailed, match="nobody holds the role"):
+        with pytest.raises(HandbackFailed, match="the role has no holder"):
             await hand_back(daemon, cluster.dial, "", lambda _: None)
         await cluster.serving(daemon)
 
@@ -332,7 +332,7 @@ async def test_offline_says_where_no_broker_comes(tmp_path: Path) -> None:
             await cluster.serving(daemon)
         for broker in cluster.brokers.values():
             broker.elects = False
-        with pytest.raises(HandbackFailed, match="the role is free, and after 1 s nobody holds the role"):
+        with pytest.raises(HandbackFailed, match="the role is free, and after 1 s the role has no holder"):
             await offline(cluster)
 
 

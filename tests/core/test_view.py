@@ -426,7 +426,7 @@ async def test_refused_and_failed_operations_say_why(tmp_path: Path) -> None:
             await each.zk.close()
         await view.handback(OperationRequest())
         await eventually(lambda: ended(view))
-        assert (state(view), message(view)) == ("refused", "no broker is live: nobody could take the role")
+        assert (state(view), message(view)) == ("refused", "no broker is live that could take the role")
 
 
 def ended(view: View) -> bool:

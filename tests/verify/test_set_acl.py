@@ -132,7 +132,7 @@ async def test_preflight_refuses_what_would_open_or_shut_out(tmp_path: Path) -> 
         given = settings(tmp_path)
         (tmp_path / "other").write_text("other:other\n", encoding="utf-8")
         for changed, told in (
-            ({"zookeeper.set_acl": False}, "what regent creates would be open to everybody"),
+            ({"zookeeper.set_acl": False}, "regent's znodes would be open to everybody"),
             ({"zookeeper.sasl_file": str(tmp_path / "other")}, "belongs to sasl:kafka, which is not this daemon's"),
         ):
             daemon = w.daemon(settings=given | changed)

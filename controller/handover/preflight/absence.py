@@ -1,4 +1,4 @@
-"""Checks of what will hold the role: daemons in the queue, and the place of the roll-back file."""
+"""Checks of the future holders of the role: daemons in the queue, and the folder of the roll-back file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from controller.process.wording import named
 from controller.role.queue import QueuePosition, read_positions
 
 SKEW_S_MAX: Final = 2.0
-"""Between a daemon's clock and that of ZooKeeper's leader, the way of the request included."""
+"""Largest difference between the clocks of a daemon and of ZooKeeper's leader, request latency included."""
 
 
 async def daemons(ctx: Context) -> Finding:
-    """Somebody must be there to take the role; with ``hold`` a second one for when the first dies."""
+    """Checks that a daemon can take the role, and with ``hold`` a second one after the first dies."""
     name = "daemons"
     queue = [f"{process.id} on {process.host} (pid {process.pid})" for process in ctx.daemons]
     if not queue:
-        return warn(name, "none runs: nobody would take the role", "start 'regent run' first")
+        return warn(name, "none runs that could take the role", "start 'regent run' first")
     if ctx.role.hold and len(queue) < 2:
         return warn(
             name,
@@ -34,16 +34,16 @@ async def daemons(ctx: Context) -> Finding:
 async def daemons_agree(ctx: Context) -> Finding:
     """Compares the admin secret and the clock of every daemon in the queue."""
     name = "daemons agree"
-    places = [place for place in await read_positions(ctx.zk) if place.process is not None]
+    positions = [position for position in await read_positions(ctx.zk) if position.process is not None]
     seals = await ctx.role.seals()
-    other = [_who(p) for p in places if seals is not None and not _same_secret(seals, p)]
-    without = [_who(p) for p in places if p.process is not None and not p.process.mark]
+    other = [_daemon(p) for p in positions if seals is not None and not _same_secret(seals, p)]
+    without = [_daemon(p) for p in positions if p.process is not None and not p.process.mark]
     if without:
         return warn(
             name,
             f"daemon {named(without)} has no admin secret that it can use: while it holds the role, Kafka's tools find "
             "no controller",
-            f"mend {ctx.settings.secret_file} on its machine as its log says (the daemon reads it again by itself), or "
+            f"repair {ctx.settings.secret_file} on its machine as its log says (the daemon reads it again), or "
             "upgrade a daemon of an earlier release",
         )
     if other:
@@ -54,7 +54,7 @@ async def daemons_agree(ctx: Context) -> Finding:
             f"copy {ctx.settings.secret_file} to every machine with a daemon or an endpoint, for the user of both, and "
             "restart the endpoints (daemons read it again by themselves)",
         )
-    skewed = [f"{_who(p)} by {skew_s:+.1f} s" for p in places if abs(skew_s := _skew_s(p)) > SKEW_S_MAX]
+    skewed = [f"{_daemon(p)} by {skew_s:+.1f} s" for p in positions if abs(skew_s := _skew_s(p)) > SKEW_S_MAX]
     if skewed:
         return warn(
             name,
@@ -62,12 +62,12 @@ async def daemons_agree(ctx: Context) -> Finding:
             "let NTP set the clocks of daemons and ZooKeeper servers",
         )
     if seals is None:
-        return ok(name, f"{len(places)} clocks compared; {_not_compared(ctx.settings.secret_file)}")
-    return ok(name, f"{len(places)} daemons have the same admin secret, and ZooKeeper's clock")
+        return ok(name, f"{len(positions)} clocks compared; {_not_compared(ctx.settings.secret_file)}")
+    return ok(name, f"{len(positions)} daemons have the same admin secret, and ZooKeeper's clock")
 
 
-def _who(place: QueuePosition) -> str:
-    return f"{place.process.id} on {place.process.host}" if place.process is not None else place.path
+def _daemon(position: QueuePosition) -> str:
+    return f"{position.process.id} on {position.process.host}" if position.process is not None else position.path
 
 
 def _not_compared(file: Path) -> str:
@@ -80,18 +80,18 @@ def _not_compared(file: Path) -> str:
     return f"there is no {file} yet to compare: a daemon or its admin endpoint makes it at its start"
 
 
-def _same_secret(seals: Seals, place: QueuePosition) -> bool:
-    found = place.process
+def _same_secret(seals: Seals, position: QueuePosition) -> bool:
+    found = position.process
     return found is None or not found.mark or found.mark == seals.of_daemon(found.id, found.nonce)
 
 
-def _skew_s(place: QueuePosition) -> float:
-    known = place.process is not None and place.process.clock_ms and place.queued_ms
-    return (place.process.clock_ms - place.queued_ms) / 1000 if known and place.process is not None else 0.0
+def _skew_s(position: QueuePosition) -> float:
+    known = position.process is not None and position.process.clock_ms and position.queued_ms
+    return (position.process.clock_ms - position.queued_ms) / 1000 if known and position.process is not None else 0.0
 
 
 async def rollback_place(ctx: Context) -> Finding:
-    """Where a take-over saves what was before it."""
+    """Checks that a take-over can save its roll-back file."""
     name, folder = "roll-back file", ctx.settings.state.directory
     if not _writable(folder):
         return warn(

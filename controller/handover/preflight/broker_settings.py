@@ -1,4 +1,4 @@
-"""Checks of the brokers' settings by which Kafka's controller goes: a row for each, with the value that will hold."""
+"""Checks of the brokers' settings that a controller obeys: a row for each, with the value that will hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from state_machines.admin_rules.broker_settings import (
 
 
 def checks() -> list[Callable[[Context], Awaitable[Finding]]]:
-    """One for each setting."""
+    """Returns one check for each setting."""
     return [_check(setting) for setting in SETTINGS]
 
 
@@ -34,7 +34,7 @@ def _check(setting: Setting) -> Callable[[Context], Awaitable[Finding]]:
 
 
 def _compared(found: InForce) -> Finding:
-    """A value of ours that takes a guard away stands in the way; other differences are told."""
+    """Refuses a value of ours that removes a protection of the brokers; warns of other differences."""
     what, differing = f"{shown(found.value)} ({source(found)})", advice(found)
     if differing is None:
         return ok(found.setting.name, what)
@@ -45,7 +45,7 @@ def _compared(found: InForce) -> Finding:
 
 
 def _policy(found: InForce) -> Finding:
-    """A policy is a Java class, which nobody but a broker can ask."""
+    """Reports a create-topic policy: a Java class, which only a broker can call."""
     name = found.setting.name
     if not found.strictest:
         return ok(name, "none")
@@ -59,6 +59,6 @@ def _policy(found: InForce) -> Finding:
         )
     return warn(
         name,
-        f"{has}, which the daemon cannot ask: admin clients create no topics (POLICY_VIOLATION)",
+        f"{has}, which the daemon cannot call: admin clients create no topics (POLICY_VIOLATION)",
         "set controller.ignore_create_topic_policy = true where topics may be created without it",
     )

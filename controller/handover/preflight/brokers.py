@@ -1,4 +1,4 @@
-"""Checks of every live broker: that it answers, and that it obeys a controller of the configured IBP."""
+"""Checks of every live broker: it must answer, and obey a controller of the configured IBP."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from controller.process.wording import named
 ACL_AUTHORIZERS: Final = frozenset(
     {"kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer"}
 )
-"""Those whose lists are in ZooKeeper."""
-UNTOLD: Final = {SUPER_USERS: "super_users", ALLOW_EVERYONE: "allow_everyone_if_no_acl_found"}
-"""Settings of authorizers, of which brokers tell no more than that they are set, and ours."""
+"""Authorizers with their ACLs in ZooKeeper."""
+HIDDEN: Final = {SUPER_USERS: "super_users", ALLOW_EVERYONE: "allow_everyone_if_no_acl_found"}
+"""Settings of authorizers whose values brokers hide, and ours for each."""
 ISR_WAIT_MS_RECOMMENDED: Final = 10_000
 
 
 async def answering(ctx: Context) -> Finding:
-    """Every registered broker answers at its address, and it is that broker who answers."""
+    """Checks that every registered broker answers at its address, and that no other broker answers there."""
     name = "brokers answer"
     unnamed = [
         f"{b} ({', '.join(e.listener for e in broker.endpoints)})"
@@ -54,28 +54,28 @@ async def answering(ctx: Context) -> Finding:
     if strange:
         return refuse(
             name,
-            f"broker {named(strange)} does not tell its settings",
-            "mend advertised.listeners if another broker answers there; with an authorizer, allow "
+            f"broker {named(strange)} does not send its settings",
+            "fix advertised.listeners if another broker answers there; with an authorizer, allow "
             f"{own_principal(ctx)} DescribeConfigs and ClusterAction on the cluster",
         )
     return ok(name, f"all {len(ctx.brokers)}")
 
 
 async def releases(ctx: Context) -> Finding:
-    """Brokers before 3.0 look the controller up in ``/brokers/ids``, where a daemon is not."""
+    """Refuses brokers before 3.0: they look the controller up in ``/brokers/ids``, where no daemon is."""
     name = "broker releases"
     old = [b for b, a in ctx.answered().items() if Api.ALLOCATE_PRODUCER_IDS not in a.api_versions]
     if old:
         return refuse(
             name,
             f"broker {named(old)} is older than Kafka 3.0: it would not find a controller that is not a broker",
-            "upgrade it; regent is tried with 3.9",
+            "upgrade it; regent is tested with 3.9",
         )
     return ok(name, "Kafka 3.0 or later")
 
 
 async def request_versions(ctx: Context) -> Finding:
-    """What the controller sends at the configured IBP is accepted by every broker."""
+    """Checks that every broker accepts the request versions of the configured IBP."""
     name = "request versions"
     wanted = {
         Api.LEADER_AND_ISR: ctx.ibp.leader_and_isr_version,
@@ -91,7 +91,7 @@ async def request_versions(ctx: Context) -> Finding:
     if refused:
         return refuse(
             name,
-            f"broker {named(refused)} does not accept what a controller at {ctx.ibp} sends",
+            f"broker {named(refused)} does not accept the requests of a controller at {ctx.ibp}",
             "lower controller.ibp to the brokers' inter.broker.protocol.version, or upgrade the broker; a KRaft "
             "broker accepts none of them",
         )
@@ -103,11 +103,11 @@ def _accepts(offered: tuple[int, int] | None, version: int) -> bool:
 
 
 async def ibp(ctx: Context) -> Finding:
-    """The setting compared with every broker's own. Requests follow the setting."""
+    """Compares the setting, which requests follow, with every broker's own."""
     name, ours = "controller.ibp", ctx.ibp
-    told = {b: configs.get(IBP) for b, configs in ctx.configs().items()}
-    theirs = {b: _parsed(text) for b, text in told.items()}
-    unknown = [f"{b} ({told[b]})" for b, found in theirs.items() if found is None]
+    texts = {b: configs.get(IBP) for b, configs in ctx.configs().items()}
+    theirs = {b: _parsed(text) for b, text in texts.items()}
+    unknown = [f"{b} ({texts[b]})" for b, found in theirs.items() if found is None]
     if unknown:
         return refuse(
             name,
@@ -142,7 +142,7 @@ def _parsed(text: str | None) -> Ibp | None:
 
 
 async def authorizer(ctx: Context) -> Finding:
-    """With an authorizer brokers obey only who has ClusterAction; on PLAINTEXT that is the anonymous user."""
+    """Checks that authorizers permit the daemon ClusterAction; on PLAINTEXT the daemon is the anonymous user."""
     name = "authorizer"
     with_one = {b: found for b, found in ctx.configs().items() if found.get(AUTHORIZER)}
     if not with_one:
@@ -160,7 +160,7 @@ async def authorizer(ctx: Context) -> Finding:
 
 
 async def access_lists(ctx: Context) -> Finding:
-    """Where an authorizer does not keep its lists in ZooKeeper, they do not say who may use the admin endpoint."""
+    """Checks that the admin endpoint can read the brokers' ACLs: they must be in ZooKeeper."""
     name, ours = "access control lists", ctx.settings.controller
     classes = {b: found.get(AUTHORIZER) for b, found in ctx.configs().items()}
     others = [f"{b} ({found})" for b, found in classes.items() if found and found not in ACL_AUTHORIZERS]
@@ -168,23 +168,23 @@ async def access_lists(ctx: Context) -> Finding:
         return refuse(
             name,
             f"the authorizer of broker {named(others)} does not keep its lists in ZooKeeper, and controller.acls is "
-            "zookeeper: whom it denies would be allowed",
-            'set controller.acls = "none", and name in controller.super_users who may use the admin endpoint',
+            "zookeeper: principals that it denies would be allowed",
+            'set controller.acls = "none", and name the users of the admin endpoint in controller.super_users',
         )
-    for theirs, key in UNTOLD.items():
-        silent = [b for b, found in ctx.configs().items() if classes[b] and theirs in found]
-        if silent and key not in ours.model_fields_set:
+    for theirs, key in HIDDEN.items():
+        hiding = [b for b, found in ctx.configs().items() if classes[b] and theirs in found]
+        if hiding and key not in ours.model_fields_set:
             return warn(
                 name,
-                f"broker {named(silent)} has {theirs}, and controller.{key} is not set: through the admin endpoint it "
+                f"broker {named(hiding)} has {theirs}, and controller.{key} is not set: through the admin endpoint it "
                 "does not hold",
-                f"give controller.{key} the brokers' value, which they do not tell",
+                f"give controller.{key} the brokers' value, which they hide",
             )
     return ok(name, ours.acls if any(classes.values()) else "not used")
 
 
 def own_principal(ctx: Context) -> str:
-    """Who the daemon is at brokers, by Kafka's default rules. Raises OSError where the file cannot be read."""
+    """Returns the daemon's principal at brokers, by Kafka's default rules. Raises OSError for an unreadable file."""
     security = ctx.settings.security
     if security.protocol.startswith("SASL") and security.sasl_file is not None:
         return f"User:{read_user(security.sasl_file)[0]}"
@@ -194,7 +194,7 @@ def own_principal(ctx: Context) -> str:
 
 
 async def isr_wait(ctx: Context) -> Finding:
-    """How long ISR changes wait on a daemon that froze with its connections open."""
+    """Checks how long ISR changes wait on a daemon that froze with its connections open."""
     name = "controller timeout"
     waits = {b: int(found.get(CONTROLLER_TIMEOUT) or 0) for b, found in ctx.configs().items()}
     long = {b: ms for b, ms in waits.items() if ms > ISR_WAIT_MS_RECOMMENDED}

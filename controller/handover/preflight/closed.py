@@ -1,4 +1,4 @@
-"""Whether what regent creates in ZooKeeper gets the ACLs that brokers give it (``zookeeper.set.acl``)."""
+"""Check that regent's znodes get the same ACLs as the brokers' znodes (``zookeeper.set.acl``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "access control of znodes"
 
 
 async def set_acl(ctx: Context) -> Finding:
-    """The brokers' setting against ours, and whether the brokers could write what we create."""
+    """Compares the brokers' setting with ours, and checks that the brokers could write our znodes."""
     closing, opening = ctx.with_config(SET_ACL, "true"), ctx.with_config(SET_ACL, "false")
     if closing and opening:
         return refuse(
@@ -24,7 +24,7 @@ async def set_acl(ctx: Context) -> Finding:
     if closing and not ctx.zk.set_acl:
         return refuse(
             NAME,
-            f"{SET_ACL}=true on broker {named(closing)}, and zookeeper.set_acl is false: what regent creates would be "
+            f"{SET_ACL}=true on broker {named(closing)}, and zookeeper.set_acl is false: regent's znodes would be "
             "open to everybody, keys of SCRAM users included",
             "set zookeeper.set_acl = true, and zookeeper.sasl_file to the brokers' user",
         )
@@ -33,15 +33,15 @@ async def set_acl(ctx: Context) -> Finding:
     if opening:
         return refuse(
             NAME,
-            f"zookeeper.set_acl is true, and {SET_ACL}=false on broker {named(opening)}: they could not write what "
-            "regent creates",
+            f"zookeeper.set_acl is true, and {SET_ACL}=false on broker {named(opening)}: they could not write "
+            "regent's znodes",
             f"set zookeeper.set_acl = false, or {SET_ACL}=true on the brokers",
         )
     return await _same_identity(ctx)
 
 
 async def _same_identity(ctx: Context) -> Finding:
-    """Brokers take the role back one day: who owns their znodes must own ours."""
+    """Checks that one identity owns the brokers' znodes and ours, so that brokers can take the role back."""
     acls, _ = await ctx.zk.get_acls(paths.TOPICS)
     owners = [acl for acl in acls if acl.perms == ALL]
     if any(acl.scheme == "world" for acl in owners):
@@ -49,14 +49,14 @@ async def _same_identity(ctx: Context) -> Finding:
             NAME,
             f"zookeeper.set_acl is true, and {paths.TOPICS} is open to everybody: it was created before the brokers "
             f"had {SET_ACL}=true",
-            "close what is there with Kafka's zookeeper-security-migration.sh --zookeeper.acl=secure",
+            "close the existing znodes with Kafka's zookeeper-security-migration.sh --zookeeper.acl=secure",
         )
     strangers = [f"{acl.scheme}:{acl.id}" for acl in owners if not _is_ours(ctx.settings.zookeeper, acl)]
     if strangers:
         return refuse(
             NAME,
             f"{paths.TOPICS} belongs to {', '.join(strangers)}, which is not this daemon's identity: brokers could not "
-            "write what regent creates",
+            "write regent's znodes",
             "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or "
             "zookeeper.certificate_file to a certificate with the brokers' subject",
         )
@@ -64,7 +64,7 @@ async def _same_identity(ctx: Context) -> Finding:
 
 
 def _is_ours(zookeeper: ZooKeeperSettings, acl: Acl) -> bool:
-    """A certificate's subject is not compared: that the znodes may be written shows it."""
+    """Returns whether an ACL names our identity. The check of permissions stands in for a certificate's subject."""
     match acl.scheme:
         case "sasl" if zookeeper.sasl is not None:
             return acl.id == zookeeper.sasl.get_secret_value().partition(":")[0]

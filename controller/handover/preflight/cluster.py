@@ -1,4 +1,4 @@
-"""Checks of the cluster as a whole: that it is the right one, ids, racks, znodes that cannot be read."""
+"""Checks of the cluster as a whole: its identity, ids, racks, malformed znodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from metadata_store import paths
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 
 IDS_APART: Final = 5_000
-"""How far above the first id that brokers generate for themselves a daemon's id should be."""
+"""Least distance of a daemon's id from the ids that brokers generate for themselves."""
 
 
 async def cluster_id(ctx: Context) -> Finding:
-    """Brokers that registered here must be of the cluster whose metadata is here."""
+    """Checks that the registered brokers belong to the cluster whose metadata is in this ensemble."""
     name = "cluster id"
     here = await read_cluster_id(ctx.zk)
     if not isinstance(here, str):
@@ -33,13 +33,13 @@ async def cluster_id(ctx: Context) -> Finding:
         return refuse(
             name,
             f"ZooKeeper says {here}, {named(others)}",
-            "stop the broker that registered on the wrong ensemble, or mend its advertised listeners",
+            "stop the broker that registered on the wrong ensemble, or fix its advertised listeners",
         )
     return ok(name, here)
 
 
 async def live_brokers(ctx: Context) -> Finding:
-    """Without a broker there is nothing to control, and nobody to hand back to."""
+    """Checks that a broker is live: one must be able to take the role back."""
     name = "live brokers"
     if not ctx.brokers:
         return refuse(name, f"no broker is registered below {paths.BROKER_IDS}", "start the brokers")
@@ -47,7 +47,7 @@ async def live_brokers(ctx: Context) -> Finding:
 
 
 async def own_id(ctx: Context) -> Finding:
-    """No broker has the daemon's id, now or by generating one, and no other daemon has it."""
+    """Checks that no broker and no other daemon has the daemon's id, and that no broker can generate it."""
     name, me = "controller.id", ctx.settings.controller.id
     if me in ctx.brokers:
         return refuse(name, f"broker {me} has it", "give controller.id a number far above every broker's id")
@@ -56,7 +56,7 @@ async def own_id(ctx: Context) -> Finding:
         return refuse(
             name,
             f"{me} is also the id of the daemon on {seen}",
-            "give every daemon its own controller.id; where it is this one with former settings, restart it",
+            "give every daemon its own controller.id; where it is this daemon with earlier settings, restart it",
         )
     reserved = [int(c.get(RESERVED_MAX_ID) or 0) for c in ctx.configs().values() if c.get(RESERVED_MAX_ID)]
     generated = max([*reserved, ctx.settings.brokers.reserved_broker_max_id])
@@ -70,7 +70,7 @@ async def own_id(ctx: Context) -> Finding:
 
 
 def _twins(ctx: Context, me: int) -> list[Process]:
-    """Daemons with our id in the queue that are not the one of these settings, which listens where they say."""
+    """Returns queued daemons with our id, except the one of these settings, which has their listener address."""
     same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.role.me.nonce]
     elsewhere = [p for p in same_id if not of_these_settings(ctx.settings, p)]
     if ctx.role.lock_path is not None or len(same_id) > 1:
@@ -79,7 +79,7 @@ def _twins(ctx: Context, me: int) -> list[Process]:
 
 
 def of_these_settings(settings: Settings, process: Process) -> bool:
-    """Whether a daemon may have these settings: its id, and its controller listener where it says that."""
+    """Returns whether a daemon may have these settings: their id and, where known, their listener address."""
     listener = settings.listener
     host, _, port = process.listener.rpartition(":")
     wanted = listener.advertised_port or listener.port
@@ -99,7 +99,7 @@ def _id_in_assignments(ctx: Context, me: int) -> Finding:
 
 
 async def racks(ctx: Context) -> Finding:
-    """Kafka refuses to create topics by itself where only some brokers have a rack."""
+    """Checks that all brokers or none have a rack: else brokers refuse automatic topic creation."""
     name = "racks"
     without = [b for b, broker in ctx.brokers.items() if broker.rack is None]
     if without and len(without) < len(ctx.brokers):
@@ -112,12 +112,12 @@ async def racks(ctx: Context) -> Finding:
 
 
 async def readable(ctx: Context) -> Finding:
-    """Znodes that cannot be understood are left alone; their partitions get no leader."""
+    """Reports malformed znodes: regent leaves them alone, and their partitions get no leader."""
     name = "znodes"
     if ctx.malformed:
         return warn(
             name,
             f"{len(ctx.malformed)} cannot be used: {named(f'{bad.path} ({bad.why})' for bad in ctx.malformed)}",
-            "mend or delete them; the rest of the cluster is served",
+            "repair or delete them; the rest of the cluster is served",
         )
     return ok(name, f"{len(ctx.topics)} topics, {sum(len(topic.partitions) for topic in ctx.topics)} partitions")

@@ -1,4 +1,4 @@
-"""What the checks of a preflight look at: read once, before the first of them."""
+"""Facts that the checks of a preflight share, read once before the first check."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CONFIGS: Final = (
     IBP, INTER_BROKER_LISTENER, INTER_BROKER_PROTOCOL, CONTROL_PLANE_LISTENER, AUTHORIZER, SUPER_USERS, MIGRATION,
     ALLOW_EVERYONE, SET_ACL, PRINCIPAL_BUILDER, CONTROLLER_TIMEOUT, RESERVED_MAX_ID, *NAMES,
 )  # fmt: skip
-"""Settings that every live broker is asked for."""
+"""Settings that are queried from every live broker."""
 
 
 class BrokerFacts(Struct, frozen=True):
-    """What one broker answered; a question that failed has the reason as its answer."""
+    """One broker's responses; a failed query has its reason instead."""
 
     api_versions: Mapping[int, tuple[int, int]]
     configs: Mapping[str, str | None] | BrokerCallFailed
@@ -54,7 +54,7 @@ class BrokerFacts(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """``own_listener``: whether the daemon's own listener is up in this process and must answer."""
+    """State of ZooKeeper and brokers. ``own_listener``: whether this process runs the daemon's listener."""
 
     settings: Settings
     role: Role
@@ -70,24 +70,24 @@ class Context(Struct, frozen=True):
 
     @property
     def zk(self) -> ZooKeeper:
-        """The session."""
+        """Returns the ZooKeeper session."""
         return self.role.zk
 
     def answered(self) -> dict[int, BrokerFacts]:
-        """Brokers that could be asked at all; the others are a refusal of their own."""
+        """Returns the responses by broker; a check of its own refuses brokers without any."""
         return {broker: found for broker, found in self.answers.items() if isinstance(found, BrokerFacts)}
 
     def configs(self) -> dict[int, Mapping[str, str | None]]:
-        """Settings by broker, where the broker told them."""
+        """Returns the settings by broker, where their query succeeded."""
         return {b: a.configs for b, a in self.answered().items() if not isinstance(a.configs, BrokerCallFailed)}
 
     def with_config(self, name: str, *values: str) -> list[int]:
-        """Brokers on which a setting has one of ``values``."""
+        """Returns the brokers on which a setting has one of ``values``."""
         return [b for b, found in self.configs().items() if (found.get(name) or "").lower() in values]
 
 
 async def gather(settings: Settings, role: Role, dial: Dial, release_of: ReleaseOf, *, own_listener: bool) -> Context:
-    """Reads ZooKeeper and asks every live broker."""
+    """Reads ZooKeeper and queries every live broker."""
     await role.zk.sync()
     store = KafkaStore(role.zk)
     registered = await store.load_brokers()
@@ -99,7 +99,7 @@ async def gather(settings: Settings, role: Role, dial: Dial, release_of: Release
         elif found is not None:
             topics.append(found)
     names = (*CONFIGS, listener_builder(settings))
-    answers = await query_each(dial, registered.brokers, partial(_interview, names))
+    answers = await query_each(dial, registered.brokers, partial(_facts_of, names))
     return Context(
         settings=settings,
         role=role,
@@ -116,19 +116,19 @@ async def gather(settings: Settings, role: Role, dial: Dial, release_of: Release
 
 
 def _ibp(settings: Settings, answers: Iterable[BrokerFacts | BrokerCallFailed]) -> Ibp:
-    """The one at which the daemon will be in office."""
+    """Returns the IBP at which the daemon will be active."""
     configs = [found.configs for found in answers if isinstance(found, BrokerFacts)]
-    told = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
-    adopted = None if given(settings.controller) else lowest(told)
+    known = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
+    adopted = None if given(settings.controller) else lowest(known)
     return adopted or Ibp.parse(settings.controller.ibp)
 
 
 def listener_builder(settings: Settings) -> str:
-    """The setting by which brokers have a class of its own on the listener of clients; its value they do not tell."""
+    """Returns the name of the client listener's own principal builder setting; brokers do not send its value."""
     return f"listener.name.{settings.admin.client_listener.lower()}.{PRINCIPAL_BUILDER}"
 
 
-async def _interview(names: Sequence[str], queries: BrokerQueries, broker: Broker) -> BrokerFacts:
+async def _facts_of(names: Sequence[str], queries: BrokerQueries, broker: Broker) -> BrokerFacts:
     return BrokerFacts(
         dict(queries.api_versions),
         await _or_failure(queries.static_configs(broker.id, names)),

@@ -1,4 +1,4 @@
-"""What the settings allow and security advises against (:mod:`configs.advice`)."""
+"""Check of settings that security advises against (:mod:`configs.advice`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controller.handover.preflight.finding import Finding, ok, warn
 
 
 async def exposure(ctx: Context) -> Finding:
-    """Files with secrets, passwords on the wire, and whether the admin endpoint has an identity of its own."""
+    """Checks files with secrets, passwords on the wire, and the admin endpoint's identity at ZooKeeper."""
     trouble = secret_trouble(ctx.settings.secret_file, daemon_user(ctx.settings.state.directory))
     found = [*advice(ctx.settings), *([f"{trouble}; without it Kafka's tools find no controller"] if trouble else [])]
     if not found:
         return ok("secrets", "no file of a secret is open to others, no password goes over the network as it is")
-    return warn("secrets", "; ".join(found), "mend what it names")
+    return warn("secrets", "; ".join(found), "repair what it names")

@@ -1,4 +1,4 @@
-"""What a check of the preflight found."""
+"""Findings of the preflight's checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Level(StrEnum):
-    """A warning does not stand in the way; a refusal does."""
+    """Result of a check; only a refusal prevents a take-over."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check: ``what`` was found and, unless all is well, what would mend it."""
+    """The result of one check: ``what`` it found and, unless the level is OK, the remedy."""
 
     name: str
     level: Level
@@ -32,31 +32,31 @@ class PreflightReport(Struct, frozen=True):
 
     @property
     def refusals(self) -> list[Finding]:
-        """What stands in the way."""
+        """Returns the findings that prevent a take-over."""
         return [finding for finding in self.findings if finding.level is Level.REFUSED]
 
     @property
     def warnings(self) -> list[Finding]:
-        """What does not, and should be known."""
+        """Returns the findings that do not."""
         return [finding for finding in self.findings if finding.level is Level.WARNING]
 
     def sentence(self) -> str:
-        """All refusals in one line, or that there are none."""
+        """Returns all refusals in one line, or the number of passed checks."""
         if not self.refusals:
             return f"{len(self.findings)} checks passed, {len(self.warnings)} of them with a warning"
         return "; ".join(f"{f.name}: {f.what} (remedy: {f.remedy})" for f in self.refusals)
 
 
 def ok(name: str, what: str) -> Finding:
-    """All is well."""
+    """Creates a finding without a problem."""
     return Finding(name, Level.OK, what)
 
 
 def warn(name: str, what: str, remedy: str) -> Finding:
-    """Possible, and worth knowing."""
+    """Creates a finding that an operator should know before a take-over."""
     return Finding(name, Level.WARNING, what, remedy)
 
 
 def refuse(name: str, what: str, remedy: str) -> Finding:
-    """Not before this is mended."""
+    """Creates a finding that prevents a take-over."""
     return Finding(name, Level.REFUSED, what, remedy)

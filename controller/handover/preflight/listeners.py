@@ -1,4 +1,4 @@
-"""Checks of listeners: names, protocols, that clients have one of their own, that addresses can be reached."""
+"""Checks of listeners: names, protocols, a separate one for clients, reachable addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_ANSWER_S_MAX: Final = 5.0
 
 
 async def listener_names(ctx: Context) -> Finding:
-    """The settings name the listeners that the brokers use among themselves."""
+    """Checks that the settings name the listeners that the brokers use among themselves."""
     name, ours = "listener names", ctx.settings.brokers
     wrong = []
     for broker, found in ctx.configs().items():
@@ -46,9 +46,9 @@ async def listener_names(ctx: Context) -> Finding:
 
 
 async def separate_listener(ctx: Context) -> Finding:
-    """The daemon is listed on the inter-broker listener; on a shared one it must be able to answer clients.
+    """Checks the listener that lists the daemon: on one shared with clients it must answer clients, too.
 
-    The admin endpoint can: it passes brokers' calls on to the daemon, and everything else to a broker.
+    The admin endpoint does: it forwards brokers' requests to the daemon, and all others to a broker.
     """
     name, ours, admin = "separate listener", ctx.settings.brokers, ctx.settings.admin
     internal = {ours.inter_broker_listener, ours.control_plane_listener}
@@ -69,7 +69,7 @@ async def separate_listener(ctx: Context) -> Finding:
 
 
 async def client_listener(ctx: Context) -> Finding:
-    """Clients of every broker find the admin endpoint on the listener that the settings name."""
+    """Checks that every broker has the listener on which clients find the admin endpoint."""
     name, admin = "client listener", ctx.settings.admin
     if not admin.listed:
         return ok(name, "not used: admin.listed is false")
@@ -85,7 +85,7 @@ async def client_listener(ctx: Context) -> Finding:
 
 
 async def listener_protocol(ctx: Context) -> Finding:
-    """Every broker's listener speaks the security protocol of the settings."""
+    """Checks that every broker's listener has the security protocol of the settings."""
     name, ours = "listener protocol", ctx.settings.security.protocol
     others = [
         f"{b} ({PROTOCOL_NAMES[endpoint.security_protocol]})"
@@ -103,7 +103,7 @@ async def listener_protocol(ctx: Context) -> Finding:
 
 
 async def own_address(ctx: Context) -> Finding:
-    """Brokers must reach the daemon; from here it can be seen that the address works at all."""
+    """Checks, from this machine, the address at which brokers must reach the daemon."""
     name, listener = "own address", ctx.settings.listener
     host, port = listener.advertised_host, listener.advertised_port or listener.port
     addresses = await _resolved(host)
@@ -123,13 +123,13 @@ async def own_address(ctx: Context) -> Finding:
         return warn(
             name,
             f"{host}:{port} was not tried: no daemon with the id {ctx.settings.controller.id} and this address runs",
-            "start 'regent run' and ask again",
+            "start 'regent run' and try again",
         )
     if not await _accepts(host, port):
         return refuse(
             name,
             f"nothing answers at {host}:{port}, the daemon's own address",
-            "mend listener.advertised_host and listener.advertised_port, or the network between here and there",
+            "fix listener.advertised_host and listener.advertised_port, or the network between here and there",
         )
     return ok(name, f"{host}:{port} answers from here")
 

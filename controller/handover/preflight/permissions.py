@@ -1,8 +1,8 @@
-"""Whether ZooKeeper would allow what a controller writes, found out without writing.
+"""Checks, without a write, that ZooKeeper permits the writes of a controller.
 
 ZooKeeper checks the permissions of a multi's operations in order, before their effects. So each probe is a multi of
-writes that would change nothing (the same data, at the same version) and, last, a check of a znode that does not exist:
-where that one fails, everything before it was permitted, and nothing was done.
+writes that would change nothing (the same data, at the same version) and, last, a check of a znode that does not exist.
+Where that check fails, every write before it is permitted, and none was executed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARENTS: Final = (
     paths.ISR_CHANGES,
     paths.LOG_DIR_EVENTS,
 )
-"""Where the controller creates or deletes children."""
+"""Parents below which the controller creates or deletes znodes."""
 REMEDY: Final = (
     "give regent the brokers' rights there: open the ACLs, for instance with Kafka's zookeeper-security-migration.sh "
     "--zookeeper.acl=unsecure, or set zookeeper.sasl_file or zookeeper.digest_file to an identity that the ACLs name"
@@ -45,7 +45,7 @@ REMEDY: Final = (
 
 
 async def writable(ctx: Context) -> Finding:
-    """The controller's own znodes, those of every topic, and the parents of what it creates and deletes."""
+    """Checks writes of the controller's own znodes, of every topic's, and below the parents of new znodes."""
     name = "permissions"
     ops = [*await _own_writes(ctx.zk), *await _topic_writes(ctx)]
     refused: list[str] = []
@@ -59,7 +59,7 @@ async def writable(ctx: Context) -> Finding:
 
 
 async def lockable(ctx: Context) -> Finding:
-    """``on_absence = "hold"`` changes the ACL of ``/controller_epoch``; whoever locked it must be able to open it."""
+    """Checks the lock of ``on_absence = "hold"``: the credentials that lock ``/controller_epoch`` must unlock it."""
     name = "lock-out"
     if not ctx.role.hold:
         return ok(name, 'not used: controller.on_absence is "brokers"')
@@ -81,7 +81,7 @@ async def lockable(ctx: Context) -> Finding:
 
 
 async def refused_paths(zk: ZooKeeper, ops: Sequence[Op], most: int) -> list[str]:
-    """Paths of operations that are not permitted, ``most`` of them at the most."""
+    """Returns the paths of at most ``most`` operations that are not permitted."""
     left = list(ops)
     refused: list[str] = []
     while left and len(refused) < most:
@@ -98,7 +98,7 @@ async def refused_paths(zk: ZooKeeper, ops: Sequence[Op], most: int) -> list[str
 
 
 async def _own_writes(zk: ZooKeeper) -> list[Op]:
-    """Operations on the controller's znodes; a probe that must create works on a name of its own."""
+    """Returns writes of the controller's znodes; one that must create uses a unique name."""
     mark = f"probe-{uuid.uuid4().hex}"
     ops: list[Op] = []
     holder = await zk.get(paths.CONTROLLER)
@@ -119,7 +119,7 @@ async def _own_writes(zk: ZooKeeper) -> list[Op]:
 
 
 async def _topic_writes(ctx: Context) -> list[Op]:
-    """The znode of every topic, and its first partition's state, which has the ACL of its siblings."""
+    """Returns writes of every topic's znode and of its first partition's state, which has the ACL of its siblings."""
     wanted = [paths.topic(topic.name) for topic in ctx.topics]
     wanted += [paths.state(topic.name, min(topic.partitions)) for topic in ctx.topics if topic.partitions]
     found = await ctx.zk.read_many(wanted)

@@ -1,4 +1,4 @@
-"""Whether brokers name their clients as the admin endpoint does: from the exchange, by Kafka's default builder."""
+"""Check that brokers derive principals as the admin endpoint does: by Kafka's default builder."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ DEFAULT: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPri
 
 
 async def principal_builder(ctx: Context) -> Finding:
-    """With another one somebody could be judged, and counted, as who they are not."""
+    """Checks the principal builder: under another one the endpoint would authorize the wrong principal."""
     name, of_listener = PRINCIPAL_BUILDER, listener_builder(ctx.settings)
-    told = ctx.configs().items()
-    own = [f"{b} ({found[name]})" for b, found in told if found.get(name) not in (None, "", DEFAULT)]
-    own += [f"{b} ({of_listener})" for b, found in told if found.get(of_listener, DEFAULT) != DEFAULT]
+    configs = ctx.configs().items()
+    own = [f"{b} ({found[name]})" for b, found in configs if found.get(name) not in (None, "", DEFAULT)]
+    own += [f"{b} ({of_listener})" for b, found in configs if found.get(of_listener, DEFAULT) != DEFAULT]
     if not own:
         return ok(name, "Kafka's own")
     what = f"broker {named(own)} names clients by a class of its own, which the admin endpoint does not know"
-    if _nobody_is_judged(ctx.settings):
-        return warn(name, f"{what}; nobody changes anything there by name", "know it before you set super_users")
+    if _no_name_matters(ctx.settings):
+        return warn(name, f"{what}; no permission there depends on the name", "know it before you set super_users")
     return refuse(
         name,
-        f"{what}: it would take them for others",
-        'remove it from the brokers, or set controller.acls = "none" and leave controller.super_users out: then nobody '
-        "who authenticates may change anything through the endpoint",
+        f"{what}: it would take them for other principals",
+        'remove it from the brokers, or set controller.acls = "none" and leave controller.super_users out: then no '
+        "authenticated client may change anything through the endpoint",
     )
 
 
-def _nobody_is_judged(settings: Settings) -> bool:
+def _no_name_matters(settings: Settings) -> bool:
     return settings.controller.acls == "none" and not settings.controller.super_users

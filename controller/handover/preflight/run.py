@@ -1,4 +1,4 @@
-"""The preflight: every check, all findings at once."""
+"""The preflight: runs every check and reports all findings at once."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 async def preflight(ctx: Context) -> PreflightReport:
-    """Runs every check, whatever the others found. Nothing is written anywhere."""
+    """Runs every check, independent of the others' findings. Writes nothing."""
     return PreflightReport([await _checked(check, ctx) for check in CHECKS])
 
 
 async def _checked(check: Check, ctx: Context) -> Finding:
-    """A check that cannot be made stands in the way: nobody knows."""
+    """Runs a check; one that fails to run counts as refused, because its result is unknown."""
     try:
         return await check(ctx)
     except ZooKeeperError as error:
-        return refuse(_name(check), f"could not be checked: {error}", "make ZooKeeper answer, then ask again")
+        return refuse(_name(check), f"could not be checked: {error}", "make ZooKeeper answer, then try again")
     except (ValueError, OSError) as error:
-        return refuse(_name(check), f"could not be checked: {error}", "mend what it names, then ask again")
+        return refuse(_name(check), f"could not be checked: {error}", "repair what it names, then try again")
 
 
 def _name(check: Check) -> str:

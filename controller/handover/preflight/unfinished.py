@@ -1,4 +1,4 @@
-"""What is in progress: everything is carried on; it is told what will become of it."""
+"""Checks of work in progress: the daemon continues it, and the findings describe the outcome."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ ONLINE: Final = 0
 
 
 async def reassignments(ctx: Context) -> Finding:
-    """Topic znodes that name replicas to add or to remove: they go on, as at any change of the controller."""
+    """Reports running reassignments: they continue, as at any change of the controller."""
     name = "running reassignments"
     running = [f"{t.name}-{p}" for t in ctx.topics for p, a in t.partitions.items() if a.adding or a.removing]
     return ok(name, f"{named(running)}: carried on" if running else "none")
 
 
 async def reassignment_request(ctx: Context) -> Finding:
-    """The znode by which old tools ask for a reassignment: read at the begin of a term."""
+    """Reports the znode by which old tools request a reassignment: a term reads it when it begins."""
     name = "requested reassignments"
-    asked = await ctx.zk.exists(paths.REASSIGN_PARTITIONS) is not None
-    return ok(name, f"{paths.REASSIGN_PARTITIONS} exists: carried out" if asked else "none")
+    requested = await ctx.zk.exists(paths.REASSIGN_PARTITIONS) is not None
+    return ok(name, f"{paths.REASSIGN_PARTITIONS} exists: carried out" if requested else "none")
 
 
 async def preferred_request(ctx: Context) -> Finding:
-    """The znode by which old tools ask for preferred elections: whoever takes the role carries it out."""
-    asked = await ctx.zk.exists(paths.PREFERRED_ELECTION) is not None
-    return ok("requested elections", "carried out after the take-over" if asked else "none")
+    """Reports the znode by which old tools request preferred elections: the next controller executes it."""
+    requested = await ctx.zk.exists(paths.PREFERRED_ELECTION) is not None
+    return ok("requested elections", "carried out after the take-over" if requested else "none")
 
 
 async def deletions(ctx: Context) -> Finding:
-    """Topics that are marked for deletion: a daemon carries it on, or removes the markers where it is switched off."""
+    """Reports topics marked for deletion: a daemon deletes them, or removes the markers where deletion is disabled."""
     name = "topic deletions"
     listed = await ctx.zk.children(paths.DELETE_TOPICS)
     if listed is None or not listed[0]:
@@ -55,7 +55,7 @@ async def deletions(ctx: Context) -> Finding:
 
 
 async def log_directories(ctx: Context) -> Finding:
-    """Offline log directories, as brokers tell them; a broker that does not tell is asked at the take-over anyway."""
+    """Reports offline log directories; a broker that does not send them is queried again at the take-over."""
     name = "log directories"
     offline = [
         f"{path} of broker {b}"
@@ -68,13 +68,13 @@ async def log_directories(ctx: Context) -> Finding:
         return warn(
             name,
             f"offline: {named(offline)}",
-            "mend the directory and restart its broker: until then its replicas there are offline",
+            "repair the directory and restart its broker: until then its replicas there are offline",
         )
     unknown = [b for b, answers in ctx.answered().items() if isinstance(answers.log_dirs, BrokerCallFailed)]
     if unknown:
         return warn(
             name,
-            f"broker {named(unknown)} does not tell its log directories: {ctx.answered()[unknown[0]].log_dirs}",
+            f"broker {named(unknown)} does not send its log directories: {ctx.answered()[unknown[0]].log_dirs}",
             f"allow {own_principal(ctx)} Describe on the cluster",
         )
     return ok(name, "all online")
