@@ -37,7 +37,7 @@ from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import fail_over
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingShutdown
 from controller.role.lease import Lease
 from controller.term.channel_setup import channel_settings
 from metadata_store import paths
@@ -154,7 +154,7 @@ class Bench:
             return lambda: fail_over(controller)
         if event == "shutdown":
             call = ControlledShutdownCall(3, BROKER, controller.cluster.brokers[BROKER].epoch)
-            pending = PendingCall(call)
+            pending = PendingShutdown(call)
             return lambda: controlled_shutdown_call(controller, pending)
         self.table.brokers.remove(BROKER)
         self._gone = self.table.nodes.pop(paths.broker(BROKER).encode())

@@ -12,7 +12,7 @@ from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import isrs_changed
 from controller.journal.reason import Reason
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingAlterPartition
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.types import PartitionState
 
@@ -24,7 +24,7 @@ PROPOSALS_MAX = 10_000
 """ISR changes in the calls of a commit at which no further call is added: deciding on them takes some 40 ms."""
 
 
-async def alter_partition(c: Controller, first: PendingCall) -> None:
+async def alter_partition(c: Controller, first: PendingAlterPartition) -> None:
     """Judges, commits once, answers each call; a call of a former life of a broker is refused as a whole."""
     pending = c.queue.following(EventKind.ALTER_PARTITION, first, CALLS_MAX, _proposals, PROPOSALS_MAX)
     try:
@@ -34,14 +34,14 @@ async def alter_partition(c: Controller, first: PendingCall) -> None:
             call.refuse()
 
 
-def _proposals(pending: PendingCall) -> int:
+def _proposals(pending: PendingAlterPartition) -> int:
     return len(pending.call.proposals)
 
 
-async def _answer(c: Controller, pending: list[PendingCall]) -> None:
-    accepted: list[tuple[PendingCall, list[Item]]] = []
+async def _answer(c: Controller, pending: list[PendingAlterPartition]) -> None:
+    accepted: list[tuple[PendingAlterPartition, list[Item]]] = []
     for one in pending:
-        call: AlterPartitionCall = one.call
+        call = one.call
         broker = c.cluster.brokers.get(call.broker_id)
         if broker is None or broker.epoch != call.broker_epoch:
             one.answer(AlterPartitionReply(Error.STALE_BROKER_EPOCH))

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.engine.controller import Controller
 from controller.journal.reason import Reason
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingShutdown
 from state_machines.decisions.controlled_shutdown import move_leaders, remaining, stop_followers
 from state_machines.journal.events import Kind
 
@@ -21,9 +20,9 @@ TOLD_S_MAX = 2.0
 log = logging.getLogger("regent.controller")
 
 
-async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
+async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> None:
     """A former life of the broker is refused (77), an unknown broker too (8); asking again is harmless."""
-    call: ControlledShutdownCall = pending.call
+    call = pending.call
     broker = c.cluster.brokers.get(call.broker_id)
     if broker is None:
         pending.answer(ControlledShutdownReply(Error.BROKER_NOT_AVAILABLE))
@@ -60,7 +59,10 @@ async def controlled_shutdown_call(c: Controller, pending: PendingCall) -> None:
 
 
 async def _answer_when_told(
-    c: Controller, pending: PendingCall, rows: Sequence[int], reply: ControlledShutdownReply
+    c: Controller,
+    pending: PendingShutdown,
+    rows: Sequence[int],
+    reply: ControlledShutdownReply,
 ) -> None:
     """The broker goes down at once when it is answered: the leaders that take over should serve by then.
 

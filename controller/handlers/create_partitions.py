@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from brokers.listener.envelopes import CarriedCall
 from brokers.wire.errors import Error
 from brokers.wire.messages.topics import (
     CreatedPartitions,
@@ -25,7 +24,7 @@ from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import modified
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingCarried
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
@@ -48,12 +47,14 @@ class _Asked:
     ``paid``: topics whose new partitions are paid; judged again they are not charged again.
     """
 
-    def __init__(self, pending: PendingCall, account: Account) -> None:
+    def __init__(self, pending: PendingCarried, account: Account) -> None:
         self.pending = pending
         self.account = account
         self.paid: set[str] = set()
-        self.call: CarriedCall = pending.call
-        self.body: CreatePartitionsRequest = pending.call.body
+        self.call = pending.call
+        body = pending.call.body
+        assert isinstance(body, CreatePartitionsRequest)
+        self.body = body
         self.refused: dict[str, TopicRefusal] = {}
         self.grown: set[str] = set()
 
@@ -76,7 +77,7 @@ class _Asked:
         return CreatedPartitions(name, Error.REQUEST_TIMED_OUT if name in late else Error.NONE)
 
 
-async def create_partitions(c: Controller, pending: PendingCall) -> None:
+async def create_partitions(c: Controller, pending: PendingCarried) -> None:
     """Judges and writes what the topics' znodes say now; a foreign write in between makes it judge again."""
     waits = False
     try:

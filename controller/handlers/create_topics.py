@@ -35,7 +35,7 @@ from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
 from controller.process.wording import abbreviate, counted
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingCarried
 from metadata_store.commits import topic_creation
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
@@ -74,11 +74,13 @@ log = logging.getLogger("regent.controller")
 class _Asked:
     """One call and what became of each topic that it names."""
 
-    def __init__(self, pending: PendingCall, account: Account) -> None:
+    def __init__(self, pending: PendingCarried, account: Account) -> None:
         self.pending = pending
         self.account = account
-        self.call: CarriedCall = pending.call
-        self.body: CreateTopicsRequest = pending.call.body
+        self.call = pending.call
+        body = pending.call.body
+        assert isinstance(body, CreateTopicsRequest)
+        self.body = body
         self.outcomes: dict[str, Outcome] = {}
         self.created: set[str] = set()
 
@@ -98,7 +100,7 @@ class _Asked:
         return list(dict.fromkeys(topic.name for topic in self.body.topics))
 
 
-async def create_topics(c: Controller, first: PendingCall) -> None:
+async def create_topics(c: Controller, first: PendingCarried) -> None:
     """Handles a call and those that directly follow it."""
     calls = c.queue.following(EventKind.CREATE_TOPICS, first, CALLS_MAX, _topics, TOPICS_MAX)
     waits: set[int] = set()
@@ -118,8 +120,10 @@ async def create_topics(c: Controller, first: PendingCall) -> None:
                 pending.refuse()
 
 
-def _topics(pending: PendingCall) -> int:
-    return len(pending.call.body.topics)
+def _topics(pending: PendingCarried) -> int:
+    body = pending.call.body
+    assert isinstance(body, CreateTopicsRequest)
+    return len(body.topics)
 
 
 # -- deciding

@@ -23,7 +23,7 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.handlers.quotas import accounts
 from controller.process.wording import abbreviate
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingDeletion
 from controller.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
 from metadata_store.commits.topic_deletion import mark_topics
 from state_machines.model.types import Topic
@@ -36,9 +36,9 @@ NOT_KNOWN: Final = (
 )
 
 
-async def delete_topics_call(c: Controller, pending: PendingCall) -> None:
+async def delete_topics_call(c: Controller, pending: PendingDeletion) -> None:
     """Marks what exists; a topic that is marked already is waited for all the same."""
-    call: DeleteTopicsCall = pending.call
+    call = pending.call
     try:
         account = await _account(c, call)
         found = [_found(c, wanted) for wanted in call.topics]
@@ -101,7 +101,7 @@ def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: T
 
 async def _answer_when_gone(
     c: Controller,
-    pending: PendingCall,
+    pending: PendingDeletion,
     found: Sequence[Topic | None],
     judged: Sequence[DeletedTopic],
     refused: set[str],

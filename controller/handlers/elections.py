@@ -18,8 +18,8 @@ from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import shown
 from controller.journal.reason import Reason
-from controller.requests.calls import PendingCall
-from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
+from controller.requests.calls import PendingElection
+from controller.requests.elect_leaders_call import Elected, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code
@@ -53,9 +53,9 @@ Became = Mapping[int, NotElected | None]
 """What came of rows; None where the leader is new."""
 
 
-async def elect_leaders(c: Controller, pending: PendingCall) -> None:
+async def elect_leaders(c: Controller, pending: PendingElection) -> None:
     """Elects, and answers beside the queue once brokers show the new leaders."""
-    call: ElectLeadersCall = pending.call
+    call = pending.call
     try:
         asked = await _rows(c, call.partitions)
         became = await _elect(c, asked, call.kind, f"{call.kind.name.lower()} election by request")
@@ -119,10 +119,13 @@ async def _results(asked: Asked, became: Became, *, everything: bool) -> list[El
 
 
 async def _answer_when_told(
-    c: Controller, pending: PendingCall, rows: Sequence[int], results: Sequence[Elected]
+    c: Controller,
+    pending: PendingElection,
+    rows: Sequence[int],
+    results: Sequence[Elected],
 ) -> None:
     """A caller that is answered may look the new leaders up at once."""
-    call: ElectLeadersCall = pending.call
+    call = pending.call
     deadline_s = asyncio.get_running_loop().time() + min(call.timeout_s, TOLD_S_MAX)
     try:
         if late := {c.cluster.name(i) for i in await shown(c, rows, deadline_s)}:

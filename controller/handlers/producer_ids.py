@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AllocateProducerIdsReply
 from controller.engine.controller import Controller
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingProducerIds
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes import cluster_nodes
@@ -17,9 +16,9 @@ from metadata_store.nodes.cluster_nodes import Contended, Exhausted
 log = logging.getLogger("regent.controller")
 
 
-async def allocate_producer_ids(c: Controller, pending: PendingCall) -> None:
+async def allocate_producer_ids(c: Controller, pending: PendingProducerIds) -> None:
     """One conditional write per block; a block whose write has an unknown outcome is skipped."""
-    call: AllocateProducerIdsCall = pending.call
+    call = pending.call
     broker = c.cluster.brokers.get(call.broker_id)
     if broker is None:
         pending.answer(AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED))

@@ -22,11 +22,9 @@ from controller.handlers.reassignment_znode import read_request, shrink_request,
 from controller.handlers.topic_rewrites import GONE, settle
 from controller.journal.reason import Reason
 from controller.process.wording import counted
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingListing, PendingReassignment
 from controller.requests.reassignment_call import (
-    AlterReassignments,
     AlterReassignmentsReply,
-    ListReassignments,
     ListReassignmentsReply,
 )
 from metadata_store import paths
@@ -70,10 +68,10 @@ Refused = dict[TopicPartition, NotReassigned]
 # -- asked for
 
 
-async def alter_reassignments(c: Controller, pending: PendingCall) -> None:
+async def alter_reassignments(c: Controller, pending: PendingReassignment) -> None:
     """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
     try:
-        call: AlterReassignments = pending.call
+        call = pending.call
         refused = await begin(c, call.targets, f"requested by {call.principal}")
         if call.again:
             refused = {name: why for name, why in refused.items() if not _done(c, name, call.targets[name], why)}
@@ -104,10 +102,10 @@ async def begin(c: Controller, targets: Targets, why: str) -> Refused:
     return refused
 
 
-async def list_reassignments(c: Controller, pending: PendingCall) -> None:
+async def list_reassignments(c: Controller, pending: PendingListing) -> None:
     """A call: what is under way, as topic znodes have it. What only waits for its final rewrite is done."""
     try:
-        call: ListReassignments = pending.call
+        call = pending.call
         wanted = None if call.partitions is None else frozenset(call.partitions)
         found = {c.cluster.name(i): a for i, a in in_progress(c.cluster).items() if not is_complete(c.cluster, i)}
         under_way = {name: a for name, a in found.items() if wanted is None or name in wanted}

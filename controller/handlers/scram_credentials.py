@@ -14,7 +14,7 @@ from brokers.wire.messages.security import (
 )
 from controller.engine.controller import Controller
 from controller.process.wording import abbreviate
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingCarried
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
 from metadata_store.errors import Code
@@ -31,9 +31,10 @@ log = logging.getLogger("regent.controller")
 Waiting = dict[str, list[Alteration]]
 
 
-async def alter_scram_credentials(c: Controller, pending: PendingCall) -> None:
+async def alter_scram_credentials(c: Controller, pending: PendingCarried) -> None:
     """Each user's credentials change as a whole or not at all; a foreign write in between makes it judge again."""
-    body: AlterUserScramCredentialsRequest = pending.call.body
+    body = pending.call.body
+    assert isinstance(body, AlterUserScramCredentialsRequest)
     try:
         refused, waiting = sort_out(_asked(body))
         users = [*refused, *waiting]

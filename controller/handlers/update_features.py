@@ -14,7 +14,7 @@ from brokers.wire.messages.security import (
 )
 from controller.engine.controller import Controller
 from controller.process.wording import abbreviate
-from controller.requests.calls import PendingCall
+from controller.requests.calls import PendingCarried
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cluster_nodes import Contended, delete_features, read_features
@@ -25,9 +25,10 @@ SWITCHED_OFF: Final = "Feature versioning system is disabled."
 log = logging.getLogger("regent.controller")
 
 
-async def update_features(c: Controller, pending: PendingCall) -> None:
+async def update_features(c: Controller, pending: PendingCarried) -> None:
     """Judged feature by feature; what may go is deleted in one write. Asking again tells that it is gone."""
-    body: UpdateFeaturesRequest = pending.call.body
+    body = pending.call.body
+    assert isinstance(body, UpdateFeaturesRequest)
     try:
         if not c.ibp.features_enabled:
             pending.answer(UpdateFeaturesResponse((), Error.INVALID_REQUEST, SWITCHED_OFF))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from controller.requests.reassignment_call import (
 )
 from state_machines.admin_rules.acls import Operation
 
+C = TypeVar("C")
+R = TypeVar("R")
+
 TOPICS_MAX: Final = 10_000
 """Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
 
@@ -46,32 +49,33 @@ AS_CARRIED: Final[Mapping[Api, EventKind]] = {
 """Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.requests.codec`."""
 
 
-class PendingCall:
+class PendingCall(Generic[C, R]):
     """A call and the future of its reply; a caller that went away is not waited for."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: C) -> None:
         self.call = call
-        self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.reply: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def answer(self, reply: object) -> None:
-        """Answers, unless nobody waits any more."""
+    def answer(self, reply: R) -> None:
+        """Answers, unless the caller no longer waits."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
     def refuse(self) -> None:
-        """The term ended first: the broker must look the controller up again (KAFKA-10193)."""
+        """Refuses the call because the term ended first: the broker must look the controller up again (KAFKA-10193)."""
         if not self.reply.done():
             self.reply.set_exception(NotController())
 
 
-async def ask(queue: EventQueue, kind: EventKind, call: object) -> Any:
-    """Posts a call as an event of ``kind`` and waits for its reply; raises ``NotController`` where there is none."""
-    pending = PendingCall(call)
-    try:
-        queue.post(Event(kind, pending, preempt=pending.refuse))
-    except QueueFull as full:
-        raise NotController from full
-    return await pending.reply
+PendingShutdown = PendingCall[ControlledShutdownCall, ControlledShutdownReply]
+PendingAlterPartition = PendingCall[AlterPartitionCall, AlterPartitionReply]
+PendingProducerIds = PendingCall[AllocateProducerIdsCall, AllocateProducerIdsReply]
+PendingDeletion = PendingCall[DeleteTopicsCall, DeleteTopicsReply]
+PendingElection = PendingCall[ElectLeadersCall, ElectLeadersReply]
+PendingReassignment = PendingCall[AlterReassignments, AlterReassignmentsReply]
+PendingListing = PendingCall[ListReassignments, ListReassignmentsReply]
+PendingCarried = PendingCall[CarriedCall, Struct]
+"""A call whose handler reads the request's message and writes the response's."""
 
 
 def _topics(body: Struct) -> int:
@@ -105,38 +109,31 @@ class Calls:
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
         """Moves what the broker leads."""
-        reply: ControlledShutdownReply = await self._ask(EventKind.CONTROLLED_SHUTDOWN, call)
-        return reply
+        return await self._ask(EventKind.CONTROLLED_SHUTDOWN, PendingShutdown(call))
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""
-        reply: AlterPartitionReply = await self._ask(EventKind.ALTER_PARTITION, call)
-        return reply
+        return await self._ask(EventKind.ALTER_PARTITION, PendingAlterPartition(call))
 
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
         """Hands out a block of producer ids."""
-        reply: AllocateProducerIdsReply = await self._ask(EventKind.ALLOCATE_PRODUCER_IDS, call)
-        return reply
+        return await self._ask(EventKind.ALLOCATE_PRODUCER_IDS, PendingProducerIds(call))
 
     async def delete_topics(self, call: DeleteTopicsCall) -> DeleteTopicsReply:
         """Deletes topics."""
-        reply: DeleteTopicsReply = await self._ask(EventKind.DELETE_TOPICS, call)
-        return reply
+        return await self._ask(EventKind.DELETE_TOPICS, PendingDeletion(call))
 
     async def elect_leaders(self, call: ElectLeadersCall) -> ElectLeadersReply:
         """Holds the elections that an administrator asks for."""
-        reply: ElectLeadersReply = await self._ask(EventKind.ELECT_LEADERS, call)
-        return reply
+        return await self._ask(EventKind.ELECT_LEADERS, PendingElection(call))
 
     async def alter_reassignments(self, call: AlterReassignments) -> AlterReassignmentsReply:
         """Begins, overrides and cancels; answered once that is durable and brokers are being told."""
-        reply: AlterReassignmentsReply = await self._ask(EventKind.ALTER_REASSIGNMENTS, call)
-        return reply
+        return await self._ask(EventKind.ALTER_REASSIGNMENTS, PendingReassignment(call))
 
     async def list_reassignments(self, call: ListReassignments) -> ListReassignmentsReply:
         """What is under way."""
-        reply: ListReassignmentsReply = await self._ask(EventKind.LIST_REASSIGNMENTS, call)
-        return reply
+        return await self._ask(EventKind.LIST_REASSIGNMENTS, PendingListing(call))
 
     async def carried(self, call: CarriedCall) -> Struct:
         """What a client of an admin endpoint asks for; refused as far as it may not."""
@@ -157,15 +154,19 @@ class Calls:
     async def _carry(self, call: CarriedCall) -> Struct:
         if (translation := TRANSLATIONS.get(call.api)) is not None:
             return await self._translated(translation, call)
-        answer: Struct = await self._ask(AS_CARRIED[call.api], call)
-        return answer
+        return await self._ask(AS_CARRIED[call.api], PendingCarried(call))
 
-    async def _translated(self, translation: Translation, call: CarriedCall) -> Struct:
+    async def _translated(self, translation: Translation[C, R], call: CarriedCall) -> Struct:
         try:
             value = translation.read(call)
         except Unacceptable as why:
             return refusal(call.body, Error.INVALID_REQUEST, str(why))
-        return translation.write(call, await self._ask(translation.kind, value))
+        return translation.write(call, await self._ask(translation.kind, PendingCall[C, R](value)))
 
-    async def _ask(self, kind: EventKind, call: object) -> Any:
-        return await ask(self._queue, kind, call)
+    async def _ask(self, kind: EventKind, pending: PendingCall[C, R]) -> R:
+        """Posts a call as an event of ``kind`` and waits for its reply; raises ``NotController`` without one."""
+        try:
+            self._queue.post(Event(kind, pending, preempt=pending.refuse))
+        except QueueFull as full:
+            raise NotController from full
+        return await pending.reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import TopicPartition
 
+C = TypeVar("C")
+R = TypeVar("R")
+
 DISABLED_FIRST_VERSION: Final = 3
 """DeleteTopics: older clients do not know TOPIC_DELETION_DISABLED (KIP-322)."""
 NAME_OR_ID: Final = "a topic is named by its name or by its id, not by both"
@@ -36,12 +39,12 @@ class Unacceptable(Exception):
     """A request that its version allows and that means nothing; its text says why."""
 
 
-class Translation(NamedTuple):
+class Translation(NamedTuple, Generic[C, R]):
     """``kind`` of the event in which the value waits; ``read`` raises :class:`Unacceptable`."""
 
     kind: EventKind
-    read: Callable[[CarriedCall], object]
-    write: Callable[[CarriedCall, Any], Struct]
+    read: Callable[[CarriedCall], C]
+    write: Callable[[CarriedCall, R], Struct]
 
 
 def _deletion(call: CarriedCall) -> DeleteTopicsCall:
@@ -139,7 +142,7 @@ def _names(topics: Iterable[tuple[str, Iterable[int]]]) -> list[TopicPartition]:
     return list(dict.fromkeys(TopicPartition(topic, number) for topic, numbers in topics for number in numbers))
 
 
-TRANSLATIONS: Final[Mapping[Api, Translation]] = {
+TRANSLATIONS: Final[Mapping[Api, Translation[Any, Any]]] = {
     Api.DELETE_TOPICS: Translation(EventKind.DELETE_TOPICS, _deletion, _deleted),
     Api.ELECT_LEADERS: Translation(EventKind.ELECT_LEADERS, _election, _elected),
     Api.ALTER_PARTITION_REASSIGNMENTS: Translation(EventKind.ALTER_REASSIGNMENTS, _reassignment, _reassigned),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
@@ -59,12 +59,12 @@ def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
     return lambda c, _: handler(c)
 
 
-def call(handler: Callable[[Controller, PendingCall], Awaitable[None]]) -> Handler:
+def call(handler: Callable[[Controller, PendingCall[Any, Any]], Awaitable[None]]) -> Handler:
     """Returns the handler of an event that carries a call; it answers or refuses it before the term ends."""
     return lambda c, event: handler(c, pending(event))
 
 
-def pending(event: Event) -> PendingCall:
+def pending(event: Event) -> PendingCall[Any, Any]:
     """Returns the call that an event carries."""
     assert isinstance(event.detail, PendingCall)
     return event.detail

@@ -11,7 +11,7 @@ from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.replies import AllocateProducerIdsReply
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue, QueueFull
-from controller.requests.calls import Calls, PendingCall
+from controller.requests.calls import Calls, PendingProducerIds
 
 
 async def taken(queue: EventQueue) -> list[tuple[EventKind, object]]:
@@ -127,7 +127,7 @@ async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -
 
 
 async def test_a_caller_that_went_away_is_not_answered() -> None:
-    pending = PendingCall(AllocateProducerIdsCall(0, 1, 1))
+    pending = PendingProducerIds(AllocateProducerIdsCall(0, 1, 1))
     pending.reply.cancel()
     pending.answer(AllocateProducerIdsReply(0))
     pending.refuse()
@@ -135,7 +135,7 @@ async def test_a_caller_that_went_away_is_not_answered() -> None:
 
 
 async def test_the_first_answer_stays() -> None:
-    pending = PendingCall(AllocateProducerIdsCall(0, 1, 1))
+    pending = PendingProducerIds(AllocateProducerIdsCall(0, 1, 1))
     pending.answer(AllocateProducerIdsReply(0, 5_000, 1_000))
     pending.refuse()
     assert (await pending.reply).start == 5_000
