@@ -119,7 +119,7 @@ async def takeover(
         if request.dry_run:
             return Operation(kind="takeover", state="planned", message="this would be done", steps=done.steps)
         if done.file is not None:
-            progress(f"what was before is saved in {done.file}")
+            progress(f"the state before it is saved in {done.file}")
         if not alive:
             message = f"the role is regent's, and no daemon is alive: {NEXT_TAKES_IT}; {UNDONE}"
             return Operation(kind="takeover", state="done", message=message, steps=done.steps)

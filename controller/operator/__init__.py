@@ -1,4 +1,4 @@
-"""Answers to operators: status, lists, explanations, comparisons, and the take-overs and hand-backs they start.
+"""Operators' queries and requests: status, lists, explanations, comparisons, take-overs and hand-backs.
 
-Answers come from memory. Nothing here is decided on, and no term waits for it.
+Responses come from memory. No decision depends on this package, and no term waits for it.
 """

@@ -1,4 +1,4 @@
-"""One topic as ZooKeeper, the daemon's memory and a broker's metadata hold it, compared. Pure."""
+"""Compares one topic in ZooKeeper, in the daemon's model and in a broker's metadata. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ States = Mapping[int, Leadership | Malformed | None]
 """State znodes by partition; None where there is none."""
 
 WHOLE_TOPIC = -1
-"""Partition number of what concerns a whole topic, or the whole cluster (then the topic is empty)."""
+"""Partition number of a difference in a whole topic, or in the whole cluster (then the topic is empty)."""
 
 
 class CopyDifference(Struct, frozen=True, gc=False):
@@ -30,26 +30,26 @@ class CopyDifference(Struct, frozen=True, gc=False):
 
 
 class Liveness(Struct, frozen=True):
-    """``registered`` brokers are alive to brokers; ``live`` are those of them that do not shut down."""
+    """Live brokers: ``registered`` as brokers see them; ``live`` without those that shut down."""
 
     registered: frozenset[int]
     live: frozenset[int]
 
 
-def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator[CopyDifference]:
-    """What a controller should have decided by now, and what no writer should ever have written."""
+def unsettled(topic: TopicAssignment, states: States, liveness: Liveness) -> Iterator[CopyDifference]:
+    """Finds decisions that a controller should have made by now, and states that no writer should have written."""
     for partition, assignment in topic.partitions.items():
         state = states.get(partition)
         if isinstance(state, Malformed):
             yield CopyDifference(topic.name, partition, "state znode", "readable", state.why)
         elif state is None:
-            ready = [b for b in assignment.replicas if b in who.live]
+            ready = [b for b in assignment.replicas if b in liveness.live]
             if ready:
                 yield CopyDifference(
                     topic.name, partition, "leader", f"one of {ready}, which are live", "never elected"
                 )
-        elif state.leader not in who.registered:
-            ready = [b for b in assignment.replicas if b in state.isr and b in who.live]
+        elif state.leader not in liveness.registered:
+            ready = [b for b in assignment.replicas if b in state.isr and b in liveness.live]
             if ready:
                 found = "none" if state.leader == NO_LEADER else f"{state.leader}, which is gone"
                 yield CopyDifference(
@@ -66,7 +66,7 @@ def unsettled(topic: TopicAssignment, states: States, who: Liveness) -> Iterator
 
 
 def with_memory(name: str, topic: TopicAssignment | None, states: States, memory: Cluster) -> Iterator[CopyDifference]:
-    """The daemon's rows are what is expected, ZooKeeper is what is found."""
+    """Compares the daemon's rows, which are expected, with ZooKeeper."""
     known = memory.topic(name)
     if known is None or topic is None:
         if known is not None:
@@ -108,11 +108,11 @@ def with_metadata(
     topic: TopicAssignment | None,
     states: States,
     found: TopicMetadata | None,
-    who: Liveness,
+    liveness: Liveness,
     *,
     ids_sent: bool,
 ) -> Iterator[CopyDifference]:
-    """What ZooKeeper holds is expected, the broker's metadata is what is found. ``ids_sent``: brokers are told ids."""
+    """Compares ZooKeeper's state, which is expected, with a broker's metadata. ``ids_sent``: topic ids are known."""
     seen = found.partitions if found is not None else {}
     started = {p: s for p, s in states.items() if isinstance(s, Leadership)} if topic is not None else {}
     if topic is None or not started:
@@ -129,7 +129,7 @@ def with_metadata(
         if shown is None:
             yield CopyDifference(name, partition, "partition", "known", "unknown", broker)
         else:
-            yield from _shown(broker, name, partition, topic, state, shown, who)
+            yield from _shown(broker, name, partition, topic, state, shown, liveness)
 
 
 def _shown(
@@ -139,9 +139,9 @@ def _shown(
     topic: TopicAssignment,
     state: Leadership,
     shown: PartitionMetadata,
-    who: Liveness,
+    liveness: Liveness,
 ) -> Iterator[CopyDifference]:
-    leader = state.leader if state.leader in who.registered else NO_LEADER
+    leader = state.leader if state.leader in liveness.registered else NO_LEADER
     replicas = topic.partitions[partition].replicas if partition in topic.partitions else ()
     if shown.leader != leader:
         yield CopyDifference(name, partition, "leader", str(leader), str(shown.leader), broker)
@@ -151,7 +151,7 @@ def _shown(
         yield CopyDifference(name, partition, "replicas", _ids(replicas), _ids(shown.replicas), broker)
     if shown.isr != state.isr and set(shown.isr) != set(state.isr):
         yield CopyDifference(name, partition, "isr", _ids(state.isr), _ids(shown.isr), broker)
-    offline = [r for r in replicas if r not in who.live]
+    offline = [r for r in replicas if r not in liveness.live]
     if (offline or shown.offline) and set(offline) != set(shown.offline):
         yield CopyDifference(name, partition, "offline replicas", _ids(offline), _ids(shown.offline), broker)
 

@@ -1,4 +1,4 @@
-"""Counts over all partitions of a model, made in turns so that a large cluster does not hold up the event loop."""
+"""Counts over all partitions of a model, in turns so that a large cluster does not block the event loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from state_machines.model.types import PartitionRow, PartitionState
 TURN_ROWS: Final = 20_000
 """Rows that are counted between two turns of the loop: some milliseconds."""
 TURN_DELETED_ROWS: Final = 2_000
-"""The same of topics that are being deleted, whose replicas are looked at one by one."""
+"""The same for topics that are being deleted, whose replicas are checked one by one."""
 REST_TIMES: Final = 9
-"""After a count nothing is counted for so many times as long as it took: a tenth of the time at the most."""
+"""Pause after a count, as a multiple of its duration: counting takes at most a tenth of the time."""
 
 Least = Callable[[int], int | None]
 
 
 class Counts:
-    """What was counted so far; rows of vanished topics are not."""
+    """Running counts over rows, without those of vanished topics."""
 
     __slots__ = ("hosts", "leads", "not_preferred", "under_min_isr", "under_replicated")
 
@@ -55,7 +55,7 @@ class Counts:
                 self.hosts[broker] += count
 
     def add(self, other: Counts) -> None:
-        """Adds what was counted apart."""
+        """Adds other counts."""
         self.under_replicated += other.under_replicated
         self.under_min_isr += other.under_min_isr
         self.not_preferred += other.not_preferred
@@ -64,7 +64,7 @@ class Counts:
 
 
 class Deletions(NamedTuple):
-    """What is counted over the topics that are queued for deletion."""
+    """Counts over the topics that are queued for deletion."""
 
     replicas: int = 0
     ineligible_topics: int = 0
@@ -73,7 +73,7 @@ class Deletions(NamedTuple):
 
     @classmethod
     def of(cls, cluster: Cluster) -> Deletions:
-        """Counts them."""
+        """Counts them at once."""
         counting = _Deleted(cluster)
         for batch in _batches(cluster):
             counting.count(batch)
@@ -81,7 +81,7 @@ class Deletions(NamedTuple):
 
     @classmethod
     async def in_turns(cls, cluster: Cluster) -> Deletions:
-        """Counts them, some rows between two turns of the loop, be they of one topic or of many."""
+        """Counts them in turns of some rows, independent of topic sizes."""
         counting = _Deleted(cluster)
         for batch in _batches(cluster):
             counting.count(batch)
@@ -111,12 +111,12 @@ class _Deleted:
         self._ineligible.update(topic for topic, some in batch if waits_for(cluster, some) is not None)
 
     def found(self) -> Deletions:
-        """All that was counted."""
+        """Returns the counts."""
         return Deletions(self._replicas, len(self._ineligible), self._waiting, self._not_preferred)
 
 
 def _batches(cluster: Cluster) -> Iterator[Batch]:
-    """Rows of the queued topics, at most so many at a time; a topic that is gone meanwhile has none any more."""
+    """Yields rows of the queued topics in bounded batches; skips a topic that is gone meanwhile."""
     batch, room = Batch(), TURN_DELETED_ROWS
     for topic in [*cluster.deletions]:
         start = 0
@@ -130,10 +130,10 @@ def _batches(cluster: Cluster) -> Iterator[Batch]:
 
 
 class Counted:
-    """The census of the present model: exact at once where it is small, else the last one that was completed.
+    """Counts of the present model: exact at once where it is small, else the last ones that were completed.
 
-    A scrape takes the last one in any case (:meth:`seen`), so that it costs the same at every size. A turn's rows are
-    counted again only where they are not equal to those of the last count; the same objects are equal at a glance.
+    A scrape always takes the last ones (:meth:`seen`), so that it costs the same at every size. A turn's rows are
+    counted again only where they differ from those of the last count; identical objects compare fast.
     """
 
     def __init__(self, min_isr: MinIsr = UNKNOWN) -> None:
@@ -146,7 +146,7 @@ class Counted:
         self._due_s = 0.0
 
     def of(self, cluster: Cluster) -> Counts | None:
-        """Counts of ``cluster``, or None while a large one was not counted yet."""
+        """Returns counts of ``cluster``, or None while a large one was not counted yet."""
         if len(cluster.rows) <= TURN_ROWS:
             return counted(cluster.rows, least_of(cluster, self.min_isr))
         return self._last if cluster is self._of else None
@@ -163,7 +163,7 @@ class Counted:
         return counted(cluster.rows, least_of(cluster, self.min_isr)), Deletions.of(cluster)
 
     async def refresh(self, cluster: Cluster) -> None:
-        """Counts a model in turns; what changes meanwhile is counted before or after its change."""
+        """Counts a model in turns; a row that changes meanwhile counts in its old or its new state."""
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         if cluster is self._of and began_s < self._due_s:
@@ -185,7 +185,7 @@ class Counted:
 
 
 def counted(rows: Sequence[PartitionRow], least: Least = lambda _: None) -> Counts:
-    """The census of rows."""
+    """Returns the counts of rows."""
     counts = Counts()
     counts.count(rows, least)
     return counts
@@ -197,15 +197,15 @@ def least_of(cluster: Cluster, min_isr: MinIsr) -> Least:
 
 
 def queued_rows(cluster: Cluster) -> int:
-    """Partitions of the topics that are queued for deletion."""
+    """Returns the number of partitions of topics that are queued for deletion."""
     return sum(len(cluster.topics[index].rows) for index in cluster.deletions)
 
 
 def partitions_of(cluster: Cluster) -> int:
-    """Partitions of present topics."""
+    """Returns the number of partitions of present topics."""
     return sum(len(cluster.topics[index].rows) for index in cluster.topic_index.values())
 
 
 def imbalance(counts: Counts, deletions: Deletions) -> int:
-    """Kafka's PreferredReplicaImbalanceCount: a topic that is queued for deletion counts no more."""
+    """Returns Kafka's PreferredReplicaImbalanceCount, which excludes topics that are queued for deletion."""
     return max(0, counts.not_preferred - deletions.not_preferred)

@@ -1,4 +1,4 @@
-"""The admin endpoint beside a daemon as operators are shown it, on a standby as in office."""
+"""Status of the admin endpoint beside a daemon, for operators of an active or a standby daemon."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SILENT: Final = (
 
 
 class Announced(Struct, frozen=True):
-    """What stands in the znode of the endpoint. ``ours``: it is sealed with the daemon's secret."""
+    """The endpoint's announcement in its znode. ``ours``: it is sealed with the daemon's secret."""
 
     endpoint: AdminEndpoint | None = None
     ours: bool = False
 
 
 async def announced(role: Role) -> Announced:
-    """Reads it."""
+    """Reads the announcement."""
     node = await role.zk.get(endpoint_path(role.me.id))
     found = decode_endpoint(node.data) if node is not None else None
     if node is None or found is None:
@@ -37,7 +37,7 @@ async def announced(role: Role) -> Announced:
 
 
 def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:
-    """Says why the endpoint serves no clients, or would not after a restart; None where all is well."""
+    """Returns why the endpoint serves no clients, or would not after a restart; None without trouble."""
     if secret_trouble is not None:
         return secret_trouble
     if seen.endpoint is None:

@@ -1,7 +1,7 @@
-"""Why a partition is as it is, and what would change it, in ordinary sentences.
+"""Explains the state of a partition, and the events that would change it, in ordinary sentences.
 
-The rules themselves are asked (:mod:`state_machines.machines.selectors`) on the present row, so that an explanation
-cannot say what a decision would not do. Pure: values in, text out.
+It applies the election rules themselves (:mod:`state_machines.machines.selectors`) to the present row, so that an
+explanation cannot differ from a decision. Pure: values in, text out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAVING = "its leader has just gone, and an election is under way"
 
 
 class Explained(Struct, frozen=True):
-    """What is said of one partition."""
+    """The explanation of one partition."""
 
     state: str
     leader: str
@@ -59,14 +59,14 @@ def explain(
 def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
-        return "nobody is known to lead it"
+        return "no leader is known"
     if row.state is not PartitionState.ONLINE:
         return _leaderless(cluster, i, unclean)
-    said = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
+    text = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
     if row.recovering:
-        said += "; it was elected uncleanly and is still recovering"
+        text += "; it was elected uncleanly and is still recovering"
     when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
-    return f"{said}; decided {when}" + (f"; last change: {last}" if last else "")
+    return f"{text}; decided {when}" + (f"; last change: {last}" if last else "")
 
 
 def _leaderless(cluster: Cluster, i: int, unclean: bool) -> str:
@@ -96,14 +96,14 @@ def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
         return "there is none until a leader is elected"
     missing = [r for r in row.assignment.replicas if r not in row.isr]
     foreign = [r for r in row.isr if r not in row.assignment.replicas]
-    said = f"in sync are {_ids(row.isr)}"
+    text = f"in sync are {_ids(row.isr)}"
     if not missing:
-        said += ", all replicas"
+        text += ", all replicas"
     for broker in missing:
-        said += f"; {broker} is not: {_why_missing(cluster, i, row, broker)}"
+        text += f"; {broker} is not: {_why_missing(cluster, i, row, broker)}"
     if foreign:
-        said += f"; {_ids(foreign)} in it is not assigned, which another writer did"
-    return said
+        text += f"; {_ids(foreign)} in it is not assigned, which another writer did"
+    return text
 
 
 def _waiting(row: PartitionRow, min_isr: int | None) -> str:
@@ -122,14 +122,14 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> st
     if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
         return f"the replica is {cluster.replica_state(i, broker).name}"
     if row.state is not PartitionState.ONLINE:
-        return "without a leader nobody can add it"
+        return "only a leader can add it"
     return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
 
 
 def _would_change(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
-        yield "mending or deleting its state znode: that is noticed at once"
+        yield "repairing or deleting its state znode: the daemon notices that at once"
     elif row.state is PartitionState.ONLINE:
         yield from _would_move(cluster, i, unclean, least)
     else:
@@ -167,31 +167,32 @@ def _would_elect(cluster: Cluster, i: int, unclean: bool, least: int | None) -> 
     if row.has_leadership and not unclean:
         found = _elected(cluster, i, cluster.live, unclean=True)
         if isinstance(found, Election) and found.unclean:
-            yield f"if an unclean election is allowed, {_outcome(found, least)}; what only {_ids(row.isr)} hold is lost"
+            lost = f"records that only {_ids(row.isr)} hold are lost"
+            yield f"if an unclean election is allowed, {_outcome(found, least)}; {lost}"
 
 
 def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
-    """What a reassignment waits for."""
+    """Yields the condition that a reassignment waits for."""
     written = cluster.reassigning.get(i)
     if written is None:
         return
     behind = [b for b in written.target if b not in row.isr]
     away = [b for b in behind if b not in cluster.live]
-    said = f"it is being reassigned to {_ids(written.target)}"
+    text = f"it is being reassigned to {_ids(written.target)}"
     if is_complete(cluster, i):
-        yield f"{said}, and all but done: the removed replicas stop, then its topic znode is written"
+        yield f"{text}, and all but done: the removed replicas stop, then its topic znode is written"
     elif away:
-        yield f"{said}, which waits for broker {_ids(away)}: start it, or cancel the reassignment"
+        yield f"{text}, which waits for broker {_ids(away)}: start it, or cancel the reassignment"
     elif behind:
-        yield f"{said}, which ends once {_ids(behind)} is in sync"
+        yield f"{text}, which ends once {_ids(behind)} is in sync"
     else:
-        yield f"{said}, which ends once one of them that is in sync can lead"
+        yield f"{text}, which ends once one of them that is in sync can lead"
 
 
 def _elected(
     cluster: Cluster, i: int, live: Collection[int], unclean: bool, down: Collection[int] | None = None
 ) -> Election | NoLeader:
-    """The rule by which a leaderless partition is elected: the initial one where it never was led."""
+    """Applies the rule that elects a leader for a leaderless partition: the initial rule where it never had one."""
     row, offline = cluster.rows[i], cluster.failed(i) if down is None else down
     rule: Selector = partial(selectors.initial, live=live)
     if row.has_leadership:
@@ -205,14 +206,14 @@ def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:
 
 
 def _outcome(found: Election | NoLeader, least: int | None) -> str:
-    """``least``: replicas in sync without which acks=all fails; None while it is unknown."""
+    """Describes an election. ``least``: replicas in sync that acks=all requires, None while unknown."""
     if isinstance(found, NoLeader):
-        return f"nobody else leads: {found.why}"
-    said = f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
+        return f"no other broker leads: {found.why}"
+    text = f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
     if least is None or len(found.isr) >= least:
-        return said
-    return f"{said}, and acks=all producers wait: {len(found.isr)} of {least} required replicas in sync"
+        return text
+    return f"{text}, and acks=all producers wait: {len(found.isr)} of {least} required replicas in sync"
 
 
 def _ids(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, brokers)) or "nobody"
+    return ", ".join(map(str, brokers)) or "none"

@@ -1,4 +1,4 @@
-"""Partitions, topics, brokers and verdicts as they are answered to operators. Pure."""
+"""Builds the response items of partitions, topics, brokers and verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from state_machines.model.types import Topic as TopicRows
 
 
 def setting_item(found: InForce) -> models.Setting:
-    """One setting."""
+    """Builds the item of one setting."""
     return models.Setting(
         key=f"controller.{found.setting.key}",
         broker_setting=found.setting.name,
@@ -35,13 +35,13 @@ def setting_item(found: InForce) -> models.Setting:
 
 
 def ibp_item(ibp: Ibp, *, given: bool) -> models.Setting:
-    """The IBP of the term. ``given``: the operator has set it."""
+    """Builds the item of the term's IBP. ``given``: the operator has set it."""
     source = "set by us" if given else "the lowest of the brokers, as known when the term began"
     return models.Setting(key="controller.ibp", broker_setting=IBP, value=str(ibp), source=source)
 
 
 def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
-    """One partition."""
+    """Builds the item of one partition."""
     row = cluster.rows[i]
     return Partition(
         topic=cluster.topics[row.topic].name,
@@ -66,7 +66,7 @@ def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
 
 
 def topic_item(cluster: Cluster, topic: TopicRows, min_isr: int | None) -> Topic:
-    """One topic in numbers; the replication factor is that of its first partition."""
+    """Builds the item of one topic; the replication factor is that of its first partition."""
     rows = [cluster.rows[i] for i in topic.rows]
     return Topic(
         name=topic.name,
@@ -80,11 +80,11 @@ def topic_item(cluster: Cluster, topic: TopicRows, min_isr: int | None) -> Topic
     )
 
 
-def broker_item(broker: Broker, leaving: bool, counts: Counts, told: PropagationLag | None) -> models.Broker:
-    """A live broker and what it still has to hear."""
+def broker_item(broker: Broker, leaving: bool, counts: Counts, lag: PropagationLag | None) -> models.Broker:
+    """Builds the item of a live broker, with the lag of the propagation to it."""
     return models.Broker(
         id=broker.id,
-        state="shutting down" if leaving else "unreachable" if told is not None and told.unreachable else "live",
+        state="shutting down" if leaving else "unreachable" if lag is not None and lag.unreachable else "live",
         epoch=broker.epoch,
         rack=broker.rack,
         listeners=[
@@ -95,20 +95,20 @@ def broker_item(broker: Broker, leaving: bool, counts: Counts, told: Propagation
         ],
         leads=counts.leads[broker.id],
         hosts=counts.hosts[broker.id],
-        queued=told.partitions if told is not None else 0,
-        unacknowledged_partitions=told.partitions if told is not None else 0,
-        propagation_age_s=told.oldest_s if told is not None else 0.0,
-        last_error=told.last_error if told is not None else None,
+        queued=lag.partitions if lag is not None else 0,
+        unacknowledged_partitions=lag.partitions if lag is not None else 0,
+        propagation_age_s=lag.oldest_s if lag is not None else 0.0,
+        last_error=lag.last_error if lag is not None else None,
     )
 
 
 def dead_broker_item(broker: int, counts: Counts) -> models.Broker:
-    """Describes a broker that hosts replicas and is not registered."""
+    """Builds the item of a broker that hosts replicas and is not registered."""
     return models.Broker(id=broker, state="dead", leads=counts.leads[broker], hosts=counts.hosts[broker])
 
 
 def happenings(rows: Iterable[Row]) -> list[models.Happening]:
-    """Rows of the journal in sentences."""
+    """Builds items with a sentence for each row of the journal."""
     return [
         models.Happening(
             at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=_of_partition(row)
@@ -118,12 +118,12 @@ def happenings(rows: Iterable[Row]) -> list[models.Happening]:
 
 
 def _of_partition(row: Row) -> str:
-    """What happened to a partition, or to one of its replicas."""
+    """Describes the event of a partition, or of one of its replicas."""
     return query.told(row) if row.broker is None else f"replica on broker {row.broker}: {query.told(row)}"
 
 
 def verification(verdict: Verdict) -> Verification:
-    """A verdict as it is answered."""
+    """Builds the response of a verification."""
     return Verification(
         partitions=verdict.partitions,
         brokers=verdict.brokers,

@@ -1,4 +1,4 @@
-"""The take-over or hand-back that an operator asked a daemon for: begun at once, followed while it runs."""
+"""Take-overs and hand-backs that operators request of a daemon: begun at once, followed while they run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from metadata_store.errors import ZooKeeperError
 log = logging.getLogger("regent.role")
 
 TAKEOVER_S_MAX: Final = 120.0
-"""How long a take-over is followed; the claim goes on by itself after it."""
+"""Longest time for which a take-over is followed; the claim continues without it."""
 
 Kind = Literal["takeover", "handback"]
 
 
 class Operations:
-    """One at a time; the last one stays to be asked for."""
+    """Runs one operation at a time; ``last`` is the running or the last one."""
 
     def __init__(self, daemon: Daemon, dial: Dial, release_of: ReleaseOf) -> None:
         self.last: Operation | None = None
@@ -39,25 +39,25 @@ class Operations:
         self._task: asyncio.Task[None] | None = None
 
     async def takeover(self, request: OperationRequest) -> Operation:
-        """Begins to take the role."""
+        """Begins a take-over, or plans it in a dry run."""
         role = self._begin()
         if request.dry_run:
             return await self._planned(lambda: self._take_over(role, request))
         return self._start("takeover", request, lambda: self._take_over(role, request))
 
     async def handback(self, request: OperationRequest) -> Operation:
-        """Begins to give the role to the brokers, unless they have it already."""
+        """Begins a hand-back, or plans it in a dry run, unless a broker holds the role already."""
         role = self._begin()
-        with suppress(ZooKeeperError):  # where it does not answer now, the hand-back itself tells
+        with suppress(ZooKeeperError):  # where ZooKeeper does not answer now, the hand-back itself reports it
             broker = await handed_back(role)
             if broker is not None:
                 message = f"broker {broker} holds the role already: nothing to do"
                 return Operation(kind="handback", state="done", message=message)
-        self._begin()  # again: another one may have begun meanwhile
+        self._begin()  # again: another operation may have begun meanwhile
         if request.dry_run:
             steps = [
                 "set the role flag to brokers",
-                "turn brokers' calls away, carry out what waits, tell every broker",
+                "refuse brokers' requests, handle waiting events, propagate them to every broker",
                 "restore the ACL of /controller_epoch, where daemons locked it",
                 "delete /controller: a broker is elected",
                 "wait until every live broker knows it; otherwise take the role back",
@@ -70,9 +70,9 @@ class Operations:
             assert self.last is not None
             raise Refused(f"a {self.last.kind} is running", "wait for its end: see 'regent status'")
         if self._daemon.shadow is not None:
-            raise Refused("this daemon is a shadow: it never holds the role", "ask a daemon that runs without --shadow")
+            raise Refused("this daemon is a shadow: it never holds the role", "use a daemon that runs without --shadow")
         if self._daemon.role is None:
-            raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then ask again")
+            raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
         return self._daemon.role
 
     def _start(self, kind: Kind, request: OperationRequest, work: Callable[[], Awaitable[str]]) -> Operation:
@@ -96,14 +96,14 @@ class Operations:
         except (HandbackRefused, TakeoverRefused) as refused:
             message, remedy, state = refused.why, refused.remedy, "refused"
         except ZooKeeperError as error:
-            message, remedy = f"ZooKeeper: {error}", "ask again once it answers: every step may be repeated"
+            message, remedy = f"ZooKeeper: {error}", "try again once it answers: every step may be repeated"
         except Exception as error:
-            log.exception("a role operation ended by an error")
-            message, remedy = f"error: {error!r}", "see the daemon's log, then ask again"
+            log.exception("the %s failed by an error", self.last.kind if self.last is not None else "operation")
+            message, remedy = f"error: {error!r}", "see the daemon's log, then try again"
         self._update(state=state, message=message, remedy=remedy)
 
     async def _planned(self, work: Callable[[], Awaitable[str]]) -> Operation:
-        """A dry run: its steps, or why it would be refused."""
+        """Runs a dry run; returns its steps, or the reason of a refusal."""
         try:
             steps = (await work()).splitlines()
         except TakeoverRefused as refused:
@@ -123,11 +123,11 @@ class Operations:
         if request.dry_run:
             return "\n".join(done.steps)
         if done.file is not None:
-            self._note(f"what was before is saved in {done.file}")
+            self._note(f"the state before it is saved in {done.file}")
         self._note("the role is regent's: the first daemon of the queue claims it")
         held, seen = await until_held(lambda: self._daemon.role, self._dial, TAKEOVER_S_MAX)
-        said = seen.sentence() if seen is not None else "ZooKeeper did not answer"
-        return said if held else f"the role is regent's, and after {TAKEOVER_S_MAX:g} s {said}"
+        outcome = seen.sentence() if seen is not None else "ZooKeeper did not answer"
+        return outcome if held else f"the role is regent's, and after {TAKEOVER_S_MAX:g} s {outcome}"
 
     async def _hand_back(self, request: OperationRequest) -> str:
         return (await hand_back(self._daemon, self._dial, request.reason, self._note)).sentence()

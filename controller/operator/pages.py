@@ -1,4 +1,4 @@
-"""Topics and partitions of a model as operators see them, a page at a time. Pure, and bounded in rows per call."""
+"""Pages of topics and partitions of a model. Pure, and bounded in rows per call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from state_machines.model.types import PartitionRow, PartitionState
 from state_machines.model.types import Topic as TopicRows
 
 SCANNED_ROWS_MAX: Final = 20_000
-"""Rows that one page looks at: then it ends, however few of them matched."""
+"""Rows that one page scans at most, even where few of them match."""
 
 
 def find_topic(cluster: Cluster, name: str) -> TopicRows:
-    """The present topic of a name; raises :class:`NotFound`."""
+    """Returns the present topic of a name; raises :class:`NotFound`."""
     found = cluster.topic(name)
     if found is None:
         raise NotFound(f"topic {name} does not exist", "see 'regent list topics'")
@@ -27,7 +27,7 @@ def find_topic(cluster: Cluster, name: str) -> TopicRows:
 
 
 def find_partition(cluster: Cluster, topic: str, partition: int) -> int:
-    """Row index of a partition; raises :class:`NotFound`."""
+    """Returns the row index of a partition; raises :class:`NotFound`."""
     found = cluster.row_in(find_topic(cluster, topic), partition)
     if found is None:
         raise NotFound(f"topic {topic} has no partition {partition}", f"see 'regent describe topic {topic}'")
@@ -35,7 +35,7 @@ def find_partition(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def topic_page(cluster: Cluster, limit: int, after: str | None, min_isr: MinIsr = UNKNOWN) -> TopicPage:
-    """Topics by name."""
+    """Returns a page of topics by name."""
     names = _names_after(cluster, after)
     items: list[Topic] = []
     scanned = 0
@@ -49,7 +49,7 @@ def topic_page(cluster: Cluster, limit: int, after: str | None, min_isr: MinIsr 
 
 
 def partition_page(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr) -> PartitionPage:
-    """Partitions by topic and number. ``next`` is the last partition that was looked at."""
+    """Returns a page of partitions by topic and number. ``next`` is the last partition that was scanned."""
     items: list[Partition] = []
     last = 0
     for scanned, i in enumerate(_rows_after(cluster, query)):
@@ -66,7 +66,7 @@ def partition_page(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr) -> 
 
 
 def matches(row: PartitionRow, only: frozenset[Only], min_isr: int | None) -> bool:
-    """Whether any of the filters names the row."""
+    """Returns whether the row matches any of the filters."""
     if Only.OFFLINE in only and row.state is not PartitionState.ONLINE:
         return True
     if Only.UNDER_REPLICATED in only and row.under_replicated:
@@ -84,7 +84,7 @@ def _names_after(cluster: Cluster, after: str | None) -> Sequence[str]:
 
 
 def _rows_after(cluster: Cluster, query: PartitionQuery) -> Iterator[int]:
-    """Rows behind the cursor, of one topic or of all by name."""
+    """Yields rows behind the cursor, of one topic or of all topics by name."""
     name, _, number = (query.after or "").rpartition(":")
     done = int(number) if name and number.isdecimal() else -1
     if query.topic is not None:

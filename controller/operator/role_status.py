@@ -1,6 +1,6 @@
-"""What the daemon sees of the role beside its own term, read again every few seconds for its operators.
+"""The role as ZooKeeper has it, read again twice a second for the operators of a daemon.
 
-Nothing is decided on it. Answers to operators come from memory, so that none of them waits for ZooKeeper.
+No decision depends on it. Responses to operators come from memory, so that none of them waits for ZooKeeper.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CONFIGS_S: Final = 30.0
 
 
 class RoleStatus(Struct, frozen=True):
-    """The role as ZooKeeper had it a moment ago. ``queue``: live daemons, first the one whose turn it is.
+    """The role as ZooKeeper had it at the last read. ``queue``: live daemons in order.
 
-    ``epoch`` is the cluster's, None where there is none that can be read; ``endpoint`` is the one beside this daemon.
+    ``epoch`` is the controller epoch, None without a readable one; ``endpoint`` is the one beside this daemon.
     """
 
     role_flag: Literal["regent", "brokers"] = "brokers"
@@ -47,7 +47,7 @@ class RoleStatus(Struct, frozen=True):
 
 
 async def look(role: Role) -> RoleStatus:
-    """Reads it."""
+    """Reads the status of the role."""
     flag, _ = await role.flag()
     holder, _ = await role.controller()
     kind: HolderKind = "nobody"
@@ -72,7 +72,7 @@ async def _epoch(role: Role) -> int | None:
 
 
 class StatusReader:
-    """Keeps the outlook, the census of a large model and the topics' settings fresh."""
+    """Keeps the status of the role, the counts of a large model and the topics' min ISR fresh."""
 
     def __init__(self, dial: Dial) -> None:
         self.role_status = RoleStatus()
@@ -84,11 +84,11 @@ class StatusReader:
 
     @property
     def min_isr(self) -> MinIsr:
-        """The settings by which partitions are counted as under min ISR."""
+        """Returns the settings by which partitions count as under min ISR."""
         return self.counted.min_isr
 
     async def refresh(self, role: Role | None, cluster: Cluster | None) -> None:
-        """One look; whatever fails leaves what was seen before: an operator's view must not end the daemon."""
+        """Reads once; after a failure keeps the last values, because an operator's view must not end the daemon."""
         try:
             if role is not None:
                 self.role_status = await look(role)
@@ -99,14 +99,14 @@ class StatusReader:
                 await self._refresh_configs(role, cluster)
             self._failed = ""
         except ZooKeeperError as error:
-            log.debug("the outlook is old: %s", error)
+            log.debug("the status of the role could not be read, the last one stays: %s", error)
         except Exception as error:
             if (failed := repr(error)) != self._failed:
-                log.exception("what operators are shown beside the term is old")
+                log.exception("the status for operators could not be read, the last one stays")
             self._failed = failed
 
     def _let_go(self) -> None:
-        """A model that is over must not stay in memory beside the next one."""
+        """Drops the model of an ended term, which must not stay in memory beside the next one."""
         self.counted, self._configs_of = Counted(self.min_isr), None
 
     async def _refresh_configs(self, role: Role | None, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""The numbers behind the metrics, taken from the daemon when it is scraped."""
+"""The values behind the metrics, read from the daemon at each scrape."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SILENT_FRACTION: Final = 1 / 3
 
 
 def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, lines_dropped: int) -> Gauges:
-    """The state now; ``term`` is the term, once it is in office."""
+    """Returns the present values; ``term`` is the term once it is active."""
     zk = daemon.zk
     base = Gauges(
         mode=gauge.ShownMode.SUSPENDED if suspension(daemon) else MODES[daemon.mode],
@@ -50,16 +50,16 @@ def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, li
         malformed_znodes=len(daemon.counters.malformed),
         log_lines_dropped=lines_dropped,
     )
-    return base if term is None else _is_serving(base, term, *status_reader.counted.seen(term.cluster))
+    return base if term is None else _with_model(base, term, *status_reader.counted.seen(term.cluster))
 
 
 def connected(daemon: Daemon) -> bool:
-    """Whether there is a ZooKeeper session and its connection is up."""
+    """Returns whether there is a ZooKeeper session with a connection."""
     return daemon.zk is not None and daemon.zk.state is ConnectionState.CONNECTED
 
 
 def suspension(daemon: Daemon) -> str | None:
-    """Says why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
+    """Returns why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
     zk, lease, term = daemon.zk, daemon.lease, daemon.term
     if zk is None or lease is None or daemon.mode is Mode.STOPPING:
         return None
@@ -75,28 +75,28 @@ def suspension(daemon: Daemon) -> str | None:
 
 
 def lease_s(daemon: Daemon) -> float:
-    """Seconds until the daemon stops acting by itself."""
+    """Returns the seconds until the lease ends, after which the daemon writes and sends nothing."""
     return max(0.0, daemon.lease.remaining_s()) if daemon.lease is not None else 0.0
 
 
 def lease_part(daemon: Daemon) -> float:
-    """The same as a part of the whole lease, from 1 down to 0."""
+    """Returns the remaining part of the lease, from 1 down to 0."""
     if daemon.lease is None:
         return 0.0
     whole_s = daemon.lease.session_timeout_s * daemon.settings.controller.lease_fraction
     return min(1.0, lease_s(daemon) / whole_s)
 
 
-def _is_serving(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
-    """The numbers of the model, beside those that hold in every mode."""
+def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
+    """Adds the values of the model to those of every mode."""
     cluster = term.cluster
     return replace(
         base,
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
         brokers={
-            b: BrokerGauges(queued=told.partitions, age_s=told.oldest_s, unacknowledged_partitions=told.partitions)
-            for b, told in term.channels.lag().items()
+            b: BrokerGauges(queued=lag.partitions, age_s=lag.oldest_s, unacknowledged_partitions=lag.partitions)
+            for b, lag in term.channels.lag().items()
         },
         endpoint_shown=term.controller.endpoint is not None,
         controller_state=controller_state(term.handling),

@@ -1,7 +1,7 @@
-"""Verification: ZooKeeper, the daemon's memory (where it is active) and every live broker's metadata agree.
+"""Verifies that ZooKeeper, the model of an active daemon and every live broker's metadata agree.
 
-The cluster goes on meanwhile, so what differs is looked at again for a settling time, and only a topic that differed
-each time is reported. Work is cut into chunks of partitions, between which the event loop turns.
+The cluster changes meanwhile, so differing topics are compared again for a settling time, and only a topic that
+differed each time is reported. The event loop turns between chunks of partitions.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
 
 SETTLE_S: Final = 5.0
-"""How long what differs is looked at again before it counts."""
+"""Time for which a difference is compared again before it counts."""
 PAUSE_S: Final = 0.5
 CHUNK_PARTITIONS_MAX: Final = 1_000
 CHUNK_TOPICS_MAX: Final = 200
 DIFFERENCES_MAX: Final = 100
 """Differences that are listed; all are counted."""
 STRAYS_PARTITIONS_MAX: Final = 5_000
-"""Up to this size a broker is asked for all that it knows, so that topics are found that only it knows."""
+"""Up to this size the metadata query of a broker covers all topics, which finds topics that only it knows."""
 
 
 class Verdict(Struct, frozen=True):
-    """``unreachable``: why a broker could not be compared."""
+    """Result of a verification. ``unreachable``: by broker why its metadata could not be compared."""
 
     partitions: int
     brokers: list[int]
@@ -56,12 +56,12 @@ class Verdict(Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        """Everything was compared and nothing differs."""
+        """Returns whether everything was compared and nothing differs."""
         return not self.total and not self.unreachable
 
 
 class Findings:
-    """Differences of one pass: the first ones, the number of all, and the topics they are of."""
+    """Differences of one pass: the first ones, their total number, and their topics."""
 
     def __init__(self) -> None:
         self.listed: list[CopyDifference] = []
@@ -70,7 +70,7 @@ class Findings:
         self.whole = False
 
     def add(self, differences: Iterable[CopyDifference]) -> None:
-        """What a comparison gave."""
+        """Adds the differences of a comparison."""
         for difference in differences:
             self.total += 1
             if len(self.listed) < DIFFERENCES_MAX:
@@ -97,13 +97,13 @@ class _Verifier:
         self._ids_sent = ibp >= TOPIC_IDS_SENT
         self._memory = memory
         self._stack = stack
-        self._asked: dict[int, tuple[int, BrokerQueries]] = {}
+        self._queries: dict[int, tuple[int, BrokerQueries]] = {}
         self._unreachable: dict[int, str] = {}
         self._brokers: Mapping[int, Broker] = {}
         self._partitions = 0
 
     async def run(self, settle_s: float) -> Verdict:
-        """Everything once, then again and again what differed."""
+        """Compares everything once, then the differing topics until they agree or the settling time is over."""
         names = await self._all_topics()
         findings = await self._pass(names)
         partitions = self._partitions
@@ -136,7 +136,7 @@ class _Verifier:
         return findings
 
     async def _kept(self, names: Sequence[str]) -> Sequence[str]:
-        """Without topics that are being deleted: brokers forget those first, znodes go last."""
+        """Leaves out topics that are being deleted: brokers forget those first, znodes go last."""
         marked = await self._role.zk.children(paths.DELETE_TOPICS)
         deleting = frozenset(marked[0]) if marked is not None else frozenset[str]()
         return [name for name in names if name not in deleting] if deleting else names
@@ -154,17 +154,17 @@ class _Verifier:
         )
         states = await self._states(topics)
         self._partitions += sum(len(found.partitions) for found in topics.values() if found is not None)
-        who = self._liveness()
+        liveness = self._liveness()
         for name, topic in topics.items():
             if topic is not None:
-                findings.add(unsettled(topic, states[name], who))
+                findings.add(unsettled(topic, states[name], liveness))
             if self._memory is not None:
                 findings.add(with_memory(name, topic, states[name], self._memory))
         for broker, seen in (await self._metadata(list(topics))).items():
             for name, topic in topics.items():
                 findings.add(
                     with_metadata(
-                        broker, name, topic, states[name], seen.topics.get(name), who, ids_sent=self._ids_sent
+                        broker, name, topic, states[name], seen.topics.get(name), liveness, ids_sent=self._ids_sent
                     )
                 )
             await asyncio.sleep(0)
@@ -184,37 +184,37 @@ class _Verifier:
     # -- brokers
 
     async def _connect(self) -> None:
-        """One connection for each incarnation; who cannot be reached is tried again at the next pass."""
+        """Opens one connection for each incarnation; the next pass tries unreachable brokers again."""
         self._unreachable.clear()
         for broker in self._brokers.values():
-            known = self._asked.get(broker.id)
+            known = self._queries.get(broker.id)
             if known is None or known[0] != broker.epoch:
                 try:
-                    self._asked[broker.id] = (
+                    self._queries[broker.id] = (
                         broker.epoch,
                         await self._stack.enter_async_context(self._dial(broker)),
                     )
                 except BrokerCallFailed as failed:
-                    self._asked.pop(broker.id, None)
+                    self._queries.pop(broker.id, None)
                     self._unreachable[broker.id] = str(failed)
 
     async def _metadata(self, topics: Sequence[str] | None) -> dict[int, ClusterMetadata]:
-        """Metadata of every broker that answers; who does not is unreachable from here on."""
+        """Queries the metadata of every broker; one that does not answer is unreachable from here on."""
 
         async def one(broker: int, queries: BrokerQueries) -> ClusterMetadata | None:
             try:
                 return await queries.metadata(topics)
             except BrokerCallFailed as failed:
                 self._unreachable[broker] = str(failed)
-                self._asked.pop(broker, None)
+                self._queries.pop(broker, None)
                 return None
 
-        present = {b: queries for b, (_, queries) in self._asked.items() if b in self._brokers}
+        present = {b: queries for b, (_, queries) in self._queries.items() if b in self._brokers}
         answers = await asyncio.gather(*(one(broker, queries) for broker, queries in present.items()))
         return {b: answer for b, answer in zip(present, answers, strict=True) if answer is not None}
 
     async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
-        """What every broker knows of the cluster, and, where ``topics`` are given, that it knows no others."""
+        """Compares every broker's metadata of the cluster; where ``topics`` are given, reports any other topic, too."""
         holder, _ = await self._role.controller()
         holds = holder.broker if holder is not None else -1
         by_daemon = holder is not None and await self._role.is_daemon(holder)
@@ -241,7 +241,7 @@ def _whole(
 def _chunks(
     found: Sequence[tuple[str, TopicAssignment | Malformed | None]],
 ) -> Iterator[list[tuple[str, TopicAssignment | Malformed | None]]]:
-    """Topics with at most ``CHUNK_PARTITIONS_MAX`` partitions together; a larger topic is a chunk of its own."""
+    """Yields topics with at most ``CHUNK_PARTITIONS_MAX`` partitions together; a larger topic is its own chunk."""
     chunk: list[tuple[str, TopicAssignment | Malformed | None]] = []
     size = 0
     for name, topic in found:
