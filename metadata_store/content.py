@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: whatever is wrong with it is one error."""
+"""Decodes JSON of other writers: any fault in it is one kind of error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """The value of ``kind``; raises ``msgspec.DecodeError`` for any other bytes, however deep or broken."""
+    """Decodes a value of ``kind``; raises ``msgspec.DecodeError`` for any other bytes, however deep or broken."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError:

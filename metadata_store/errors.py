@@ -1,4 +1,4 @@
-"""ZooKeeper's result codes, and what the port raises."""
+"""ZooKeeper's result codes, and the exceptions of the port."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class MultiFailed(ZkError):
 
 
 class OutcomeUnknown(ZooKeeperError):
-    """A write was sent and has no answer, or one that says nothing of it: it may have been applied or not."""
+    """A write was sent and its reply is missing or proves nothing: it may have been applied or not."""
 
 
 class NotConnected(ZooKeeperError):
@@ -88,7 +88,7 @@ class SessionLost(NotConnected):
 
 
 class ConnectFailed(ZooKeeperError):
-    """No usable session came about; the message says what would make it succeed."""
+    """The connection attempts led to no usable session; the message names the remedy."""
 
 
 class ZxidWentBack(ConnectFailed):
@@ -96,7 +96,7 @@ class ZxidWentBack(ConnectFailed):
 
     def __init__(self, seen: int, now: int) -> None:
         super().__init__(
-            f"ZooKeeper answered with zxid 0x{now:x} after 0x{seen:x} had been seen: its data was emptied or restored. "
+            f"ZooKeeper responded with zxid 0x{now:x} after 0x{seen:x}: its data was emptied or restored. "
             "Compare it with the brokers before going on; a restarted daemon accepts it as it is"
         )
         self.seen = seen
@@ -112,13 +112,13 @@ TROUBLE: Final = frozenset(
         Code.THROTTLED_OP,
     }
 )
-"""Answers about the server, not about the request: the same request may succeed a moment later."""
+"""Codes about the server, not about the request: the same request may succeed a moment later."""
 TROUBLE_PAUSE_S: Final = 0.2
-"""An adapter reports such an answer after this pause, which paces all that tries again."""
+"""An adapter reports such a code after this pause, which paces all retries."""
 
 
 def trouble(code: Code, request: object, *, writes: bool) -> NotConnected | OutcomeUnknown:
-    """What a caller gets for an answer of :data:`TROUBLE`: the same as after a lost connection, with the code."""
+    """Returns the error for a code of :data:`TROUBLE`: the same as after a lost connection, with the code."""
     if not writes or code is Code.THROTTLED_OP:
-        return NotConnected(f"ZooKeeper answered {request} with {code.name}: nothing was changed")
-    return OutcomeUnknown(f"ZooKeeper answered {request} with {code.name}: it may have been carried out")
+        return NotConnected(f"ZooKeeper responded to {request} with {code.name}: nothing was changed")
+    return OutcomeUnknown(f"ZooKeeper responded to {request} with {code.name}: it may have been carried out")

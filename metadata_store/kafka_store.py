@@ -23,7 +23,7 @@ from state_machines.model.types import Leadership, TopicAssignment
 
 
 class KafkaStore:
-    """What the model of one cluster is read from and committed to.
+    """Reads the model of one cluster and commits its changes.
 
     Every method raises ``NotConnected`` while the port is not connected.
     """

@@ -46,11 +46,11 @@ PERSISTENT: Final = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_KINDS),
 )
-"""What every broker creates when it starts (``ZkData.PersistentZkPaths``), all of it with NULL data."""
+"""Znodes that every broker creates when it starts (``ZkData.PersistentZkPaths``), all of them with NULL data."""
 
 
 def broker(broker_id: int) -> str:
-    """Registration of a broker."""
+    """Returns the registration of a broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
@@ -60,27 +60,27 @@ def topic(name: str) -> str:
 
 
 def partitions(name: str) -> str:
-    """Parent of a topic's partitions."""
+    """Returns the parent of a topic's partitions."""
     return f"{TOPICS}/{name}/partitions"
 
 
 def partition(name: str, number: int) -> str:
-    """Parent of a partition's state."""
+    """Returns the parent of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{number}"
 
 
 def state(name: str, number: int) -> str:
-    """Leader, ISR and epochs of a partition."""
+    """Returns the znode with leader, ISR and epochs of a partition."""
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
 def states(partitions: Iterable[tuple[str, int]]) -> list[str]:
-    """:func:`state` of many partitions."""
+    """Returns :func:`state` of many partitions."""
     return [f"/brokers/topics/{name}/partitions/{number}/state" for name, number in partitions]
 
 
 def partition_of_state(path: str) -> tuple[str, int] | None:
-    """Topic and partition of a path that :func:`state` made; None for any other."""
+    """Returns the topic and partition of a path that :func:`state` made; None for any other."""
     parts = path.removeprefix(f"{TOPICS}/").split("/")
     known = path.startswith(f"{TOPICS}/") and len(parts) == 4 and (parts[1], parts[3]) == ("partitions", "state")
     at = number(parts[2]) if known else None
@@ -88,25 +88,25 @@ def partition_of_state(path: str) -> tuple[str, int] | None:
 
 
 def number(name: str) -> int | None:
-    """The id or partition that the name of a znode is; None where it is none, as ``²`` and ``007`` are."""
+    """Returns the id or partition in the name of a znode; None where there is none, as in ``²`` and ``007``."""
     return int(name) if _NUMBER.fullmatch(name) is not None and int(name) <= INT32_MAX else None
 
 
 def config(kind: str, name: str) -> str:
-    """Configuration of an entity; ``kind`` is one of ``CONFIG_KINDS``."""
+    """Returns the configuration of an entity; ``kind`` is one of ``CONFIG_KINDS``."""
     return f"{CONFIG}/{kind}/{name}"
 
 
 def topic_config(name: str) -> str:
-    """Configuration of a topic."""
+    """Returns the configuration of a topic."""
     return f"{CONFIG}/topics/{name}"
 
 
 def deletion(name: str) -> str:
-    """Marker that a topic is to be deleted."""
+    """Returns the marker that a topic is to be deleted."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 def delegation_token(token_id: str) -> str:
-    """A delegation token."""
+    """Returns a delegation token."""
     return f"{DELEGATION_TOKENS}/{token_id}"

@@ -1,9 +1,9 @@
 """The ZooKeeper port: what the daemon needs of a ZooKeeper session, as a Protocol.
 
-Two adapters stand behind it, :class:`metadata_store.kazoo_adapter.KazooZooKeeper` and
-:class:`testing.memory.MemoryZooKeeper`; both pass the suite in ``tests/zookeeper/``. Paths are absolute and
-relative to the chroot of the connect string. While the connection is not CONNECTED every call raises
-:class:`NotConnected` at once: nothing is ever queued for a later connection (patroni#1981).
+Two adapters implement it, :class:`metadata_store.kazoo_adapter.KazooZooKeeper` and
+:class:`testing.memory.MemoryZooKeeper`; both pass the suite in ``tests/zookeeper/``. Paths are absolute and relative to
+the chroot of the connect string. While the connection is not CONNECTED every call raises :class:`NotConnected` at once:
+nothing is ever queued for a later connection (patroni#1981).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metadata_store.errors import Code
 T = TypeVar("T")
 
 ANY_VERSION: Final = -1
-"""Expected version that every znode has; never used for what other writers change too."""
+"""Expected version that every znode has; never used for znodes that have other writers too."""
 
 READ_PATHS_MAX: Final = 1_000
 """Paths of one MultiRead."""
@@ -36,7 +36,7 @@ IN_FLIGHT_MAX: Final = 4
 
 
 class ConnectionState(StrEnum):
-    """What the connection is. SUSPENDED: the session may still live. LOST: it does not; ``connect`` makes a new one."""
+    """State of the connection. SUSPENDED: the session may still live. LOST: it is over; ``connect`` makes a new one."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -44,7 +44,7 @@ class ConnectionState(StrEnum):
 
 
 class WatchKind(StrEnum):
-    """What happened to a watched path. CHILD: a child was created or deleted."""
+    """The event of a watched path. CHILD: a child was created or deleted."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -53,7 +53,7 @@ class WatchKind(StrEnum):
 
 
 class WatchEvent(NamedTuple):
-    """A watch fired. It carries no data: whoever cares reads the truth when it handles the event."""
+    """A watch fired. It carries no data: its handler reads the truth."""
 
     path: str
     kind: WatchKind
@@ -130,10 +130,10 @@ class SetAcls(Struct, frozen=True, gc=False):
 
 
 Op = Create | SetData | Delete | Check
-"""What a multi is made of."""
+"""An operation of a multi."""
 
 Write = Op | SetAcls
-"""What hooks see."""
+"""A write as hooks see it."""
 
 OpResult = Created | Stat | None
 """Result of a create, of a set, of a delete or check."""
@@ -143,10 +143,10 @@ class WriteHooks(Protocol):
     """Around every write of a port. Tests raise ``Kill``, lose the reply, delay or expire here."""
 
     async def before(self, ops: Sequence[Write]) -> None:
-        """Before the write is submitted: what is raised here means that nothing was written."""
+        """Runs before the write is submitted: an exception raised here means that nothing was written."""
 
     async def after(self, ops: Sequence[Write]) -> None:
-        """After the write was applied and before the caller knows: raise ``OutcomeUnknown`` to lose the reply."""
+        """Runs after the write was applied and before the caller knows: raise ``OutcomeUnknown`` to lose the reply."""
 
 
 class ZooKeeper(Protocol):
@@ -163,21 +163,21 @@ class ZooKeeper(Protocol):
     hooks: WriteHooks | None
 
     async def connect(self, timeout_s: float) -> None:
-        """A new session; raises ``ConnectFailed``. Also used again after LOST. Nothing to do while one lives."""
+        """Opens a session; raises ``ConnectFailed``. Also used again after LOST. Does nothing while a session lives."""
 
     async def close(self) -> None:
-        """Ends the session and its ephemeral znodes; bounded in time even where ZooKeeper does not answer."""
+        """Ends the session and its ephemeral znodes; bounded in time even where ZooKeeper does not respond."""
 
     @property
     def set_acl(self) -> bool:
-        """Whether what it creates is closed to others, as by brokers with ``zookeeper.set.acl=true``.
+        """Whether its znodes are closed to others, as those of brokers with ``zookeeper.set.acl=true``.
 
-        Where it is, the session must have proven an identity. See :func:`metadata_store.acl.default_acls`.
+        Where they are, the session must have proven an identity. See :func:`metadata_store.acl.default_acls`.
         """
 
     @property
     def state(self) -> ConnectionState:
-        """CONNECTED only once ``on_state`` has been told so: a blip is never overlooked."""
+        """CONNECTED only once ``on_state`` was called with it: no blip is overlooked."""
 
     @property
     def request_bytes_max(self) -> int:
@@ -197,24 +197,27 @@ class ZooKeeper(Protocol):
 
     @property
     def last_zxid(self) -> int:
-        """Highest zxid of an answer of this session. Taken before a read it is the ``since_zxid`` of a watch."""
+        """Highest zxid of a reply of this session. Taken before a read it is the ``since_zxid`` of a watch."""
 
     async def get(self, path: str) -> Node | None:
-        """Data and stat, or None where the znode does not exist."""
+        """Returns data and stat, or None where the znode does not exist."""
 
     async def exists(self, path: str) -> Stat | None:
-        """Stat, or None where the znode does not exist."""
+        """Returns the stat, or None where the znode does not exist."""
 
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
-        """Names of the children in no order, and the parent's stat; None where the parent does not exist."""
+        """Returns the names of the children in no order, and the parent's stat; None where the parent is absent."""
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
-        """Many znodes in order, ``paths_max`` per request; what cannot be read gives its code (NO_NODE, NO_AUTH)."""
+        """Reads many znodes in order, ``paths_max`` per request; an unreadable one is its code (NO_NODE, NO_AUTH)."""
 
     async def read_decoded(
         self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
     ) -> list[T | Code]:
-        """As ``read_many``, but each found znode is only ``decode(data, version)``: no Node, no Stat. The fast way."""
+        """Reads as ``read_many``, but each found znode is only ``decode(data, version)``: no Node, no Stat.
+
+        The fast way.
+        """
 
     async def watch(
         self, data: Sequence[str] = (), exists: Sequence[str] = (), children: Sequence[str] = (), *, since_zxid: int
@@ -226,10 +229,10 @@ class ZooKeeper(Protocol):
         """
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing; raises ``MultiFailed`` with the first failing index, ``OutcomeUnknown``."""
+        """Writes all operations or none; raises ``MultiFailed`` with the first failing index, ``OutcomeUnknown``."""
 
     async def apply(self, ops: Sequence[Op]) -> int:
-        """As ``multi``, but only the zxid is returned and no result per operation is made. The fast way."""
+        """Writes as ``multi``, but returns only the zxid, without a result per operation. The fast way."""
 
     async def create(
         self,
@@ -252,13 +255,14 @@ class ZooKeeper(Protocol):
         """Afterwards this server has applied everything the ensemble's leader had when the call was made."""
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
-        """ACL list and stat (``stat.acl_version`` is what ``set_acls`` expects).
+        """Returns the ACL list and stat (``stat.acl_version`` is what ``set_acls`` expects).
 
-        Who may not administer the znode sees ``user:x`` instead of the password hashes of the ``digest`` scheme.
+        A session that may not administer the znode sees ``user:x`` instead of the password hashes of the ``digest``
+        scheme.
         """
 
     async def set_acls(self, path: str, acls: Sequence[Acl], version: int) -> Stat:
         """Replaces the ACL list; ``version`` is the ACL version."""
 
     async def heartbeat(self) -> None:
-        """A cheap round trip through the ensemble's leader: whoever is answered had a session when it was sent."""
+        """Makes a cheap round trip through the ensemble's leader: a reply proves a session when it was sent."""

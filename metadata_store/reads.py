@@ -36,14 +36,14 @@ class Brokers(Struct, frozen=True):
 
 
 def unreadable(path: str, code: Code) -> Malformed | None:
-    """What a code in a bulk read means: None for an absent znode."""
+    """Returns the meaning of a code in a bulk read: None for an absent znode."""
     if code is Code.NO_NODE:
         return None
     return Malformed(path, f"cannot be read ({code.name}): check its ACL and the daemon's credentials")
 
 
 async def read_brokers(zk: ZooKeeper) -> Brokers:
-    """Every registration below ``/brokers/ids``."""
+    """Reads every registration below ``/brokers/ids``."""
     listed = await zk.children(paths.BROKER_IDS)
     names = sorted(listed[0]) if listed is not None else []
     found = await zk.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
@@ -69,13 +69,13 @@ def _broker(name: str, node: Node | Code) -> Broker | Malformed | None:
 
 
 async def topic_names(zk: ZooKeeper) -> list[str]:
-    """Names of all topics, sorted."""
+    """Reads the names of all topics, sorted."""
     listed = await zk.children(paths.TOPICS)
     return sorted(listed[0]) if listed is not None else []
 
 
 async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignment | Malformed | None]:
-    """Topic znodes in order; None where there is none."""
+    """Reads topic znodes in order; None where there is none."""
     decoder = TopicDecoder()
     wanted = [paths.topic(name) for name in names]
     topics: list[TopicAssignment | Malformed | None] = []
@@ -93,7 +93,7 @@ async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignme
 
 
 async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
-    """State znodes in order; None where there is none."""
+    """Reads state znodes in order; None where there is none."""
     wanted = paths.states(partitions)
     found = await zk.read_decoded(wanted, decode_state)
     return [
@@ -110,12 +110,12 @@ def _no_leadership(path: str, found: Leadership | Malformed | Code) -> Malformed
 
 
 async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[list[TopicPartition] | Malformed]:
-    """The partitions that each notification names; those that are gone are left out."""
+    """Reads the partitions that each notification names; absent notifications are left out."""
     return await _read_values(zk, [f"{paths.ISR_CHANGES}/{name}" for name in names], decode_partitions)
 
 
 async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, Config | Malformed]:
-    """Configurations of topics; one without a znode is empty."""
+    """Reads configurations of topics; one without a znode is empty."""
     wanted = [paths.topic_config(name) for name in names]
     found = await zk.read_many(wanted)
     return {
@@ -125,14 +125,14 @@ async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, C
 
 
 async def read_broker_default(zk: ZooKeeper) -> Config | Malformed:
-    """The dynamic configuration that all brokers share; empty where there is none."""
+    """Reads the dynamic configuration that all brokers share; empty where there is none."""
     path = paths.config("brokers", DEFAULT_ENTITY)
     [node] = await zk.read_many([path])
     return decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
 
 
 async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[Config | Malformed]:
-    """The dynamic configurations that single brokers have, of those that have one."""
+    """Reads the dynamic configurations that single brokers have, of those that have one."""
     parent = f"{paths.CONFIG}/brokers"
     try:
         listed = await zk.children(parent)
@@ -148,7 +148,7 @@ async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[C
 
 
 async def read_log_dir_events(zk: ZooKeeper, names: Iterable[str]) -> list[int | Malformed]:
-    """The broker that each notification names; those that are gone are left out."""
+    """Reads the broker that each notification names; absent notifications are left out."""
     return await _read_values(zk, [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names], decode_log_dir_event)
 
 

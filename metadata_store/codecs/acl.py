@@ -36,7 +36,7 @@ _decode_change = strict(_Change)
 
 
 def decode_acls(path: str, data: bytes | None) -> tuple[Entry, ...] | Malformed:
-    """The lines of one resource's list."""
+    """Decodes the entries of one resource's list."""
     return guarded(path, lambda: _acls(data))
 
 
@@ -47,7 +47,7 @@ def _acls(data: bytes | None) -> tuple[Entry, ...]:
 
 
 def _line(one: _Entry) -> Entry:
-    """Kafka writes ``Allow`` and ``ClusterAction`` and reads any case (``SecurityUtils``)."""
+    """Decodes an entry: Kafka writes ``Allow`` and ``ClusterAction`` and reads any case (``SecurityUtils``)."""
     allows = _PERMISSIONS.get(one.permissionType.upper())
     if allows is None:
         raise ValueError(f"permission type {one.permissionType!r} is neither Allow nor Deny")
@@ -58,7 +58,7 @@ def _line(one: _Entry) -> Entry:
 
 
 def decode_literal_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
-    """``Topic:name``; None for a resource that a controller is not asked about."""
+    """Decodes ``Topic:name``; None for a type of resource that requests to a controller do not concern."""
     return guarded(path, lambda: _literal(data))
 
 
@@ -70,7 +70,7 @@ def _literal(data: bytes | None) -> tuple[Pattern, Key] | None:
 
 
 def decode_extended_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
-    """The same as JSON, for prefixes."""
+    """Decodes the same from JSON, for prefixes."""
     return guarded(path, lambda: _extended(data))
 
 
@@ -81,6 +81,6 @@ def _extended(data: bytes | None) -> tuple[Pattern, Key] | None:
 
 
 def _named(pattern: Pattern, kind: str, name: str) -> tuple[Pattern, Key] | None:
-    """Notifications say ``TOPIC`` where the path of the list says ``Topic``; Kafka reads either."""
+    """Returns the list's resource: notifications have ``TOPIC`` where its path has ``Topic``; Kafka reads either."""
     resource = _RESOURCES.get(kind.upper())
     return (pattern, (resource, name)) if resource is not None else None

@@ -1,4 +1,4 @@
-"""What the codecs of all znodes share: the value for bad data, strict JSON with known versions, unknown fields."""
+"""Helpers of the codecs of all znodes: the value for bad data, strict JSON with known versions, unknown fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NonNegative = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 BAD_DATA: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What decoding foreign bytes may raise."""
+"""Exceptions that decoding foreign bytes may raise."""
 
 
 class Malformed(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Malformed(Struct, frozen=True):
 
 
 def guarded(path: str, decode: Callable[[], T]) -> T | Malformed:
-    """The result of ``decode``, or :class:`Malformed` with what it raised."""
+    """Returns the result of ``decode``, or :class:`Malformed` with the error that it raised."""
     try:
         return decode()
     except BAD_DATA as error:
@@ -38,7 +38,7 @@ def guarded(path: str, decode: Callable[[], T]) -> T | Malformed:
 
 
 def strict(kind: type[T]) -> Callable[[bytes | None], T]:
-    """A decoder of JSON into ``kind`` that refuses a znode without data."""
+    """Returns a decoder of JSON into ``kind`` that refuses a znode without data."""
     decode = msgspec.json.Decoder(kind).decode
 
     def decoded(data: bytes | None) -> T:
@@ -50,7 +50,7 @@ def strict(kind: type[T]) -> Callable[[bytes | None], T]:
 
 
 def reason(error: BaseException) -> str:
-    """Text for people of what was raised."""
+    """Formats an error for operators."""
     return "holds no data" if isinstance(error, TypeError) else str(error) or type(error).__name__
 
 
@@ -68,5 +68,5 @@ def split_unknown(data: bytes | None, known: Collection[str]) -> dict[str, objec
 
 
 def to_json(fields: Mapping[str, object], unknown: Mapping[str, object] | None = None) -> bytes:
-    """A JSON object of ``fields`` followed by the ``unknown`` ones."""
+    """Encodes a JSON object of ``fields`` followed by the ``unknown`` ones."""
     return msgspec.json.encode({**fields, **unknown} if unknown else fields)

@@ -28,7 +28,7 @@ _decode = strict(_Broker)
 
 
 def decode_broker(path: str, broker: int, data: bytes | None, czxid: int, version: int) -> Broker | Malformed:
-    """A registration; ``czxid`` is its broker epoch, ``version`` the znode's version."""
+    """Decodes a registration; ``czxid`` is its broker epoch, ``version`` the znode's version."""
     return guarded(path, lambda: _broker(broker, data, czxid, version))
 
 
@@ -43,7 +43,7 @@ def _broker(broker: int, data: bytes | None, czxid: int, version: int) -> Broker
 
 
 def _endpoint(text: str, protocols: Mapping[str, str] | None) -> Endpoint:
-    """``NAME://host:port``; without a map (versions 2 and 3) the listener's name is its protocol."""
+    """Decodes ``NAME://host:port``; without a map (versions 2 and 3) the listener's name is its protocol."""
     match = _ENDPOINT.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
         raise ValueError(f"endpoint {text!r} is not of the form NAME://host:port")
@@ -57,7 +57,7 @@ def _endpoint(text: str, protocols: Mapping[str, str] | None) -> Endpoint:
 def encode_broker(
     broker: Broker, *, timestamp_ms: int, jmx_port: Int32 = -1, features: Mapping[str, object] | None = None
 ) -> bytes:
-    """Data of a registration in version 5, as a broker writes it; for simulated brokers."""
+    """Encodes a registration in version 5, as a broker writes it; for simulated brokers."""
     plain = next((e for e in broker.endpoints if e.security_protocol == PROTOCOLS["PLAINTEXT"]), None)
     fields: dict[str, Any] = {
         "version": 5,

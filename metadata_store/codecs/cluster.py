@@ -39,7 +39,7 @@ _decode_cluster_id = strict(_ClusterId)
 
 
 def decode_producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | Malformed | None:
-    """The last block that was handed out; None where there was none yet (the znode holds NULL)."""
+    """Decodes the last allocated block; None where there was none yet (the znode holds NULL)."""
     return guarded(path, lambda: _block(data)) if data is not None else None
 
 
@@ -53,13 +53,13 @@ def _block(data: bytes) -> ProducerIdBlock:
 
 
 def encode_producer_ids(block: ProducerIdBlock) -> bytes:
-    """Data of the znode."""
+    """Encodes the last allocated block."""
     fields = {"version": 1, "broker": block.broker, "block_start": str(block.start), "block_end": str(block.end)}
     return to_json(fields)
 
 
 def decode_cluster_id(path: str, data: bytes | None) -> str | Malformed:
-    """Id of the cluster."""
+    """Decodes the id of the cluster."""
     return guarded(path, lambda: _cluster_id(data))
 
 
@@ -70,5 +70,5 @@ def _cluster_id(data: bytes | None) -> str:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """Data of the znode; its version is a string."""
+    """Encodes the id of the cluster; the znode's version is a string."""
     return to_json({"version": "1", "id": cluster_id})

@@ -29,7 +29,7 @@ _decode = strict(_Config)
 
 
 def decode_config(path: str, data: bytes | None) -> Config | Malformed:
-    """Configuration of an entity; a znode without data is an empty one, as for brokers."""
+    """Decodes the configuration of an entity; a znode without data is an empty one, as for brokers."""
     return guarded(path, lambda: _config(data)) if data else Config({})
 
 
@@ -40,5 +40,5 @@ def _config(data: bytes) -> Config:
 
 
 def encode_config(entries: Mapping[str, str], unknown: Mapping[str, object] | None = None) -> bytes:
-    """Data of the znode."""
+    """Encodes the configuration of an entity."""
     return to_json({"version": 1, "config": entries}, unknown)

@@ -43,7 +43,7 @@ _decode = strict(_Features)
 
 
 def decode_features(path: str, data: bytes | None) -> Features | Malformed:
-    """Finalised features."""
+    """Decodes finalised features."""
     return guarded(path, lambda: _features(data))
 
 
@@ -57,7 +57,7 @@ def _features(data: bytes | None) -> Features:
 
 
 def encode_features(features: Features) -> bytes:
-    """Data of the znode in the version of ``features``."""
+    """Encodes the znode in the version of ``features``."""
     ranges = {name: _levels(levels, features.version) for name, levels in features.features.items()}
     fields = {"version": features.version, "status": ENABLED if features.enabled else DISABLED, "features": ranges}
     return to_json(fields, features.unknown)

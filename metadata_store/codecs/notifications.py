@@ -1,4 +1,4 @@
-"""Sequential znodes by which brokers tell the controller, and others tell brokers, that something changed."""
+"""Sequential znodes that notify the controller, or the brokers, of a change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _decode_config = strict(_ConfigChange)
 
 
 def decode_partitions(path: str, data: bytes | None) -> list[TopicPartition] | Malformed:
-    """``/isr_change_notification/*`` and ``/admin/preferred_replica_election``: a list of partitions."""
+    """Decodes ``/isr_change_notification/*`` and ``/admin/preferred_replica_election``: a list of partitions."""
     return guarded(path, lambda: _partitions(data))
 
 
@@ -54,12 +54,12 @@ def _partitions(data: bytes | None) -> list[TopicPartition]:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """The same as data."""
+    """Encodes the same list."""
     return to_json({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
 
 
 def decode_log_dir_event(path: str, data: bytes | None) -> int | Malformed:
-    """``/log_dir_event_notification/*``: the broker that lost a log directory."""
+    """Decodes ``/log_dir_event_notification/*``: the broker that lost a log directory."""
     return guarded(path, lambda: _log_dir_event(data))
 
 
@@ -72,12 +72,12 @@ def _log_dir_event(data: bytes | None) -> int:
 
 
 def encode_log_dir_event(broker: int) -> bytes:
-    """The same as data; brokers write it."""
+    """Encodes the same, as brokers write it."""
     return to_json({"version": 1, "broker": broker, "event": LOG_DIR_FAILURE})
 
 
 def decode_config_change(path: str, data: bytes | None) -> str | Malformed:
-    """``/config/changes/*``: the path of the changed entity below ``/config``, such as ``topics/orders``."""
+    """Decodes ``/config/changes/*``: the path of the changed entity below ``/config``, such as ``topics/orders``."""
     return guarded(path, lambda: _config_change(data))
 
 
@@ -92,5 +92,5 @@ def _config_change(data: bytes | None) -> str:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """The same as data, version 2."""
+    """Encodes the same in version 2."""
     return to_json({"version": 2, "entity_path": entity_path})

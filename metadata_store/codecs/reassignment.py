@@ -32,7 +32,7 @@ _decode = strict(_Reassignments)
 
 
 def decode_reassignments(path: str, data: bytes | None) -> Reassignments | Malformed:
-    """What was asked for; a partition named twice keeps its last target, as in Kafka."""
+    """Decodes the requested targets; a partition named twice keeps its last target, as in Kafka."""
     return guarded(path, lambda: _reassignments(data))
 
 
@@ -46,6 +46,6 @@ def _reassignments(data: bytes | None) -> Reassignments:
 def encode_reassignments(
     targets: Mapping[TopicPartition, tuple[int, ...]], unknown: Mapping[str, object] | None = None
 ) -> bytes:
-    """Data of the znode."""
+    """Encodes targets."""
     partitions = [{"topic": t, "partition": p, "replicas": replicas} for (t, p), replicas in targets.items()]
     return to_json({"version": 1, "partitions": partitions}, unknown)

@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_State).decode
 
 
 def decode_state(data: bytes | None, version: int, path: str = "") -> Leadership | Malformed:
-    """Leadership of a partition; ``version`` is the znode's (the partition epoch)."""
+    """Decodes the leadership of a partition; ``version`` is the znode's (the partition epoch)."""
     try:
         state = _decode(data)  # type: ignore[arg-type]  # None raises TypeError
         if state.version != VERSION or state.leader_recovery_state not in (RECOVERED, RECOVERING):
@@ -58,7 +58,7 @@ def _isr_text(isr: tuple[int, ...]) -> str:
 def encode_state(
     leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovering: bool = False
 ) -> bytes:
-    """Data of the znode; ``leader_recovery_state`` only while recovering, as brokers below IBP 3.2 know it not."""
+    """Encodes a leadership; ``leader_recovery_state`` only while recovering: brokers below IBP 3.2 do not know it."""
     more = ',"leader_recovery_state":1' if recovering else ""
     return (
         f'{{"version":1,"leader":{leader},"leader_epoch":{leader_epoch},"controller_epoch":{controller_epoch},'

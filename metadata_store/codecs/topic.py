@@ -43,12 +43,12 @@ _NONE: Final[dict[str, object]] = {}
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """The 16 bytes of a topic id as Kafka writes them: 22 characters of URL-safe base64."""
+    """Formats the 16 bytes of a topic id as Kafka writes them: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id)[:TOPIC_ID_CHARS].decode()
 
 
 def topic_id_bytes(text: str) -> bytes:
-    """The 16 bytes of a topic id; raises ValueError."""
+    """Returns the 16 bytes of a topic id; raises ValueError."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")
     except ValueError:
@@ -65,7 +65,7 @@ class TopicDecoder:
         self._plain: dict[tuple[int, ...], Assignment] = {}
 
     def decode(self, path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
-        """Content of a topic znode; ``version`` and ``czxid`` are of its stat."""
+        """Decodes a topic znode; ``version`` and ``czxid`` are of its stat."""
         return guarded(path, lambda: self._decode(name, data, version, czxid))
 
     def _decode(self, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment:
@@ -102,14 +102,14 @@ def _sound(partition: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def decode_topic(path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
-    """One topic znode."""
+    """Decodes one topic znode."""
     return TopicDecoder().decode(path, name, data, version, czxid)
 
 
 def encode_topic(
     partitions: Mapping[int, Assignment], topic_id: bytes | None, unknown: Mapping[str, object] | None = None
 ) -> bytes:
-    """Data of a topic znode in version 3; the id is left out where there is none (IBP below 2.8)."""
+    """Encodes a topic znode in version 3; the id is left out where there is none (IBP below 2.8)."""
     fields: dict[str, Any] = {
         "version": VERSION,
         "partitions": {p: a.replicas for p, a in partitions.items()},

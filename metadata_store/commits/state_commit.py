@@ -1,8 +1,8 @@
-"""Committing changes of partitions: conditional writes of state znodes, and the creation of those of new partitions.
+"""Commits changes of partitions: conditional writes of state znodes, and the creation of those of new partitions.
 
-A partition is in one multi at a time: the writes of a call are disjoint, those of one large topic that is being
-created follow each other, and whatever fails is given back instead of being sent again. Only parents of state znodes
-(``.../partitions`` and ``.../partitions/P``), which nobody else cares about, are settled here.
+A partition is in one multi at a time. The writes of a call are disjoint, and those of one large topic that is being
+created follow each other. A write that fails is returned instead of being sent again. Only parents of state znodes
+(``.../partitions`` and ``.../partitions/P``), which have no other writer, are settled here.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ StateOutcome = MultiOutcome[Change, int]
 
 OPS_PER_CREATION: Final = 3
 PARENT_ROUNDS_MAX: Final = 3
-"""How often the creation of a state znode is tried while somebody else creates or deletes its parents."""
+"""How often the creation of a state znode is tried while another writer creates or deletes its parents."""
 
 
 def state_data(change: Change) -> bytes:
-    """Data of the state znode after a change."""
+    """Encodes the state znode after a change."""
     row = change.after
     return encode_state(row.leader, row.leader_epoch, row.isr, row.controller_epoch, row.recovering)
 
@@ -51,7 +51,7 @@ async def commit_states(
 def _jobs(
     zk: ZooKeeper, changes: Sequence[Change], names: Names, fence: Fence, writes_max: int
 ) -> Iterator[Job[StateOutcome]]:
-    """Lazily: a multi is encoded when its turn comes, while the server works on those before it."""
+    """Yields jobs lazily: a multi is encoded when its turn comes, while the server works on those before it."""
     for batch in _updates([change for change in changes if not change.creates], names, writes_max, zk):
         yield partial(_write, zk, fence, batch)
     creations = [change for change in changes if change.creates]
@@ -61,7 +61,7 @@ def _jobs(
 
 
 def _updates(changes: Sequence[Change], names: Names, writes_max: int, zk: ZooKeeper) -> Iterator[Batch[Change, int]]:
-    """Multis of updates, made in one tight loop: one small operation per change (1 microsecond each at a failover)."""
+    """Yields multis of updates from one tight loop: a failover has one small operation per change (1 microsecond)."""
     start = size = 0
     bytes_max = zk.request_bytes_max - HEAD_BYTES
     ops: list[Op] = []
@@ -87,7 +87,7 @@ async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[Change, int], emit: E
 
 
 def _chains(changes: Iterable[Change], names: Names, size: int) -> Iterator[list[list[Change]]]:
-    """Small topics share a multi; a topic larger than one is a chain of multis, one after the other."""
+    """Yields chains of multis: small topics share a multi; a larger topic is a chain, one multi after the other."""
     topics: dict[str, list[Change]] = {}
     for change in changes:
         topics.setdefault(names(change.entity)[0], []).append(change)
@@ -162,7 +162,7 @@ def _creation(changes: Iterable[Change], names: Names, missing: set[str]) -> Bat
 
 
 def _parents_moved(failed: MultiFailed) -> bool:
-    """Whether somebody created or deleted a parent after it was looked up: then looking again settles it."""
+    """Whether another writer created or deleted a parent after it was looked up: another look then settles it."""
     is_state = failed.path.endswith("/state")
     if failed.code is Code.NODE_EXISTS:
         return not is_state
@@ -170,7 +170,7 @@ def _parents_moved(failed: MultiFailed) -> bool:
 
 
 def _judged_creation(batch: Batch[Change, int], failed: MultiFailed, names: Names) -> StateOutcome:
-    """A missing topic znode takes all its partitions with it."""
+    """Judges a failed creation: a missing topic znode takes all its partitions with it."""
     if failed.code is not Code.NO_NODE:
         return judged(batch, failed)
     lost = names(batch.keys[batch.owners[failed.index - 1]])[0]

@@ -1,7 +1,7 @@
-"""Committing changes of topic znodes: fenced, conditional rewrites that keep what they do not understand.
+"""Commits changes of topic znodes: fenced, conditional rewrites that keep unknown fields.
 
-Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost;
-here the version that the change was decided on must still hold.
+Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost; here
+the version that the change was decided on must still hold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TopicOutcome = MultiOutcome[TopicChange, str]
 async def commit_topics(
     zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, writes_max: int = WRITES_MAX
 ) -> TopicOutcome:
-    """Rewrites topic znodes; what was not sent because the connection went away counts as a conflict."""
+    """Rewrites topic znodes; a write that was not sent because the connection was lost counts as a conflict."""
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
     jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max)
@@ -55,7 +55,7 @@ async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[TopicChange, str], em
 def _writes(
     changes: Iterable[TopicChange], found: Iterable[TopicAssignment | Malformed | None], total: TopicOutcome
 ) -> Iterator[Write[str, TopicChange]]:
-    """The writes of what is as it was decided on; the rest goes into ``total``."""
+    """Yields the writes of topics that did not change since the decision; the rest goes into ``total``."""
     for change, topic in zip(changes, found, strict=True):
         if topic is None or (isinstance(topic, TopicAssignment) and change.czxid not in (None, topic.czxid)):
             total.gone.append(change.topic)

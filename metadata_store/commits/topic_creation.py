@@ -1,6 +1,6 @@
-"""Writing new topics: configuration, its notification and the topic znode in one fenced multi, hundreds together.
+"""Creates topics: configuration, its notification and the topic znode in one fenced multi, hundreds together.
 
-Kafka writes the configuration first and the topic after it; here nobody sees one without the other.
+Kafka writes the configuration first and the topic after it; here no reader sees one without the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CreationOutcome = MultiOutcome[NewTopic, str]
 
 
 class TopicZnodes(Struct, frozen=True, gc=False):
-    """What ZooKeeper has where a topic is to be: its znode, its deletion marker, the version of a configuration."""
+    """Znodes under the name of a new topic: topic znode, deletion marker, version of a configuration."""
 
     topic: TopicAssignment | Malformed | None
     marked: bool
@@ -36,7 +36,7 @@ class TopicZnodes(Struct, frozen=True, gc=False):
 
 
 async def read_contexts(zk: ZooKeeper, names: Sequence[str]) -> dict[str, TopicZnodes]:
-    """Reads what exists already under the names of topics, after ``sync``; raises ``NotConnected``."""
+    """Reads existing znodes under the names of new topics, after ``sync``; raises ``NotConnected``."""
     await zk.sync("/")
     topics = await read_topics(zk, names)
     wanted = [path for name in names for path in (paths.deletion(name), paths.topic_config(name))]
@@ -54,7 +54,7 @@ async def create_topics(
 ) -> CreationOutcome:
     """Creates topics, each with the version of the configuration that it replaces (None: there is none).
 
-    What was not sent because the connection went away counts as a conflict; raises ``Fenced``.
+    A write that was not sent because the connection was lost counts as a conflict; raises ``Fenced``.
     """
     total: CreationOutcome = MultiOutcome()
     writes = [(topic.name, topic, _ops(topic, version)) for topic, version in topics]
@@ -72,10 +72,12 @@ def _ops(topic: NewTopic, config_version: int | None) -> tuple[Op, ...]:
     config = encode_config(topic.configs)
     path = paths.topic_config(topic.name)
     first: Op = Create(path, config) if config_version is None else SetData(path, config, config_version)
-    told: tuple[Op, ...] = ()
+    notification: tuple[Op, ...] = ()
     if topic.configs or config_version is not None:
-        told = (Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(f"topics/{topic.name}"), sequential=True),)
-    return first, *told, Create(paths.topic(topic.name), encode_topic(topic.partitions, topic.topic_id))
+        notification = (
+            Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(f"topics/{topic.name}"), sequential=True),
+        )
+    return first, *notification, Create(paths.topic(topic.name), encode_topic(topic.partitions, topic.topic_id))
 
 
 def _jobs(

@@ -1,6 +1,6 @@
-"""Deleting the znodes of topics: fenced multis of conditional deletes, children before parents, the marker last.
+"""Deletes the znodes of topics: fenced multis of conditional deletes, children before parents, the marker last.
 
-What is below a topic is taken from its partitions, because listing every znode would cost a request for each; a topic
+Paths below a topic are derived from its partitions, because listing every znode would cost a request for each; a topic
 that turns out to have others is listed. The last multi of a topic takes its znode, its configuration and its marker
 together, so no crash leaves one of them behind. Kafka's controller deletes node by node (``deleteTopicZNode``).
 """
@@ -19,7 +19,7 @@ from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
 
 ROUNDS_MAX: Final = 6
-"""How often what is left is read and tried again: with fewer writes in a multi each time, singly in the fourth."""
+"""How often the rest is read and tried again: with fewer writes in a multi each time, singly in the fourth."""
 
 DeletionOutcome = MultiOutcome[str, str]
 """By name: ``applied`` are gone, ``conflicts`` are other incarnations by now, ``refused`` are left with the reason."""
@@ -49,9 +49,9 @@ class _Failed(NamedTuple):
 
 
 async def delete_topics(zk: ZooKeeper, topics_to_delete: Sequence[TopicToDelete], fence: Fence) -> DeletionOutcome:
-    """Deletes all znodes of topics, their configurations and markers; what is gone already counts as deleted.
+    """Deletes all znodes of topics, their configurations and markers; a znode that is gone counts as deleted.
 
-    Raises ``Fenced`` and ``NotConnected``; asked again it goes on where it was.
+    Raises ``Fenced`` and ``NotConnected``; a repeated call goes on where the last one ended.
     """
     return await _Deletion(zk, fence).run(topics_to_delete)
 
@@ -65,7 +65,7 @@ class _Deletion:
         """Topics that are not as expected, with the last reason: they are listed."""
 
     async def run(self, topics_to_delete: Sequence[TopicToDelete]) -> DeletionOutcome:
-        """Round after round, until nothing is left that could go."""
+        """Deletes round after round, until no znode is left that can go."""
         left = list(topics_to_delete)
         for round_ in range(ROUNDS_MAX):
             await self._zk.sync("/")
@@ -83,7 +83,7 @@ class _Deletion:
         return self._outcome
 
     async def _same(self, topics: Sequence[TopicToDelete]) -> list[TopicToDelete]:
-        """Those that are still the incarnation which is to go, or whose znode is gone."""
+        """Returns the topics that are still the incarnation to be deleted, or whose znode is gone."""
         same: list[TopicToDelete] = []
         found = await self._zk.read_many([paths.topic(topic.name) for topic in topics])
         for topic, node in zip(topics, found, strict=True):
@@ -104,14 +104,14 @@ class _Deletion:
         return units
 
     async def _listed(self, name: str) -> list[_Unit]:
-        """Each child of ``.../partitions`` with all that is below it, and whatever else the topic has."""
+        """Lists each child of ``.../partitions`` with its subtree, and all other znodes of the topic."""
         units: list[_Unit] = []
         for parent, but in ((paths.partitions(name), ""), (paths.topic(name), "partitions")):
             units += [_Unit(name, await self._tree(f"{parent}/{c}")) for c in await self._children(parent) if c != but]
         return units
 
     async def _tree(self, path: str) -> list[str]:
-        """A znode and all below it, children first."""
+        """Lists a znode and its subtree, children first."""
         below = [await self._tree(f"{path}/{child}") for child in await self._children(path)]
         return [*(found for tree in below for found in tree), path]
 
@@ -122,7 +122,7 @@ class _Deletion:
     # -- deleting
 
     async def _delete(self, units: Sequence[_Unit], writes_max: int) -> set[str]:
-        """Deletes what there is of ``units``; returns the topics of which something was left."""
+        """Deletes the existing znodes of ``units``; returns the topics of which some are left."""
         too_big: list[tuple[str, Code]] = []
         failed: set[str] = set()
         jobs = self._jobs(await self._writes(units), too_big, writes_max)
@@ -135,7 +135,7 @@ class _Deletion:
         return failed | dict(too_big).keys()
 
     async def _writes(self, units: Sequence[_Unit]) -> list[Write[str, None]]:
-        """Conditional deletes of those znodes that exist."""
+        """Yields conditional deletes of those znodes that exist."""
         wanted = [path for unit in units for path in unit.paths]
         found = iter(await self._zk.read_decoded(wanted, lambda _data, version: version))
         writes: list[Write[str, None]] = []
@@ -153,7 +153,10 @@ class _Deletion:
             yield partial(self._submit, batch)
 
     async def _submit(self, batch: Batch[None, str], emit: Emit[_Failed]) -> None:
-        """Emits only failures. After an unknown outcome the next round reads what became of it, once connected."""
+        """Submits a batch and emits only failures.
+
+        After an unknown outcome the next round reads the result, once connected.
+        """
         try:
             failed = await submit(self._zk, self._fence, batch.ops)
         except OutcomeUnknown:
@@ -173,7 +176,7 @@ def _expected(topic: TopicToDelete) -> list[_Unit]:
 
 
 def _last(name: str) -> _Unit:
-    """What goes together, once nothing is below the partitions: a crash leaves all of it or nothing."""
+    """Returns the paths that go together, once the partitions are empty: a crash leaves all of them or none."""
     return _Unit(name, [paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.deletion(name)])
 
 

@@ -1,1 +1,1 @@
-"""What every write shares: the check of the controller epoch, its outcome, its size, and how many are under way."""
+"""Parts of every write: the check of the controller epoch, its outcome, its size, and how many are under way."""

@@ -78,7 +78,7 @@ def require_open(fence: Fence) -> None:
 
 
 async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
-    """One fenced multi: None where it was applied, else its failure.
+    """Sends one fenced multi; returns None where it was applied, else its failure.
 
     ``index`` of the failure counts the check as operation 0. Raises :class:`Fenced`, ``OutcomeUnknown``,
     ``NotConnected``, and ``ZkError`` where the whole request was refused.
@@ -99,12 +99,12 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
 
 
 async def confirm(zk: ZooKeeper, fence: Fence) -> None:
-    """The check alone: raises :class:`Fenced` where another controller was elected, and what :func:`submit` raises."""
+    """Sends the check alone: raises :class:`Fenced` where another controller was elected, else as :func:`submit`."""
     await submit(zk, fence, ())
 
 
 async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K]:
-    """Writes a batch and judges what became of it; raises :class:`Fenced` and ``NotConnected``."""
+    """Writes a batch and judges its outcome; raises :class:`Fenced` and ``NotConnected``."""
     try:
         failed = await submit(zk, fence, batch.ops)
     except OutcomeUnknown:

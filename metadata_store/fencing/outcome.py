@@ -1,4 +1,4 @@
-"""What becomes of fenced writes."""
+"""Outcomes of fenced writes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ K = TypeVar("K")
 
 
 class Fenced(ZooKeeperError):
-    """``/controller_epoch`` is no longer what the term knows: somebody else is controller. Resign."""
+    """``/controller_epoch`` differs from the term's: another controller was elected. Resign."""
 
 
 class Fence(NamedTuple):
-    """What every write of a term is checked against.
+    """The condition of every write of a term.
 
-    ``epoch_version`` is the version that ``/controller_epoch`` got by our claim. ``open`` is asked before every
-    submit (term, connection and lease hold); where it says no, nothing is sent.
+    ``epoch_version`` is the version that ``/controller_epoch`` got by the term's claim. ``open`` is called before every
+    submit (term, connection and lease hold); where it returns False, nothing is sent.
     """
 
     epoch_version: int
@@ -32,8 +32,8 @@ class MultiOutcome(Struct, Generic[C, K]):
     """Outcome of one multi, or of several put together.
 
     ``applied`` holds changes; the rest names entities: ``conflicts`` (something of the multi was not as expected, and
-    nothing of it was written: read again, decide again), ``gone`` (the znode or its topic does not exist),
-    ``refused`` (no permission, too big: with the code) and ``unknown`` (sent, but the answer was lost).
+    nothing of it was written: read again, decide again), ``gone`` (the znode or its topic does not exist), ``refused``
+    (no permission, too big: with the code) and ``unknown`` (sent, but the reply was lost).
     """
 
     applied: list[C] = field(default_factory=list)

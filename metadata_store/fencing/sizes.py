@@ -12,7 +12,7 @@ OP_OVERHEAD: Final = 64
 
 
 def op_bytes(op: Write) -> int:
-    """Bytes of one operation in a multi; an upper bound unless it carries long ACL lists or non-ASCII paths."""
+    """Returns the bytes of one operation in a multi: an upper bound but for long ACL lists or non-ASCII paths."""
     size = len(op.path) + OP_OVERHEAD
     if isinstance(op, (SetData, Create)) and op.data is not None:
         size += len(op.data)
@@ -20,5 +20,5 @@ def op_bytes(op: Write) -> int:
 
 
 def write_bytes(ops: Iterable[Write]) -> int:
-    """Bytes of a multi of ``ops``."""
+    """Returns the bytes of a multi of ``ops``."""
     return sum(map(op_bytes, ops))

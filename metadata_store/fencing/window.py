@@ -1,4 +1,4 @@
-"""Running jobs side by side, a bounded number at a time, without losing what any of them achieved."""
+"""Runs jobs side by side, a bounded number at a time, without losing a result of any of them."""
 
 from __future__ import annotations
 

@@ -37,27 +37,27 @@ SINGLE_READS_MAX: Final = 1_000
 
 
 class KazooZooKeeper(Session):
-    """The operations; see :class:`metadata_store.port.ZooKeeper` for what each promises."""
+    """The operations; :class:`metadata_store.port.ZooKeeper` has the contract of each."""
 
     # -- reads
 
     async def _read(self, opcode: int, path: str) -> Reply | None:
-        """Answer of a read; None where the znode does not exist."""
+        """Sends a read; returns None where the znode does not exist."""
         reply = await self._open().send(opcode, jute.read(self._path(path)), writes=False)
         return None if reply.err == Code.NO_NODE else checked(reply, path)
 
     async def get(self, path: str) -> Node | None:
-        """Data and stat, or None."""
+        """Returns data and stat, or None."""
         reply = await self._read(jute.GET_DATA, path)
         return jute.node_at(reply.buffer, reply.offset) if reply is not None else None
 
     async def exists(self, path: str) -> Stat | None:
-        """Stat, or None."""
+        """Returns the stat, or None."""
         reply = await self._read(jute.EXISTS, path)
         return jute.stat_at(reply.buffer, reply.offset) if reply is not None else None
 
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
-        """Names of the children and the stat, or None."""
+        """Returns the names of the children and the stat, or None."""
         reply = await self._read(jute.GET_CHILDREN2, path)
         if reply is None:
             return None
@@ -65,7 +65,7 @@ class KazooZooKeeper(Session):
         return jute.children_at(reply.buffer, reply.offset)
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
-        """Many znodes in order."""
+        """Reads many znodes in order."""
         found: list[Node | Code] = []
         async for reply, count in self._replies(paths, paths_max):
             jute.nodes_each(reply.buffer, reply.offset, count, found)
@@ -74,14 +74,14 @@ class KazooZooKeeper(Session):
     async def read_decoded(
         self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
     ) -> list[T | Code]:
-        """Many znodes in order, each as ``decode(data, version)``."""
+        """Reads many znodes in order, each as ``decode(data, version)``."""
         found: list[T | Code] = []
         async for reply, count in self._replies(paths, paths_max):
             jute.decode_each(reply.buffer, reply.offset, count, decode, found)
         return found
 
     async def _replies(self, paths: Sequence[str], paths_max: int) -> AsyncIterator[tuple[Reply, int]]:
-        """Answers in the form of MultiRead, in order, each with the number of paths that it covers."""
+        """Yields replies in the form of MultiRead, in order, each with the number of its paths."""
         transport = self._open()
         raw = self._raw(paths)
         send = partial(transport.send, writes=False)
@@ -111,12 +111,12 @@ class KazooZooKeeper(Session):
     # -- writes
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing, with the result of each operation."""
+        """Writes all operations or none; returns the result of each operation."""
         reply = await self._multi(ops)
         return jute.multi_results(reply, ops, self.chroot, self.session_id)
 
     async def apply(self, ops: Sequence[Op]) -> int:
-        """All or nothing, with the zxid."""
+        """Writes all operations or none; returns the zxid."""
         return (await self._multi(ops)).zxid
 
     async def _multi(self, ops: Sequence[Op]) -> Reply:
@@ -176,7 +176,7 @@ class KazooZooKeeper(Session):
     # -- the rest
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
-        """ACL list and stat."""
+        """Returns the ACL list and stat."""
         reply = await self._send(jute.GET_ACL, jute.text(self._path(path)), path)
         return jute.acls_at(reply.buffer, reply.offset)
 
@@ -185,7 +185,10 @@ class KazooZooKeeper(Session):
         await self._send(jute.SYNC, jute.text(self._path(path)), path)
 
     async def heartbeat(self) -> None:
-        """A sync: unlike a read it is answered by the leader, which ends sessions. A silent server is left in time."""
+        """Sends a sync: unlike a read it needs the ensemble's leader, which ends sessions.
+
+        Leaves a silent server in time.
+        """
         transport = self._open()
         answer = transport.send(jute.SYNC, jute.text(self._path("/")), writes=False)
         checked(await answered_or_left(transport, answer, self.session_timeout_ms / 1000), "/")

@@ -1,4 +1,4 @@
-"""Bulk requests: cut by number of paths and by bytes, a bounded number under way, answers in order."""
+"""Bulk requests: cut by number of paths and by bytes, a bounded number under way, replies in order."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def by_size(paths: Sequence[P], count_max: int, bytes_max: int, overhead: int) -
 
 
 def multi_reads(paths: Sequence[bytes], count_max: int, bytes_max: int) -> Iterator[Request]:
-    """MultiReads of all paths."""
+    """Yields MultiReads of all paths."""
     for chunk in by_size(paths, count_max, bytes_max, jute.READ_OVERHEAD):
         yield jute.MULTI_READ, jute.multi_read(chunk), len(chunk)
 
 
 def single_reads(paths: Sequence[bytes]) -> Iterator[Request]:
-    """The same for a server without MultiRead."""
+    """Yields the same for a server without MultiRead."""
     for path in paths:
         yield jute.GET_DATA, jute.raw_read(path), 1
 
 
 def watch_chunks(kinds: Sequence[Sequence[str]], bytes_max: int) -> Iterator[tuple[Sequence[str], ...]]:
-    """Paths of several kinds as chunks that hold one kind each, the rest of the kinds being empty."""
+    """Yields paths of several kinds as chunks of one kind each, the other kinds being empty."""
     for at, paths in enumerate(kinds):
         for chunk in by_size(paths, len(paths), bytes_max, jute.TEXT_OVERHEAD):
             yield tuple(chunk if kind == at else () for kind in range(len(kinds)))
@@ -51,7 +51,7 @@ def watch_chunks(kinds: Sequence[Sequence[str]], bytes_max: int) -> Iterator[tup
 async def answers(
     send: Callable[[int, bytes], asyncio.Future[Reply]], requests: Iterable[Request], in_flight_max: int
 ) -> AsyncIterator[tuple[Reply, int]]:
-    """Sends requests, at most ``in_flight_max`` at a time, and yields each answer with the paths it covers."""
+    """Sends requests, at most ``in_flight_max`` at a time, and yields each reply with its paths."""
     waiting: deque[tuple[asyncio.Future[Reply], int]] = deque()
     try:
         for opcode, body, count in requests:
@@ -68,6 +68,6 @@ async def answers(
 
 
 def _abandon(future: asyncio.Future[Reply]) -> None:
-    """Nobody waits for this answer any more; an error that it holds already has been reported by another one."""
+    """Abandons a reply that has no caller any more; another reply has reported any error that it holds."""
     if not future.cancel() and not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""Requests and answers of ZooKeeper's protocol as bytes: encoders, decoders, nothing else.
+"""Encodes requests and decodes replies of ZooKeeper's protocol.
 
 Source: the record definitions in ZooKeeper's ``zookeeper.jute``. Integers are big-endian; a string or buffer has its
 length before it, -1 for NULL. MultiRead (22) and multi (14) share one frame: per operation a header (type, done,
@@ -50,7 +50,7 @@ TEXT_OVERHEAD: Final = 4
 
 
 class Reply(NamedTuple):
-    """An answer as it came: error code, zxid of the server, and the body from ``offset`` on."""
+    """A reply as received: error code, zxid of the server, and the body from ``offset`` on."""
 
     err: int
     zxid: int
@@ -59,13 +59,13 @@ class Reply(NamedTuple):
 
 
 def text(value: str) -> bytes:
-    """A string with its length."""
+    """Encodes a string with its length."""
     raw = value.encode()
     return _INT.pack(len(raw)) + raw
 
 
 def blob(value: bytes | None) -> bytes:
-    """A buffer with its length, or NULL."""
+    """Encodes a buffer with its length, or NULL."""
     return _INT.pack(-1) if value is None else _INT.pack(len(value)) + value
 
 
@@ -73,17 +73,17 @@ def blob(value: bytes | None) -> bytes:
 
 
 def read(path: str) -> bytes:
-    """Body of exists, getData and getChildren2 without a watch."""
+    """Encodes the body of exists, getData and getChildren2 without a watch."""
     return text(path) + b"\0"
 
 
 def raw_read(path: bytes) -> bytes:
-    """As :func:`read`, of a path that is encoded already."""
+    """Encodes as :func:`read` does, from a path that is encoded already."""
     return _INT.pack(len(path)) + path + b"\0"
 
 
 def acls(entries: Sequence[Acl]) -> bytes:
-    """An ACL list."""
+    """Encodes an ACL list."""
     return _INT.pack(len(entries)) + b"".join(
         _INT.pack(entry.perms) + text(entry.scheme) + text(entry.id) for entry in entries
     )
@@ -93,7 +93,7 @@ _OPEN: Final = acls(OPEN)
 
 
 def create(op: Create, path: str, *, secured: bool) -> bytes:
-    """Body of create2; ``op.path`` is without the chroot, ``path`` with it."""
+    """Encodes the body of create2; ``op.path`` is without the chroot, ``path`` with it."""
     flags = op.ephemeral + 2 * op.sequential
     if op.acl is not None or secured:
         allowed = acls(default_acls(op.path, secured=True) if op.acl is None else op.acl)
@@ -103,22 +103,22 @@ def create(op: Create, path: str, *, secured: bool) -> bytes:
 
 
 def set_data(op: SetData, path: str) -> bytes:
-    """Body of setData."""
+    """Encodes the body of setData."""
     return text(path) + blob(op.data) + _INT.pack(op.version)
 
 
 def versioned(op: Delete | Check, path: str) -> bytes:
-    """Body of delete and check."""
+    """Encodes the body of delete and check."""
     return text(path) + _INT.pack(op.version)
 
 
 def set_acl(entries: Sequence[Acl], path: str, version: int) -> bytes:
-    """Body of setACL."""
+    """Encodes the body of setACL."""
     return text(path) + acls(entries) + _INT.pack(version)
 
 
 def set_watches(since_zxid: int, data: Sequence[str], exists: Sequence[str], children: Sequence[str]) -> bytes:
-    """Body of setWatches."""
+    """Encodes the body of setWatches."""
     parts = [_LONG.pack(since_zxid)]
     for paths in (data, exists, children):
         parts.append(_INT.pack(len(paths)))
@@ -127,7 +127,7 @@ def set_watches(since_zxid: int, data: Sequence[str], exists: Sequence[str], chi
 
 
 def encode_op(op: Op, chroot: str, *, secured: bool) -> tuple[int, bytes]:
-    """Type and body of one operation, ``chroot`` (without a slash at its end) before its path."""
+    """Encodes type and body of one operation, ``chroot`` (without a slash at its end) before its path."""
     path = chroot + op.path if op.path != "/" or not chroot else chroot
     if isinstance(op, SetData):
         return SET_DATA, set_data(op, path)
@@ -137,7 +137,7 @@ def encode_op(op: Op, chroot: str, *, secured: bool) -> tuple[int, bytes]:
 
 
 def multi(ops: Sequence[Op], chroot: str, *, secured: bool) -> bytes:
-    """Body of a multi, as one buffer."""
+    """Encodes the body of a multi, as one buffer."""
     parts: list[bytes] = []
     for op in ops:
         opcode, body = encode_op(op, chroot, secured=secured)
@@ -147,7 +147,7 @@ def multi(ops: Sequence[Op], chroot: str, *, secured: bool) -> bytes:
 
 
 def multi_read(paths: Sequence[bytes]) -> bytes:
-    """Body of a MultiRead: getData of each path (UTF-8, chroot included)."""
+    """Encodes the body of a MultiRead: getData of each path (UTF-8, chroot included)."""
     heads = {size: _HEAD_LEN.pack(GET_DATA, 0, -1, size) for size in set(map(len, paths))}
     parts = [heads[len(path)] + path for path in paths]
     parts.append(_END)
@@ -159,7 +159,7 @@ def multi_read(paths: Sequence[bytes]) -> bytes:
 
 
 def stat_at(buffer: bytes, offset: int) -> Stat:
-    """A stat."""
+    """Decodes a stat."""
     czxid, mzxid, ctime_ms, _, version, _, acl_version, owner, _, children, pzxid = _STAT.unpack_from(buffer, offset)
     return Stat(czxid, mzxid, version, owner, children, pzxid, acl_version, ctime_ms)
 
@@ -178,13 +178,13 @@ def _text_at(buffer: bytes, offset: int) -> tuple[str, int]:
 
 
 def node_at(buffer: bytes, offset: int) -> Node:
-    """Answer of getData."""
+    """Decodes the reply to getData."""
     data, offset = _blob_at(buffer, offset)
     return Node(data, stat_at(buffer, offset))
 
 
 def children_at(buffer: bytes, offset: int) -> tuple[list[str], Stat]:
-    """Answer of getChildren2."""
+    """Decodes the reply to getChildren2."""
     (count,) = _INT.unpack_from(buffer, offset)
     offset += 4
     names = []
@@ -195,13 +195,13 @@ def children_at(buffer: bytes, offset: int) -> tuple[list[str], Stat]:
 
 
 def created_at(buffer: bytes, offset: int, chroot: str) -> tuple[Created, int]:
-    """Answer of create2, and where it ends."""
+    """Decodes the reply to create2; returns its end, too."""
     path, offset = _text_at(buffer, offset)
     return Created(path[len(chroot) :] or "/", stat_at(buffer, offset)), offset + _STAT.size
 
 
 def acls_at(buffer: bytes, offset: int) -> tuple[list[Acl], Stat]:
-    """Answer of getACL."""
+    """Decodes the reply to getACL."""
     (count,) = _INT.unpack_from(buffer, offset)
     offset += 4
     found = []
@@ -214,13 +214,13 @@ def acls_at(buffer: bytes, offset: int) -> tuple[list[Acl], Stat]:
 
 
 def event_at(buffer: bytes, offset: int) -> tuple[int, str]:
-    """Type (1 created, 2 deleted, 3 changed, 4 child) and path of a watch event."""
+    """Decodes type (1 created, 2 deleted, 3 changed, 4 child) and path of a watch event."""
     kind, _ = _EVENT.unpack_from(buffer, offset)
     return kind, _text_at(buffer, offset + _EVENT.size)[0]
 
 
 def multi_failed(buffer: bytes, offset: int, ops: Sequence[Op]) -> MultiFailed | None:
-    """The failure in the answer of a multi, or None where it was applied: then the first result is no error."""
+    """Returns the failure in the reply to a multi, or None where it was applied: then the first result is no error."""
     if not ops or _HEAD.unpack_from(buffer, offset)[0] != _ERROR:
         return None
     step = _HEAD_LEN.size
@@ -230,9 +230,9 @@ def multi_failed(buffer: bytes, offset: int, ops: Sequence[Op]) -> MultiFailed |
 
 
 def multi_results(reply: Reply, ops: Sequence[Op], chroot: str, session_id: int) -> list[OpResult]:
-    """Results of an applied multi.
+    """Returns the results of an applied multi.
 
-    ZooKeeper 3.5 answers a create in a multi without its stat; everything in that follows from the transaction.
+    ZooKeeper 3.5 replies to a create in a multi without its stat; everything in that follows from the transaction.
     """
     buffer, offset = reply.buffer, reply.offset
     results: list[OpResult] = []
@@ -255,7 +255,7 @@ def multi_results(reply: Reply, ops: Sequence[Op], chroot: str, session_id: int)
 
 
 def as_multi_read(reply: Reply) -> Reply:
-    """The answer of a single getData in the form of a MultiRead of one."""
+    """Returns the reply to a single getData in the form of a MultiRead of one."""
     if reply.err:
         return Reply(Code.OK, reply.zxid, _HEAD_LEN.pack(_ERROR, 0, reply.err, reply.err), 0)
     return Reply(Code.OK, reply.zxid, _HEAD.pack(GET_DATA, 0, Code.OK) + reply.buffer[reply.offset :], 0)
@@ -264,7 +264,7 @@ def as_multi_read(reply: Reply) -> Reply:
 def decode_each(
     buffer: bytes, offset: int, count: int, decode: Callable[[bytes | None, int], T], into: list[T | Code]
 ) -> None:
-    """Answer of a MultiRead of ``count`` paths: ``decode(data, version)`` of each found znode, the code of the rest."""
+    """Decodes a MultiRead of ``count`` paths: ``decode(data, version)`` of each found znode, the code of the rest."""
     head, integer = _HEAD_LEN.unpack_from, _INT.unpack_from
     found = into.append
     for _ in range(count):
@@ -279,7 +279,7 @@ def decode_each(
 
 
 def nodes_each(buffer: bytes, offset: int, count: int, into: list[Node | Code]) -> None:
-    """As :func:`decode_each`, with whole nodes."""
+    """Decodes as :func:`decode_each` does, with whole nodes."""
     for _ in range(count):
         kind, _, _, length = _HEAD_LEN.unpack_from(buffer, offset)
         offset += _HEAD_LEN.size

@@ -1,12 +1,12 @@
 """kazoo as a transport: connection, session, pings and authentication. The only file that imports kazoo.
 
-Requests and answers are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` knows what is in them), so that
-MultiRead and SetWatches, which kazoo does not have, are requests like any other, and answers are decoded outside of
-kazoo's thread. Four methods of kazoo's connection are replaced; they are internals, so the version is pinned.
+Requests and replies are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` has their contents). So MultiRead and
+SetWatches, which kazoo does not have, are requests like any other, and replies are decoded outside of kazoo's thread.
+Four methods of kazoo's connection are replaced; they are internals, so the version is pinned.
 
-Invariants: a request is queued only while CONNECTED and only on the connection that the loop has been told of, so
-nothing survives a blip in a queue; after LOST no new session is opened by itself; a watch event is never looked up in
-kazoo's tables, so none is lost between arming a watch and an older event of the same path.
+Invariants: a request is queued only while CONNECTED and only on the connection that the loop knows of, so nothing
+survives a blip in a queue; after LOST no new session is opened by itself; a watch event is never looked up in kazoo's
+tables, so none is lost between arming a watch and an older event of the same path.
 """
 # ruff: noqa: SLF001 - kazoo's internals are what this file is about
 
@@ -55,27 +55,27 @@ _CLOSED: Final = (KeeperState.CLOSED, KeeperState.EXPIRED_SESSION, KeeperState.A
 
 
 class Listener(Protocol):
-    """Who is told of answers, events and states; all of it on kazoo's thread."""
+    """Receives replies, events and states; all of it on kazoo's thread."""
 
     last_zxid: int
 
     def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
-        """The connection ended before a request of ``size`` bytes, sent ``under_way_s`` before, was answered."""
+        """Reports that the connection ended before the reply to a request sent ``under_way_s`` before."""
 
     def answered(self, size: int) -> None:
-        """A request of ``size`` bytes was answered."""
+        """Reports the reply to a request of ``size`` bytes."""
 
     def hand_over(self, item: Callable[[], None]) -> None:
         """Has ``item`` called on the loop, in order."""
 
     def event(self, buffer: bytes, offset: int) -> None:
-        """A watch fired."""
+        """Reports a watch event."""
 
     def flag(self, state: ConnectionState) -> None:
-        """The connection is about to leave CONNECTED: whoever must stop at once is told first."""
+        """Reports first, at once, that the connection is about to leave CONNECTED."""
 
     def changed(self, state: ConnectionState) -> None:
-        """The state changed."""
+        """Reports the new state."""
 
 
 class Call:
@@ -96,18 +96,18 @@ class Call:
         return f"<opcode {self.type}, {len(self.body)} bytes>"
 
     def serialize(self) -> bytes:
-        """Called by kazoo when it writes the request: from here on the server may have seen it."""
+        """Encodes the request when kazoo writes it: from here on the server may have seen it."""
         self.sent = True
         self.sent_s = time.monotonic()
         return self.body
 
     def set_exception(self, _: Exception) -> None:
-        """Called by kazoo when the connection ends before the answer."""
+        """Fails the call when the connection ends before the reply; kazoo calls it."""
         under_way_s = time.monotonic() - self.sent_s
         self._listener.hand_over(lambda: self._fail(under_way_s))
 
     def reply(self, reply: Reply) -> None:
-        """The answer came (kazoo's thread)."""
+        """Completes the call with its reply (kazoo's thread)."""
         self._listener.hand_over(lambda: self._finish(reply))
 
     def _finish(self, reply: Reply) -> None:
@@ -130,13 +130,13 @@ class Call:
         if self.future.done():
             return
         if self.writes and self.sent:
-            self.future.set_exception(OutcomeUnknown(f"connection lost before the answer to {self!r}"))
+            self.future.set_exception(OutcomeUnknown(f"connection lost before the reply to {self!r}"))
         else:
-            self.future.set_exception(NotConnected(f"connection lost before {self!r} was answered: nothing changed"))
+            self.future.set_exception(NotConnected(f"connection lost before the reply to {self!r}: nothing changed"))
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection with raw answers and events."""
+    """kazoo's connection with raw replies and events."""
 
     client: Client
     _xid: int
@@ -166,16 +166,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return self.client.servers.round(super()._expand_client_hosts())
 
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: Any) -> Any:
-        """Until the connection ends; the server is tried last then."""
+        """Runs a connection to its end; the server is tried last then."""
         status = super()._connect_attempt(host, hostip, port, retry)
         if status is not STOP_CONNECTING:
             self.client.servers.failed(hostip, port)
         return status
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """A server that takes the connection and does not answer, as one that starts, is left in time to try again.
+        """Connects; leaves a server that accepts the connection and does not respond, as one that starts.
 
-        kazoo waits for as long as a session, which would be over then.
+        kazoo waits for as long as a session, which would be over before another attempt.
         """
         client = self.client
         result = super()._invoke(min(timeout, client.attempt_s), request, xid)
@@ -185,7 +185,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return result
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """Before anything else on a connection; a server that does not like the answer says so, or hangs up."""
+        """Logs in before anything else on a connection; a server that refuses the login replies so, or hangs up."""
         user, _, password = self.client.sasl.partition(":")
         login = DigestMd5(user, password, secrets.token_hex(16))
         try:
@@ -205,18 +205,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return answer or b""
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
-        self.client.heard += 1
+        self.client.received += 1
         self.client.listener.event(buffer, offset)
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         request, call, xid = self.client._pending.popleft()
-        self.client.heard += 1
+        self.client.received += 1
         if header.zxid > 0:
             self.client.last_zxid = header.zxid
         if header.xid != xid:
             if call is not None:
                 call.set_exception(ConnectionDropped())
-            raise ConnectionDropped(f"answer {header.xid} came where {xid} was due")
+            raise ConnectionDropped(f"reply {header.xid} came where {xid} was due")
         if call is not None:
             call.reply(Reply(header.err, header.zxid, buffer, offset))
         return Close.type if isinstance(request, Close) else None
@@ -238,7 +238,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         self.sasl = sasl or ""
         self.granted_ms = 0
         self.connections = 0
-        self.heard = 0
+        self.received = 0
         self.servers = Servers()
         self.gate = threading.Lock()
         super().__init__(
@@ -302,13 +302,13 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         self._connection.wake()
 
     def begin_close(self) -> None:
-        """Asks for the end of the session; the connection thread ends when it is answered."""
+        """Requests the end of the session; the connection thread ends with the reply."""
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         self._connection.wake()
 
     def cut(self) -> None:
-        """Ends the connection without waiting for an answer."""
+        """Ends the connection without waiting for a reply."""
         open_socket = self._connection._socket
         if open_socket is not None:
             with contextlib.suppress(OSError):  # already gone
@@ -341,17 +341,17 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self._attempt_s = attempt_s
 
     def create_connection(self, *args: Any, timeout: float, **options: Any) -> Any:
-        """A connected socket."""
+        """Returns a connected socket."""
         return super().create_connection(*args, timeout=min(timeout, self._attempt_s()), **options)
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Starts nothing."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Stops nothing."""
 
     def select(self, reading: list[Any], *others: Any) -> Any:
-        """As kazoo's, but bytes that TLS has decrypted already count: the socket below has nothing more to tell."""
+        """Selects as kazoo does, but counts bytes that TLS has decrypted already: the socket below hides them."""
         waiting = [s for s in reading if isinstance(s, ssl.SSLSocket) and s.pending()]
         if not waiting:
             return super().select(reading, *others)

@@ -12,7 +12,7 @@ KNOWN_MAX: Final = 200
 
 
 class OnceAMinute(logging.Filter):
-    """Passes a sentence once in ``REPEAT_S``; the next one that passes says how many were left out."""
+    """Passes a line once in ``REPEAT_S``; the next one that passes has the number of those left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,5 +49,5 @@ def library_log() -> logging.Logger:
     found, _ONCE.last = logging.getLogger(NAME), ""
     if _ONCE not in found.filters:
         found.addFilter(_ONCE)
-        found.addHandler(logging.NullHandler())  # a command says in a sentence of its own what went wrong
+        found.addHandler(logging.NullHandler())  # a command reports the failure in its own words
     return found

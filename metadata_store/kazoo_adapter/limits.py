@@ -1,8 +1,8 @@
-"""How large requests may be: learned from connections that ended, twice, at the same large request.
+"""Limits of request sizes: learned from connections that ended, twice, at the same large request.
 
-A server closes the connection of a client that announces more than ``jute.maxbuffer`` bytes, and says so in its own
+A server closes the connection of a client that announces more than ``jute.maxbuffer`` bytes, and reports it in its own
 log alone. A daemon that sends the same again meets the same end, for ever. Other reasons end connections, too, so one
-end teaches nothing, and what was learned holds for some minutes.
+end teaches nothing, and a learned limit holds for some minutes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX + 4_096
 SOON_S: Final = 2.0
 """A server hangs up when it reads the length; a request that was under way for longer was accepted."""
 HOLDS_S: Final = 600.0
-"""How long what was learned holds: then the usual sizes are tried again."""
+"""How long a learned limit holds: then the usual sizes are tried again."""
 
 _log = logging.getLogger("regent.metadata_store")
 
 
 class Sent(NamedTuple):
-    """A request: what it is, and its bytes."""
+    """A request by its operation and its bytes."""
 
     opcode: int
     size: int
@@ -68,21 +68,21 @@ class Limits:
         return self._write_bytes
 
     def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
-        """A connection ended before a request was answered that had been sent ``under_way_s`` ago."""
+        """Notes that a connection ended before the reply to a request that had been sent ``under_way_s`` ago."""
         if size > max(SUSPECT_BYTES, self._largest.size) and under_way_s <= SOON_S:
             self._largest = Sent(opcode, size)
 
     def answered(self, size: int) -> None:
-        """A request was answered, so requests of its size are accepted."""
+        """Notes a reply: requests of this size are accepted."""
         if size <= SUSPECT_BYTES:
             return
         if size >= self._suspect.size:
             self._suspect = _NOTHING
         if self._until_s is not None and size >= self._refused_bytes:
-            self._restore(f"one of {size} bytes was answered")
+            self._restore(f"one of {size} bytes got a reply")
 
     def ended(self) -> None:
-        """A connection ended, and all that was under way on it was reported."""
+        """Judges the end of a connection, after all requests under way on it were noted."""
         found, before = self._largest, self._suspect
         self._largest = _NOTHING
         if found is _NOTHING or before is _NOTHING or not found.like(before):
@@ -92,7 +92,7 @@ class Limits:
         self._learn(min(found.size, before.size))
 
     def _learn(self, size: int) -> None:
-        """Batches are cut first; what is no batch, or as large although they are cut, is not sent again."""
+        """Cuts batches first; a larger request, or one as large although batches are cut, is not sent again."""
         if size > BATCH_BYTES_MAX or self._batch_bytes == CUT_BYTES:
             self._write_bytes = min(self._write_bytes, size - 1)
             what, bytes_max = "writes are refused above", self._write_bytes

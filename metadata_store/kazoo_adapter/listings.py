@@ -1,4 +1,4 @@
-"""Listings that brokers cannot read: kazoo takes answers of any size, ZooKeeper's Java client does not."""
+"""Warns of listings that brokers cannot read: kazoo takes replies of any size, ZooKeeper's Java client does not."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import logging
 from typing import Final
 
 JAVA_ANSWER_BYTES_MAX: Final = 1_048_575
-"""Larger answers are refused by ZooKeeper's Java client as shipped (its own ``jute.maxbuffer``)."""
+"""Larger replies are refused by ZooKeeper's Java client as shipped (its own ``jute.maxbuffer``)."""
 ENOUGH_BYTES: Final = 4 * 1024 * 1024
 
 _log = logging.getLogger("regent.metadata_store")
 
 
 class Listings:
-    """Remembers of which paths it was told: once each."""
+    """Remembers the paths that it warned of: once each."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def read(self, path: str, size: int) -> None:
-        """The children of ``path`` came in ``size`` bytes; warns where brokers could not read them."""
-        if size <= JAVA_ANSWER_BYTES_MAX or path in self._told:
+        """Warns where brokers could not read the children of ``path``, which came in ``size`` bytes."""
+        if size <= JAVA_ANSWER_BYTES_MAX or path in self._warned:
             return
-        self._told.add(path)
+        self._warned.add(path)
         _log.warning(
-            "the children of %s take %d bytes, and brokers cannot list more than %d unless they are told to: start "
-            "them with KAFKA_OPTS=-Djute.maxbuffer=%d before one of them gets the controller role",
+            "the children of %s take %d bytes, and brokers list at most %d by default: start them with "
+            "KAFKA_OPTS=-Djute.maxbuffer=%d before one of them gets the controller role",
             path,
             size,
             JAVA_ANSWER_BYTES_MAX,

@@ -14,11 +14,11 @@ _DIRECTIVE: Final = re.compile(rb'\s*([a-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]*)
 
 
 class SaslFailed(Exception):
-    """The server does not speak DIGEST-MD5 as it should, or is not who it says it is."""
+    """The server does not speak DIGEST-MD5 as it should, or did not prove its identity."""
 
 
 class DigestMd5:
-    """One exchange: :meth:`respond` to the server's challenge, then :meth:`verify` its last word."""
+    """One exchange: :meth:`respond` to the server's challenge, then :meth:`verify` its last message."""
 
     def __init__(self, user: str, password: str, cnonce: str) -> None:
         self._user = user.encode()
@@ -27,12 +27,12 @@ class DigestMd5:
         self._expected = b""
 
     def respond(self, challenge: bytes) -> bytes:
-        """The answer to a challenge; raises :class:`SaslFailed` where there is none."""
-        said = directives(challenge)
-        nonce, realm = said.get(b"nonce", b""), said.get(b"realm", b"")
-        if not nonce or said.get(b"algorithm") != b"md5-sess":
+        """Returns the response to a challenge; raises :class:`SaslFailed` where there is none."""
+        fields = directives(challenge)
+        nonce, realm = fields.get(b"nonce", b""), fields.get(b"realm", b"")
+        if not nonce or fields.get(b"algorithm") != b"md5-sess":
             raise SaslFailed("the server's challenge is not DIGEST-MD5")
-        if QOP not in said.get(b"qop", QOP).replace(b" ", b"").split(b","):
+        if QOP not in fields.get(b"qop", QOP).replace(b" ", b"").split(b","):
             raise SaslFailed("the server insists on a protection of messages that ZooKeeper's clients do not have")
         secret = _md5(b":".join((self._user, realm, self._password))) + b":" + nonce + b":" + self._cnonce
         proof = self._proof(secret, nonce, b"AUTHENTICATE:" + DIGEST_URI)
@@ -52,7 +52,7 @@ class DigestMd5:
         )
 
     def verify(self, answer: bytes) -> None:
-        """The server knows the password, too; raises :class:`SaslFailed` where it does not."""
+        """Verifies that the server knows the password, too; raises :class:`SaslFailed` where it does not."""
         if directives(answer).get(b"rspauth") != self._expected:
             raise SaslFailed("the server has not proved that it knows the password")
 
@@ -62,7 +62,7 @@ class DigestMd5:
 
 
 def directives(text: bytes) -> dict[bytes, bytes]:
-    """``name=value`` pairs, quoted or not; raises :class:`SaslFailed` for anything else."""
+    """Parses ``name=value`` pairs, quoted or not; raises :class:`SaslFailed` for anything else."""
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(text):

@@ -38,22 +38,22 @@ class Servers:
         return self._count > 1
 
     def round(self, addresses: list[Address]) -> list[Address]:
-        """A round over all servers, those that failed lately at the end; the others keep their order."""
+        """Returns a round over all servers, those that failed lately at the end; the others keep their order."""
         self._rounds = min(self._rounds + 1, ROUNDS_MAX)
         self._count = max(1, len(addresses))
         self._failed_s = {at[1:]: self._failed_s[at[1:]] for at in addresses if at[1:] in self._failed_s}
         return sorted(addresses, key=lambda at: self._failed_s.get(at[1:], 0.0))
 
     def failed(self, ip: str, port: int) -> None:
-        """An attempt at a server, or the connection to it, has ended."""
+        """Notes that an attempt at a server, or the connection to it, has ended."""
         self._failed_s[ip, port] = self._clock()
 
     def connected(self) -> None:
-        """A server has answered the handshake."""
+        """Notes that a server has completed the handshake."""
         self._rounds = 0
 
     def attempt_s(self, session_s: float) -> float:
-        """How long a server may take for the connection, and again for its answer to the handshake."""
+        """Returns how long a server may take for the connection, and again for the handshake."""
         longest_s = max(ATTEMPT_S, session_s * ATTEMPT_SESSIONS_MAX)
         if not self.several:
             return longest_s

@@ -29,7 +29,7 @@ _log = logging.getLogger("regent.metadata_store")
 
 
 def split_chroot(connect_string: str) -> tuple[str, str]:
-    """``host:port,host:port/chroot`` as hosts and chroot (``""`` for none, else ``/a/b``)."""
+    """Splits ``host:port,host:port/chroot`` into hosts and chroot (``""`` for none, else ``/a/b``)."""
     hosts, slash, chroot = connect_string.partition("/")
     chroot = chroot.strip("/")
     if not hosts.strip() or "//" in chroot:
@@ -44,8 +44,8 @@ class Session:
 
     ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
     ``credentials`` is ``user:password`` for the ``digest`` scheme, ``sasl`` for a login by SASL (DIGEST-MD5).
-    ``create_chroot`` creates a missing chroot as Kafka does. With ``tls`` every server is spoken to so. ``multi_read``
-    None asks the server whether it has MultiRead; False reads singly. ``set_acl``: see :class:`ZooKeeper`.
+    ``create_chroot`` creates a missing chroot as Kafka does. ``tls`` holds for every server. ``multi_read`` None
+    queries the server whether it has MultiRead; False reads singly. ``set_acl``: see :class:`ZooKeeper`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Session:
     # -- session
 
     async def connect(self, timeout_s: float) -> None:
-        """A new session; raises :class:`ConnectFailed` with the remedy."""
+        """Opens a session; raises :class:`ConnectFailed` with the remedy."""
         if self._transport is not None:
             if self._transport.state is not ConnectionState.LOST:
                 return
@@ -149,7 +149,7 @@ class Session:
             raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}")
 
     async def _was_refused(self, transport: Transport) -> bool:
-        """A login by SASL fails after the session has begun; that it did is known when the connection is given up."""
+        """Whether the server refused a login by SASL: it fails once the session has begun, and shows when that ends."""
         if self._sasl is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFUSED_S_MAX):
@@ -157,7 +157,7 @@ class Session:
         return transport.auth_failed
 
     async def _inspect(self, transport: Transport) -> None:
-        """What must hold before a session is used: release, chroot, and that no data was lost."""
+        """Checks a session before it is used: release, chroot, and that no data was lost."""
         await self._supports_multi_read(transport)
         if self.chroot:
             await self._find_chroot()
@@ -166,7 +166,7 @@ class Session:
             raise ZxidWentBack(self._zxid_seen, transport.last_zxid)
 
     async def _find_chroot(self) -> None:
-        """Makes sure that the chroot exists, or says what to do."""
+        """Finds the chroot; raises an error with the remedy where it does not exist."""
         reply = await self._open().send(jute.EXISTS, jute.read(self.chroot), writes=False)
         if reply.err != Code.NO_NODE:
             checked(reply, self.chroot)
@@ -188,7 +188,7 @@ class Session:
                 raise ConnectFailed(f"the chroot {path} cannot be created: {Code(reply.err).name}")
 
     async def close(self) -> None:
-        """Ends the session; a few seconds at most, also where ZooKeeper does not answer."""
+        """Ends the session; a few seconds at most, also where ZooKeeper does not respond."""
         transport, self._transport = self._transport, None
         if transport is not None:
             self._zxid_seen = max(self._zxid_seen, transport.last_zxid)
@@ -211,7 +211,7 @@ class Session:
 
     @property
     def session_timeout_ms(self) -> int:
-        """As granted by the server; what was asked for without a session."""
+        """Session timeout as the server granted it; the requested one without a session."""
         return (self._transport.session_timeout_ms if self._transport else 0) or self._session_timeout_ms
 
     @property
@@ -221,7 +221,7 @@ class Session:
 
     @property
     def last_zxid(self) -> int:
-        """Highest zxid of an answer of this session."""
+        """Highest zxid of a reply of this session."""
         return self._transport.last_zxid if self._transport is not None else 0
 
     def _event(self, buffer: bytes, offset: int) -> None:
@@ -258,17 +258,17 @@ class Session:
         return (self.chroot + path if path != "/" else self.chroot) or "/"
 
     def _raw(self, paths: Sequence[str]) -> list[bytes]:
-        """Many paths as the server knows them."""
+        """Encodes many paths as the server knows them."""
         if self.chroot or not all(map(str.startswith, paths, repeat("/"))):
             return [self._path(path).encode() for path in paths]
         return [path.encode() for path in paths]
 
     async def _send(self, opcode: int, body: bytes, path: str, *, writes: bool = False) -> Reply:
-        """One request and its answer; raises :class:`ZkError` where it is an error."""
+        """Sends one request and returns its reply; raises :class:`ZkError` where it is an error."""
         return checked(await self._open().send(opcode, body, writes=writes), path)
 
     async def _supports_multi_read(self, transport: Transport) -> bool:
-        """Whether the connected server has MultiRead; asked once per connection."""
+        """Whether the connected server has MultiRead; queried once per connection."""
         if self._multi_read is not None:
             return self._multi_read
         known = self._multi_read_of
@@ -282,7 +282,7 @@ class Session:
 
 
 def checked(reply: Reply, path: str) -> Reply:
-    """The answer, unless it is an error: then raises :class:`ZkError`, or NotConnected where it is the session's."""
+    """Returns the reply unless it is an error: raises :class:`ZkError`, or NotConnected for an error of the session."""
     if reply.err in _SESSION_ERRORS:
         raise NotConnected(f"ZooKeeper refused the session ({Code(reply.err).name}): nothing was changed")
     if reply.err:
@@ -293,7 +293,7 @@ def checked(reply: Reply, path: str) -> Reply:
 def _has_multi_read(version: tuple[int, int] | None) -> bool:
     if version is None:
         _log.warning(
-            "ZooKeeper does not tell its version, so znodes are read one by one, which is slow: "
+            "ZooKeeper does not report its version, so znodes are read one by one, which is slow: "
             "allow the command with 4lw.commands.whitelist=srvr in its configuration"
         )
         return False

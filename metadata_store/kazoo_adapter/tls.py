@@ -13,7 +13,7 @@ PROBE_S_MAX: Final = 2.0
 
 
 class ZooKeeperTls(Struct, frozen=True):
-    """PEM files. ``certificate`` (with its ``key``, which may stand in the same file) is shown to servers that ask.
+    """PEM files. ``certificate`` (with its ``key``, which may be in the same file) is for servers that require one.
 
     ``authority`` is trusted besides those of the system, as kazoo does it. ``check_host``: a server's certificate must
     name the host of the connect string.
@@ -25,7 +25,7 @@ class ZooKeeperTls(Struct, frozen=True):
     check_host: bool = True
 
     def options(self) -> dict[str, Any]:
-        """What kazoo's client is given."""
+        """Returns the options of kazoo's client."""
         key = self.key or self.certificate
         return {
             "use_ssl": True,
@@ -38,7 +38,7 @@ class ZooKeeperTls(Struct, frozen=True):
         }
 
     def context(self, *, check_host: bool | None = None) -> ssl.SSLContext:
-        """For connections of our own; raises OSError where a file cannot be used."""
+        """Returns the context of regent's own connections; raises OSError where a file cannot be used."""
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.authority)
         context.load_default_certs()
         context.check_hostname = self.check_host if check_host is None else check_host
@@ -48,7 +48,7 @@ class ZooKeeperTls(Struct, frozen=True):
 
 
 async def why_not(servers: str, tls: ZooKeeperTls) -> str | None:
-    """What is wrong with TLS at the first server where something is; None where no server says so."""
+    """Returns the fault of TLS at the first server that has one; None where no server reports one."""
     try:
         context = tls.context()
     except OSError as error:

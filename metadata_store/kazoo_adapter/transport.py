@@ -1,6 +1,6 @@
-"""One session on kazoo's thread, seen from the event loop.
+"""One session on kazoo's thread, as seen from the event loop.
 
-kazoo's connection thread hands everything over through one deque, in the order of the wire: answers, watch events and
+kazoo's connection thread hands everything over through one deque, in the order of the wire: replies, watch events and
 states reach the loop in that order, with one wake-up for many of them.
 """
 
@@ -21,7 +21,7 @@ from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
 CLOSE_S_MAX: Final = 2.0
-"""How long a close waits for ZooKeeper's answer before it cuts the connection."""
+"""How long a close waits for ZooKeeper's reply before it cuts the connection."""
 
 _log = logging.getLogger("regent.metadata_store")
 
@@ -76,13 +76,13 @@ class Transport:
         return self.state is ConnectionState.CONNECTED and client.connections == self.connection and client.connected
 
     def start(self) -> None:
-        """Begins to connect; ``on_state`` tells how it goes."""
+        """Begins to connect; ``on_state`` reports the progress."""
         self._client.start_async()
 
     @property
-    def heard(self) -> int:
-        """Grows with each answer and each watch event, but not with pings, which a server without a leader answers."""
-        return self._client.heard
+    def received(self) -> int:
+        """Grows with each reply and each watch event, but not with pings: a server without a leader replies to them."""
+        return self._client.received
 
     def leave(self, silent_s: float) -> bool:
         """Gives up the connection to a silent server; False where the ensemble has no other one."""
@@ -90,9 +90,9 @@ class Transport:
         if not client.servers.several or client.connections != self.connection:
             return False
         _log.warning(
-            "ZooKeeper server %s has answered nothing for %.1f s: its connection is given up, and the session is "
-            "resumed at another server. It may be frozen or cut off, or healthy while the ensemble has no leader: ask "
-            "every server for its mode (echo srvr | nc HOST PORT)",
+            "ZooKeeper server %s sent no reply for %.1f s: its connection is closed, and the session is resumed at "
+            "another server. It may be frozen or cut off, or healthy while the ensemble has no leader: query every "
+            "server for its mode (echo srvr | nc HOST PORT)",
             ":".join(map(str, self.peer or ("unknown",))),
             silent_s,
         )
@@ -139,15 +139,15 @@ class Transport:
         if self._waking:
             return
         self._waking = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._drain)
 
     def event(self, buffer: bytes, offset: int) -> None:
-        """A watch fired."""
+        """Passes on a watch event."""
         self.hand_over(lambda: self._deliver(buffer, offset))
 
     def flag(self, state: ConnectionState) -> None:
-        """The connection is about to leave CONNECTED: whoever must stop at once is told first."""
+        """Passes on first, at once, that the connection is about to leave CONNECTED."""
         if self._closing:
             return
         try:
@@ -156,7 +156,7 @@ class Transport:
             _log.exception("on_state_thread failed at %s", state)
 
     def changed(self, state: ConnectionState) -> None:
-        """The state changed."""
+        """Passes on the new state."""
         client = self._client
         connection, session_id, auth_failed = client.connections, client.session, client.auth_failed
         self.hand_over(lambda: self._enter(state, connection, session_id, auth_failed))
@@ -170,11 +170,11 @@ class Transport:
             items.popleft()()
 
     def unanswered(self, opcode: int, size: int, under_way_s: float) -> None:
-        """The connection ended before a request was answered."""
+        """Notes that the connection ended before the reply to a request."""
         self._limits.unanswered(opcode, size, under_way_s)
 
     def answered(self, size: int) -> None:
-        """A request was answered."""
+        """Notes the reply to a request."""
         self._limits.answered(size)
 
     def _deliver(self, buffer: bytes, offset: int) -> None:
@@ -183,7 +183,7 @@ class Transport:
 
     def _enter(self, state: ConnectionState, connection: int, session_id: int, auth_failed: bool) -> None:
         ended = state is ConnectionState.LOST
-        told = self.state
+        known = self.state
         if state is ConnectionState.CONNECTED:
             self._limits.ended()
         self.state, self.connection = state, connection
@@ -191,5 +191,5 @@ class Transport:
         self.auth_failed |= auth_failed
         if ended and self._client.ended:
             self.ended.set()
-        if state is not told and not self._closing:
+        if state is not known and not self._closing:
             self._on_state(state)

@@ -24,9 +24,9 @@ Place = tuple[Pattern, Key]
 
 
 class ReadAcls(Struct, frozen=True):
-    """What was read, and the znodes that could not be understood: nobody is allowed anything by those.
+    """The lists, and the znodes that could not be understood: by those every request is denied.
 
-    ``closed``: those of them that ZooKeeper refused to give.
+    ``closed``: those of them that ZooKeeper refused to read.
     """
 
     acls: Acls
@@ -35,13 +35,13 @@ class ReadAcls(Struct, frozen=True):
 
 
 def acl_path(place: Place) -> str:
-    """The znode of one list."""
+    """Returns the znode of one list."""
     pattern, (resource, name) = place
     return f"{ROOTS[pattern]}/{resource}/{name}"
 
 
 async def read_acls(zk: ZooKeeper) -> ReadAcls:
-    """All lists of topics and of the cluster."""
+    """Reads all lists of topics and of the cluster."""
     acls, malformed, places = Acls(), list[Malformed](), list[Place]()
     for pattern, root in ROOTS.items():
         for resource in Resource:

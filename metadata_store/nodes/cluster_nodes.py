@@ -54,7 +54,7 @@ class Exhausted(RuntimeError):
 
 
 async def _rounds(zk: ZooKeeper) -> AsyncIterator[int]:
-    """Tries of a conditional write; before each further one this server catches up with what won."""
+    """Yields rounds of a conditional write; before each further one this server catches up with the other write."""
     for round_ in range(CAS_ROUNDS_MAX):
         if round_:
             await zk.sync("/")
@@ -65,13 +65,13 @@ async def _rounds(zk: ZooKeeper) -> AsyncIterator[int]:
 
 
 async def read_epoch(zk: ZooKeeper) -> Found[int] | None:
-    """``/controller_epoch``; ``stat.version`` is what a fence checks."""
+    """Reads ``/controller_epoch``; ``stat.version`` is the fence's condition."""
     node = await zk.get(paths.CONTROLLER_EPOCH)
     return Found(decode_epoch(paths.CONTROLLER_EPOCH, node.data), node.stat) if node is not None else None
 
 
 async def read_controller(zk: ZooKeeper) -> Found[ControllerZnode] | None:
-    """``/controller``; ``stat.ephemeral_owner`` is 0 where it is persistent."""
+    """Reads ``/controller``; ``stat.ephemeral_owner`` is 0 where it is persistent."""
     node = await zk.get(paths.CONTROLLER)
     return Found(decode_controller(paths.CONTROLLER, node.data), node.stat) if node is not None else None
 
@@ -80,9 +80,9 @@ async def read_controller(zk: ZooKeeper) -> Found[ControllerZnode] | None:
 
 
 async def ensure_top_level_paths(zk: ZooKeeper) -> None:
-    """Creates what every broker creates at its start, with NULL data: child watches need existing parents.
+    """Creates the znodes that every broker creates at its start, with NULL data: child watches need existing parents.
 
-    ``/latest_producer_id_block`` must hold NULL, which brokers below IBP 3.0 tell from an empty string.
+    ``/latest_producer_id_block`` must hold NULL, which brokers below IBP 3.0 distinguish from an empty string.
     """
     wanted: dict[str, None] = {}
     for path in paths.PERSISTENT:
@@ -105,22 +105,22 @@ async def _create_if_absent(zk: ZooKeeper, path: str, data: bytes | None) -> boo
 
 
 async def read_cluster_id(zk: ZooKeeper) -> str | Malformed | None:
-    """Id of the cluster; None before the first broker started."""
+    """Reads the id of the cluster; None before the first broker started."""
     node = await zk.get(paths.CLUSTER_ID)
     return decode_cluster_id(paths.CLUSTER_ID, node.data) if node is not None else None
 
 
 async def read_features(zk: ZooKeeper) -> Found[Features] | None:
-    """``/feature``."""
+    """Reads ``/feature``."""
     node = await zk.get(paths.FEATURE)
     return Found(decode_features(paths.FEATURE, node.data), node.stat) if node is not None else None
 
 
 async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fence) -> Malformed | None:
-    """Brings ``/feature`` to what the IBP asks for, as Kafka's controller does at the start of its term.
+    """Writes ``/feature`` as the IBP requires, as Kafka's controller does at the start of its term.
 
-    ``version`` is that of the JSON (2 from IBP 3.3), ``enabled`` holds from IBP 2.7. Finalised features are kept
-    where they stay enabled, and dropped where they do not. A znode that cannot be understood is left and returned.
+    ``version`` is that of the JSON (2 from IBP 3.3), ``enabled`` holds from IBP 2.7. Finalised features are kept where
+    they stay enabled, and dropped where they do not. A znode that cannot be understood is left and returned.
     """
     async for _ in _rounds(zk):
         found = await read_features(zk)
@@ -160,9 +160,9 @@ async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence) -
 
 
 async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:
-    """The next block of producer ids for a broker, by compare and set.
+    """Allocates the next block of producer ids for a broker, by compare and set.
 
-    A block whose write had an unknown outcome is never handed out: the next call reads what holds and goes on behind
+    A block whose write had an unknown outcome is never allocated: the next call reads the last block and goes on behind
     it. Raises :class:`Exhausted`, :class:`Contended`.
     """
     async for _ in _rounds(zk):
@@ -187,7 +187,7 @@ def _block_op(node: Node | None, block: ProducerIdBlock) -> Op:
 
 
 async def read_preferred_election(zk: ZooKeeper) -> Found[list[TopicPartition]] | Malformed | None:
-    """What ``/admin/preferred_replica_election`` asks for; Malformed where it cannot even be read."""
+    """Reads ``/admin/preferred_replica_election``; Malformed where it cannot even be read."""
     path = paths.PREFERRED_ELECTION
     [node] = await zk.read_many([path])
     if not isinstance(node, Node):
@@ -199,9 +199,9 @@ async def read_preferred_election(zk: ZooKeeper) -> Found[list[TopicPartition]] 
 
 
 async def delete_children(zk: ZooKeeper, children: Sequence[str], fence: Fence) -> None:
-    """Deletes znodes (notifications that were processed) as they are now; those that are gone are gone.
+    """Deletes znodes (notifications that were processed) as they are now; absent ones count as deleted.
 
-    Raises :class:`Contended` where somebody writes to them all the time.
+    Raises :class:`Contended` where other writers change them in every round.
     """
     left: Sequence[str] = children
     async for round_ in _rounds(zk):

@@ -1,7 +1,7 @@
-"""``/delegation_token``: tokens, and the notifications on which brokers look at a token again.
+"""``/delegation_token``: tokens, and the notifications that make brokers read a token again.
 
-Brokers create and renew tokens; expired ones are deleted by the controller. A token and its notification are one write:
-Kafka's controller writes them one after the other, and dies in between without any broker hearing of it.
+Brokers create and renew tokens; the controller deletes expired ones. A token and its notification are one write:
+Kafka's controller writes them one after the other, and where it dies in between no broker is notified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _decode = strict(_Token)
 
 
 async def token_ids(zk: ZooKeeper) -> list[str]:
-    """Ids of all tokens, sorted; nothing where no broker ever had tokens."""
+    """Reads the ids of all tokens, sorted; none where no broker ever had tokens."""
     listed = await zk.children(paths.DELEGATION_TOKENS)
     return sorted(listed[0]) if listed is not None else []
 
@@ -63,7 +63,7 @@ def _token(name: str, path: str, node: Node) -> Token | Malformed:
 async def delete_tokens(zk: ZooKeeper, tokens: Sequence[Token], fence: Fence, *, ops_max: int) -> TokenOutcome:
     """Deletes tokens as they were read, each with its notification, ``ops_max`` operations in a multi.
 
-    What was not sent because the connection went away counts as a conflict. Raises ``Fenced``.
+    A write that was not sent because the connection was lost counts as a conflict. Raises ``Fenced``.
     """
     total: TokenOutcome = MultiOutcome()
     writes = [

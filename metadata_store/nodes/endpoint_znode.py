@@ -1,6 +1,6 @@
-"""``/regent/endpoints/ID``: where the admin endpoint beside a daemon is, as long as it lives.
+"""``/regent/endpoints/ID``: the address of the admin endpoint beside a daemon, as long as the endpoint's session lasts.
 
-Ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, tells brokers of it: clients of
+Ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, sends it to brokers: clients of
 any broker then find their controller there.
 """
 
@@ -35,12 +35,12 @@ class AdminEndpoint(Struct, frozen=True):
 
 
 def endpoint_path(daemon: int) -> str:
-    """The znode of the endpoint beside a daemon."""
+    """Returns the znode of the endpoint beside a daemon."""
     return f"{ENDPOINTS}/{daemon}"
 
 
 def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
-    """What the znode says; None where it cannot be understood."""
+    """Decodes the znode; None where it cannot be understood."""
     try:
         return decoded(data or b"", AdminEndpoint)
     except msgspec.DecodeError:
@@ -48,10 +48,10 @@ def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
 
 
 async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str | None:
-    """Sees to it that it is there, on this session: what an earlier life of the endpoint left goes.
+    """Creates the znode on this session, and deletes that of an earlier incarnation of the endpoint.
 
-    Returns what another endpoint has written there, which stays: two daemons have one id, or an earlier life of this
-    endpoint listened elsewhere and its session is not over yet.
+    Returns the data of another endpoint's znode, which stays: two daemons have one id, or an earlier incarnation
+    listened elsewhere and its session is not over yet.
     """
     path, data = endpoint_path(daemon), msgspec.json.encode(endpoint)
     for _ in range(TRIES_MAX):
@@ -76,7 +76,7 @@ def _same(data: bytes | None, endpoint: AdminEndpoint) -> bool:
 
 
 async def _written(zk: ZooKeeper, path: str, data: bytes) -> bool:
-    """False where somebody was faster; makes its parents where they are not there yet."""
+    """Creates the znode, with its parents where they are missing; False where another writer was faster."""
     try:
         return await _created(zk, path, data, ephemeral=True)
     except ZkError as error:
@@ -88,7 +88,7 @@ async def _written(zk: ZooKeeper, path: str, data: bytes) -> bool:
 
 
 async def _created(zk: ZooKeeper, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
-    """False where it is there already."""
+    """Creates a znode; False where it exists already."""
     try:
         await zk.create(path, data, ephemeral=ephemeral)
     except ZkError as error:

@@ -1,7 +1,7 @@
 """Dynamic configurations of entities: read by name, written with the notification that brokers wait for.
 
-Kafka writes the configuration first and the notification after it; here both are one multi, so that no configuration is
-there of which no broker hears.
+Kafka writes the configuration first and the notification after it. Here both are one multi, so that brokers are
+notified of every configuration.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from metadata_store.reads import unreadable
 
 
 class EntityConfig(Struct, frozen=True):
-    """What an entity has; ``version`` None: it has no znode."""
+    """The configuration of an entity; ``version`` None: it has no znode."""
 
     config: Config
     version: int | None
 
 
 class ConfigChange(Struct, frozen=True):
-    """What an entity is to have; ``version`` is that of the znode which it replaces, None where there is none."""
+    """A new configuration of an entity; ``version`` is that of the replaced znode, None where there is none."""
 
     name: str
     config: Config
@@ -43,7 +43,7 @@ ConfigOutcome = MultiOutcome[ConfigChange, str]
 
 
 def znode_name(name: str) -> str:
-    """An entity's name as brokers write it into a path (Kafka ``Sanitizer``)."""
+    """Returns an entity's name as brokers write it into a path (Kafka ``Sanitizer``)."""
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -63,7 +63,7 @@ def _entity(path: str, node: Node | Code) -> EntityConfig | Malformed:
 
 
 async def commit_entities(zk: ZooKeeper, kind: str, changes: Iterable[ConfigChange], fence: Fence) -> ConfigOutcome:
-    """Writes configurations; what was not sent because the connection went away counts as a conflict.
+    """Writes configurations; a write that was not sent because the connection was lost counts as a conflict.
 
     Raises ``Fenced``.
     """
@@ -82,8 +82,8 @@ async def commit_entities(zk: ZooKeeper, kind: str, changes: Iterable[ConfigChan
 def _ops(kind: str, change: ConfigChange) -> tuple[Op, ...]:
     name = znode_name(change.name)
     path, data = paths.config(kind, name), encode_config(change.config.entries, change.config.unknown)
-    told = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(f"{kind}/{name}"), sequential=True)
-    return Create(path, data) if change.version is None else SetData(path, data, change.version), told
+    notification = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(f"{kind}/{name}"), sequential=True)
+    return Create(path, data) if change.version is None else SetData(path, data, change.version), notification
 
 
 def _jobs(

@@ -19,7 +19,7 @@ RATE: Final = "controller_mutation_rate"
 
 
 def quota_path(level: Level) -> str:
-    """``/config/users/U``, ``/config/users/U/clients/C`` or ``/config/clients/C``."""
+    """Returns ``/config/users/U``, ``/config/users/U/clients/C`` or ``/config/clients/C``."""
     if level.user is None:
         return paths.config("clients", _name(level.client))
     if level.client is None:
@@ -32,7 +32,7 @@ def _name(name: str | None) -> str:
 
 
 async def read_rates(zk: ZooKeeper, levels: Iterable[Level]) -> tuple[dict[Level, float], list[Malformed]]:
-    """The rates that are set, and the znodes that cannot be used; raises ``NotConnected``.
+    """Reads the rates that are set, and the znodes that cannot be used; raises ``NotConnected``.
 
     Without ``sync``: a server that is behind fires the watch of ``/config/changes`` once it has caught up.
     """

@@ -1,4 +1,4 @@
-"""``/admin/reassign_partitions`` is read, and rewritten with what is left of it."""
+"""Reads ``/admin/reassign_partitions``, and rewrites it with the unfinished targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Request(NamedTuple):
 
 
 async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
-    """What is asked for; None where there is no such znode."""
+    """Reads the requested targets; None where there is no such znode."""
     path = paths.REASSIGN_PARTITIONS
     [node] = await zk.read_many([path])
     if not isinstance(node, Node):
@@ -34,7 +34,7 @@ async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
 
 
 async def write_reassignments(zk: ZooKeeper, left: Request, fence: Fence) -> bool:
-    """What is left of the znode that was read with a version; where nothing is, it is deleted.
+    """Writes what is left of the znode that was read with a version; where nothing is left, deletes it.
 
     False, and nothing is written, where it has another version by now, is gone, or may not be written.
     """

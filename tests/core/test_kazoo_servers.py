@@ -60,7 +60,7 @@ class Link:
     """A connection that was left or not."""
 
     def __init__(self) -> None:
-        self.heard = 0
+        self.received = 0
         self.left_s: float | None = None
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -90,9 +90,9 @@ async def test_a_server_that_is_left_is_not_blamed_for_an_ensemble_without_a_lea
         transport = Transport("a,b", 18_000, None, ignore, ignore, ignore, Limits())
         assert transport.leave(6.0)
     [said] = caplog.messages
-    assert said.startswith("ZooKeeper server 10.0.0.1:2181 has answered nothing for 6.0 s: ")
+    assert said.startswith("ZooKeeper server 10.0.0.1:2181 sent no reply for 6.0 s: ")
     assert "or healthy while the ensemble has no leader" in said
-    assert "ask every server for its mode" in said
+    assert "query every server for its mode" in said
 
 
 @in_virtual_time
@@ -101,7 +101,7 @@ async def test_a_slow_server_that_answers_something_is_not_left() -> None:
     waiting = asyncio.create_task(answered_or_left(link, link.answer, 6.0))
     for _ in range(10):
         await asyncio.sleep(1.0)
-        link.heard += 1
+        link.received += 1
     link.answer.set_result(REPLY)
     assert await waiting == REPLY
     assert link.left_s is None
