@@ -58,7 +58,7 @@ class SimLink(MemoryZooKeeper):
         self.ensemble = ensemble
         self.process = process
         self.name = name
-        self.heard = 0
+        self.received = 0
         self.cut_off = False
         self._asked_ms = session_timeout_ms
         self.answer_delay_s = 0.0
@@ -279,7 +279,7 @@ class SimLink(MemoryZooKeeper):
 
     def _event(self, connection: int, event: WatchEvent) -> None:
         if connection == self._connection and not self.cut_off:
-            self.heard += 1
+            self.received += 1
             self._watch_fired(self.session_id, event)
 
 

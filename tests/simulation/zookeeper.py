@@ -169,7 +169,7 @@ class SimZooKeeper(SimLink):
         if connection != self._connection or self.cut_off:
             return
         del self._pending[request]
-        self.heard += 1
+        self.received += 1
         self.last_zxid = max(self.last_zxid, zxid)
         if request.future.done():
             return
