@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 QUEUE_TIME_KEPT_S: Final = 300.0
-"""After so long without an event no recent queue time is shown, as by Kafka (KAFKA-10189): an alert must not stick."""
+"""Time without events after which no recent queue time is shown, as by Kafka (KAFKA-10189): an alert must not stick."""
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of the histograms, in seconds; what is longer counts in one more."""
+"""Upper bounds of the histograms, in seconds; longer durations count in one more bucket."""
 
 
 @dataclass
 class Timer:
     """Count, total, histogram and a bounded window of recent durations, in seconds.
 
-    ``kept_s``: how long after the last one they count as recent.
+    ``kept_s``: time after the last one for which they count as recent.
     """
 
     count: int = 0
@@ -33,7 +33,7 @@ class Timer:
     WINDOW = 512
 
     def record(self, seconds: float) -> None:
-        """One duration."""
+        """Adds one duration."""
         self.count += 1
         self.total_s += seconds
         self.max_s = max(self.max_s, seconds)
@@ -45,13 +45,13 @@ class Timer:
             del self.recent_s[: self.WINDOW // 2]
 
     def lately(self) -> list[float]:
-        """The recent durations; none where the last one is too long ago."""
+        """Returns the recent durations; none where the last one is too long ago."""
         return self.recent_s if time.monotonic() - self.last_s <= self.kept_s else []
 
 
 @dataclass
 class Counters:
-    """Everything that only grows, over all terms of the process."""
+    """Counts that only grow, over all terms of the process."""
 
     commits: int = 0
     writes: int = 0

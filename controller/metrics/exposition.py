@@ -1,4 +1,4 @@
-"""Prometheus metrics, read when they are scraped; nothing is computed for them in between.
+"""Prometheus metrics, read at each scrape; nothing is computed for them in between.
 
 ``regent_*`` are the daemon's own names, in base units; :mod:`controller.metrics.kafka_metrics` adds the names of
 Kafka's controller. ``docs/operations.md`` lists both. No metric has a label for a partition or a topic.
@@ -28,19 +28,19 @@ log = logging.getLogger("regent.metrics")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Who this daemon is."""
+    """Version and id of a daemon."""
 
     version: str
     controller_id: int
 
     @classmethod
     def of(cls, settings: Settings) -> About:
-        """The daemon that runs with these settings."""
+        """Describes the daemon with these settings."""
         return cls(product_version(), settings.controller.id)
 
 
 class DaemonCollector(Collector):
-    """All metrics of a daemon. A view that fails costs its gauges, never the scrape.
+    """All metrics of a daemon. A failing view costs its gauges, never the scrape.
 
     ``states``: those of Kafka's controller, by the kinds of the daemon's events.
     """
@@ -78,7 +78,7 @@ class DaemonCollector(Collector):
 
 
 def registry(collector: DaemonCollector) -> CollectorRegistry:
-    """A registry of the daemon's, the process's and the garbage collector's metrics."""
+    """Returns a registry of the daemon's, the process's and the garbage collector's metrics."""
     found = CollectorRegistry()
     found.register(collector)
     ProcessCollector(registry=found)
@@ -87,7 +87,7 @@ def registry(collector: DaemonCollector) -> CollectorRegistry:
 
 
 def exposition(found: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """A scrape's body and content type, in the format that the ``Accept`` header asks for."""
+    """Returns a scrape's body and content type, in the format that the ``Accept`` header selects."""
     encode, content_type = choose_encoder(accept)
     return encode(found), content_type
 
@@ -103,7 +103,11 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield holders
     yield gauge("regent_role_wanted", "1 while the role flag says regent", float(g.role_flag == "regent"))
     yield gauge("regent_term_epoch", "Controller epoch of the current term, 0 outside", g.controller_epoch)
-    yield gauge("regent_lease_remaining_seconds", "Until the daemon stops acting by itself", g.lease_remaining_s)
+    yield gauge(
+        "regent_lease_remaining_seconds",
+        "Until the lease ends, after which the daemon writes nothing",
+        g.lease_remaining_s,
+    )
     yield gauge("regent_lease_remaining_ratio", "The same as a part of the whole lease", g.lease_remaining_part)
     yield gauge("regent_heartbeat_age_seconds", "Since the last answered heartbeat was sent", g.heartbeat_age_s)
     yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
@@ -159,7 +163,7 @@ def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:
     )
     yield by_broker(
         "regent_broker_propagation_age_seconds",
-        "Age of the oldest change that a broker was not told",
+        "Age of the oldest change that a broker has not acknowledged",
         {broker: b.age_s for broker, b in g.brokers.items()},
     )
     yield by_broker(

@@ -1,4 +1,4 @@
-"""What the daemon shows of itself at one moment: its mode and the numbers behind the metrics."""
+"""A daemon's mode and the values behind its metrics, at one moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOLDERS: Final[tuple[HolderKind, ...]] = ("daemon", "broker", "nobody")
 
 
 class ShownMode(StrEnum):
-    """What the daemon is doing about the role; exactly one holds."""
+    """The daemon's mode in metrics; exactly one holds."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -25,7 +25,7 @@ class ShownMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerGauges:
-    """One live broker's propagation. ``age_s``: how long its oldest undelivered change has waited; 0 if none waits."""
+    """Propagation to one live broker. ``age_s``: age of its oldest unacknowledged change; 0 without any."""
 
     queued: int = 0
     age_s: float = 0.0
@@ -71,7 +71,7 @@ class Gauges:
 
 
 class MetricsView(Protocol):
-    """What the daemon shows to a scrape. Runs on the event loop: it may scan the rows once, never wait."""
+    """The daemon's side of a scrape. It runs on the event loop: it may scan the rows once, never wait."""
 
     def gauges(self) -> Gauges:
-        """The state now."""
+        """Returns the present values."""

@@ -17,10 +17,10 @@ from controller.metrics.gauges import Gauges, ShownMode
 from controller.metrics.metric_families import by_broker, counter, gauge
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those of a Kafka timer."""
+"""Quantiles of a Kafka timer."""
 
 ZK_MIGRATION_STATE: Final = 4
-"""Kafka ``ZkMigrationState.ZK``: what a controller in ZooKeeper mode reports."""
+"""Kafka ``ZkMigrationState.ZK``, which a controller in ZooKeeper mode reports."""
 
 
 class KafkaState(Enum):
@@ -56,7 +56,7 @@ KafkaStates = Mapping[str, KafkaState]
 
 
 def collect(c: Counters, g: Gauges, states: KafkaStates) -> Iterator[Metric]:
-    """One scrape."""
+    """Yields the metrics of one scrape."""
     yield from _controller(g)
     yield from _queues(c, g)
     yield from _stats(c, states)
@@ -107,7 +107,7 @@ def _stats(c: Counters, states: KafkaStates) -> Iterator[Metric]:
 
 
 def _timer(name: str, text: str, timers: Mapping[str, list[Timer]]) -> Metric:
-    """Quantiles and count of each timer (several make one), by ``broker_id`` where the key is not empty."""
+    """Returns quantiles and count of each timer (several make one), by ``broker_id`` where the key is not empty."""
     family = Metric(name, f"{text}, in milliseconds", "summary")
     for broker, parts in timers.items():
         labels = {"broker_id": broker} if broker else {}

@@ -11,21 +11,21 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from controller.metrics.counters import BUCKETS_S, Timer
 
 LABELS_MAX: Final = 100
-"""Most values that a label of reasons takes; the rest, the rarest, are shown together as ``other``."""
+"""Most values of a label of reasons; the rarest others are shown together as ``other``."""
 
 
 def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    """A gauge without labels."""
+    """Builds a gauge without labels."""
     return GaugeMetricFamily(name, text, value=value)
 
 
 def counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    """A counter without labels; its sample gets the suffix ``_total``."""
+    """Builds a counter without labels; its sample gets the suffix ``_total``."""
     return CounterMetricFamily(name, text, value=value)
 
 
 def by_broker(name: str, text: str, values: Mapping[int, float]) -> GaugeMetricFamily:
-    """A gauge for each broker."""
+    """Builds a gauge for each broker."""
     family = GaugeMetricFamily(name, text, labels=["broker_id"])
     for broker, value in values.items():
         family.add_metric([str(broker)], value)
@@ -33,7 +33,7 @@ def by_broker(name: str, text: str, values: Mapping[int, float]) -> GaugeMetricF
 
 
 def by_label(name: str, text: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
-    """A counter for each reason, at most :data:`LABELS_MAX` of them."""
+    """Builds a counter for each reason, at most :data:`LABELS_MAX` of them."""
     family = CounterMetricFamily(name, text, labels=[label])
     common = counts.most_common(LABELS_MAX)
     for reason, count in common:
@@ -44,7 +44,7 @@ def by_label(name: str, text: str, label: str, counts: Counter[str]) -> CounterM
 
 
 def histogram(name: str, text: str, timers: Mapping[str, Timer], label: str = "") -> HistogramMetricFamily:
-    """Durations in buckets of seconds; ``timers`` by the value of ``label``, or one under the empty string."""
+    """Builds a histogram in seconds; ``timers`` by the value of ``label``, or one under the empty string."""
     family = HistogramMetricFamily(name, text, labels=[label] if label else [])
     for value, timer in timers.items():
         family.add_metric([value] if label else [], _cumulative(timer), timer.total_s)

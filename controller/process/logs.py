@@ -1,8 +1,8 @@
 """Logging: ordinary sentences of the standard library's loggers, rendered by structlog on standard error.
 
 Console on a terminal, otherwise one JSON object a line. Tracebacks never print locals. Lines go through a bounded queue
-to a thread: a reader of standard error that stands still (a full pipe, a stuck journal) must not hold up the loop, so
-lines that do not fit are dropped and counted.
+to a thread: a stalled reader of standard error (a full pipe, a stuck journal) must not block the loop, so lines that
+do not fit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from configs.sections import LogSettings
 
 QUEUED_LINES_MAX: Final = 10_000
 FLUSH_S_MAX: Final = 2.0
-"""At the end: longest wait for a reader that stands still."""
+"""Longest wait for a stalled reader at the end."""
 LAST_LINE_S_MAX: Final = 0.5
-"""The same for the last line of a process whose loop stands still: its session must not live much longer."""
+"""The same for the last line of a process with a stalled loop, whose session must not live much longer."""
 STATE_CHANGE: Final = "regent.state-change"
 """Logger of decisions about partitions and replicas, as Kafka's ``state.change.logger``."""
 
 LIBRARIES: Final = ("regent.metadata_store.kazoo",)
-"""Loggers below ours on which a library speaks."""
+"""Loggers below ours on which a library logs."""
 
 LEVELLED: Final = (None, "regent", STATE_CHANGE, *LIBRARIES)
-"""Loggers whose levels the settings decide; None is the root."""
+"""Loggers with levels from the settings; None is the root."""
 
 
 @contextmanager
 def logging_to(
     settings: LogSettings, stream: IO[str] | None = None, process: str = ""
 ) -> Iterator[BoundedQueueHandler]:
-    """Logs to ``stream`` (standard error) inside the block; at its end what is queued is written, within bounds.
+    """Logs to ``stream`` (standard error) inside the block; at its end writes the queued lines, within bounds.
 
     ``process``: a name that every line carries, with the pid, where several processes share the stream.
     """
@@ -79,7 +79,7 @@ def _write(lines: queue.Queue[logging.LogRecord | None], writer: logging.Handler
 
 
 def set_levels(settings: LogSettings) -> None:
-    """Takes over the levels, at start and at a reload. Libraries speak from warnings up unless debugging is on."""
+    """Applies the levels, at start and at a reload. Libraries log from warnings up unless the level is debug."""
     level = settings.level.upper()
     others = level if settings.level == "debug" else max(logging.WARNING, _number(level))
     for name in (None, *LIBRARIES):
@@ -89,7 +89,7 @@ def set_levels(settings: LogSettings) -> None:
 
 
 class BoundedQueueHandler(logging.Handler):
-    """Hands records to the writing thread; ``dropped`` counts those that found the queue full."""
+    """Hands records to the writing thread; ``dropped`` counts the records lost to a full queue."""
 
     def __init__(self, lines: queue.Queue[logging.LogRecord | None]) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class BoundedQueueHandler(logging.Handler):
             time.sleep(0.01)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Fixes the sentence while its arguments still are what they were, and never waits."""
+        """Formats the sentence before its arguments can change, and never waits."""
         try:
             fixed = copy.copy(record)
             fixed.msg, fixed.args = record.getMessage(), None
@@ -116,7 +116,7 @@ class BoundedQueueHandler(logging.Handler):
 
 
 def formatter(as_json: bool, colors: bool = False, process: str = "") -> logging.Formatter:
-    """Renders a record: sentence, level, logger, time in UTC, and what was given as ``extra``."""
+    """Returns a formatter that renders sentence, level, logger, time in UTC, and the fields in ``extra``."""
     origin = {"process": process, "pid": os.getpid()} if process else {}
 
     def of_process(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
@@ -153,13 +153,13 @@ def _wants_colors(stream: IO[str]) -> bool:
 
 
 def _stamped(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-    """When it was said, not when it is written."""
-    said = datetime.fromtimestamp(event["_record"].created, UTC)
-    event["timestamp"] = said.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Adds the time of the record, not that of its writing."""
+    created = datetime.fromtimestamp(event["_record"].created, UTC)
+    event["timestamp"] = created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return event
 
 
 def _ordered(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-    """Time, level, logger and sentence first, for eyes that scan a screen of JSON."""
+    """Puts time, level, logger and sentence first, so that people can scan a screen of JSON."""
     first = {name: event[name] for name in ("timestamp", "level", "logger", "event") if name in event}
     return first | {name: value for name, value in event.items() if name not in first}

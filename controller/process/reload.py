@@ -1,4 +1,4 @@
-"""SIGHUP: the settings are read again. What can change without a restart is taken over, the rest is named."""
+"""Reads the settings again at SIGHUP: applies those that can change without a restart, and logs the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("regent.settings")
 
 
 async def reload_on_hangup(settings: Settings, load: Callable[[], Settings], manager: ServiceManager) -> None:
-    """Serves SIGHUP for ever. ``load`` reads everything again and raises ``ConfigError`` if anything is wrong."""
+    """Serves SIGHUP until cancelled. ``load`` reads all settings again and raises ``ConfigError`` for wrong ones."""
     with anyio.open_signal_receiver(signal.SIGHUP) as hangups:
         async for _ in hangups:
             manager.reloading()
@@ -31,13 +31,13 @@ async def reload_on_hangup(settings: Settings, load: Callable[[], Settings], man
 
 
 def reloaded(before: Settings, after: Settings) -> Settings:
-    """Takes over what may change in a running daemon; the settings that are in force from now on."""
+    """Applies the settings that may change in a running daemon; returns those in force from now on."""
     found = differences(before, after)
     for change in found:
         if change.live:
             log.info("%s is %s from now on (it was %s)", change.name, change.after, change.before)
         else:
-            log.warning("%s stays %s until a restart (%s is asked for)", change.name, change.before, change.after)
+            log.warning("%s stays %s until a restart (the new value is %s)", change.name, change.before, change.after)
     if not found:
         log.info("the settings were read again; nothing differs")
     log_settings = before.log.model_copy(

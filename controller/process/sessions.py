@@ -1,4 +1,4 @@
-"""ZooKeeper sessions as the settings ask for; apart from the daemon, so that the admin endpoint starts without it."""
+"""Creates ZooKeeper sessions from the settings; apart from the daemon, which the admin endpoint does not load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metadata_store.port import ZooKeeper
 
 
 def connections(settings: Settings) -> Callable[[], ZooKeeper]:
-    """Makes session objects; each knows how far the ones before it had read, to tell an ensemble that lost its data."""
+    """Returns a factory of sessions; each knows the last zxid of earlier ones, to detect an ensemble that lost data."""
     last: KazooZooKeeper | None = None
 
     def make() -> ZooKeeper:
@@ -25,7 +25,7 @@ def connections(settings: Settings) -> Callable[[], ZooKeeper]:
 
 
 def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
-    """A ZooKeeper session object as the settings ask for."""
+    """Creates a ZooKeeper session object from the settings."""
     return KazooZooKeeper(
         settings.zookeeper.connect,
         session_timeout_ms=settings.zookeeper.session_timeout_ms,

@@ -1,7 +1,7 @@
 """Ends the process when the loop has not turned for too long.
 
 kazoo's own thread keeps the session of a frozen loop alive, so a stalled daemon would hold the role and do nothing.
-A plain thread watches; the loop's own tick watches too, because after SIGCONT it may wake before the thread.
+A plain thread watches; the loop's own tick watches, too, because it may wake before the thread after SIGCONT.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from controller.process.clock import boottime_s
 STALLED_EXIT = 75
 TICK_S = 0.05
 LAST_WORDS_S_MAX = 1.0
-"""How long the second of the two that watch waits for the first one's last words."""
+"""Longest wait of the second watcher for the last words of the first one."""
 SESSION_FRACTION = 0.45
-"""A limit that is not below half of the session as it was granted becomes this part of it."""
+"""Part of the granted session timeout that replaces a limit of half the timeout or more."""
 
 
 class StallGuard:
-    """``limit_s`` is the longest time between two turns of the loop (setting ``controller.loop_stall_ms_max``).
+    """Watches the loop. ``limit_s``: longest time between two of its turns (``controller.loop_stall_ms_max``).
 
     ``last_words`` writes the reason and the stacks right before the process ends.
     """
@@ -40,7 +40,7 @@ class StallGuard:
         self._ending = threading.Lock()
 
     def within(self, session_s: float) -> None:
-        """A session timeout was granted: a frozen process must be gone before its session is."""
+        """Adapts the limit to a granted session timeout: a frozen process must end before its session."""
         fits = self._wanted_s < session_s / 2
         self.limit_s = self._wanted_s if fits else SESSION_FRACTION * session_s
 
@@ -53,11 +53,11 @@ class StallGuard:
         self._stop.set()
 
     def stalled_s(self) -> float:
-        """Seconds since the loop last turned; 0 before its first turn, when there is no role to lose."""
+        """Returns the seconds since the loop last turned; 0 before its first turn, without a role to lose."""
         return 0.0 if self._ticked is None else self._clock() - self._ticked
 
     async def tick(self) -> None:
-        """Runs on the loop for ever; where it is cancelled, nothing watches any more."""
+        """Ticks on the loop until cancelled; then the thread ends, too."""
         try:
             while True:
                 lag = self.stalled_s()

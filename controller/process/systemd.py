@@ -1,7 +1,7 @@
-"""What systemd is told (sd_notify): ready, reloading, stopping, a status line, signs of life.
+"""Notifies systemd (sd_notify): ready, reloading, stopping, a status line, the watchdog.
 
-Without ``NOTIFY_SOCKET`` everything here does nothing. A datagram that cannot be sent is lost: the service manager must
-never hold the daemon up.
+Without ``NOTIFY_SOCKET`` nothing is sent. A datagram that cannot be sent is lost: the service manager must never block
+the daemon.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ class ServiceManager:
         address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = _watchdog_s(environ)
-        """Seconds without a sign of life after which systemd kills the process (``WatchdogSec=``); None if off."""
+        """Seconds without a watchdog signal after which systemd kills the process (``WatchdogSec=``); None if off."""
 
     def ready(self, status: str) -> None:
-        """Start-up is over."""
+        """Reports the end of the start-up."""
         self._notify(f"READY=1\nSTATUS={status}")
 
     def status(self, status: str) -> None:
-        """One line for ``systemctl status``."""
+        """Sends one line for ``systemctl status``."""
         self._notify(f"STATUS={status}")
 
     def reloading(self) -> None:
-        """A reload has begun (``notify-reload`` wants the time of it); :meth:`reloaded` ends it."""
+        """Reports the begin of a reload with its time, for ``notify-reload``; :meth:`reloaded` ends it."""
         self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
 
     def reloaded(self) -> None:
-        """The reload is over; the status stays."""
+        """Reports the end of a reload; the status stays."""
         self._notify("READY=1")
 
     def stopping(self, status: str) -> None:
-        """The process is on its way out."""
+        """Reports that the process stops."""
         self._notify(f"STOPPING=1\nSTATUS={status}")
 
     def alive(self) -> None:
-        """Feeds the watchdog: the loop turns and the queue moves. Wanted at least every ``watchdog_s / 2``."""
+        """Feeds the watchdog, which needs it at least every ``watchdog_s / 2``."""
         self._notify("WATCHDOG=1")
 
     def _notify(self, state: str) -> None:

@@ -1,4 +1,4 @@
-"""TLS towards ZooKeeper, as the settings say."""
+"""TLS to ZooKeeper, from the settings."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 
 Release = tuple[int, int]
 ReleaseOf = Callable[[str, int], Awaitable[Release | None]]
-"""Release of the ZooKeeper server at an address, None where it does not say."""
+"""Release of the ZooKeeper server at an address, None where it does not send it."""
 
 
 def tls_of(settings: ZooKeeperSettings) -> ZooKeeperTls | None:
-    """None where the servers are spoken to without."""
+    """Returns the files and checks of TLS; None without TLS."""
     if not settings.tls:
         return None
     return ZooKeeperTls(settings.ca_file, settings.certificate_file, settings.key_file, settings.check_host)
 
 
 def through_tls(release_of: ReleaseOf, settings: ZooKeeperSettings) -> ReleaseOf:
-    """``release_of`` unless the settings ask for TLS: then the servers are asked through it."""
+    """Returns ``release_of``, with TLS a function that queries the servers through it."""
     tls = tls_of(settings)
     if tls is None:
         return release_of
 
-    async def asked(host: str, port: int) -> Release | None:
+    async def queried(host: str, port: int) -> Release | None:
         return await server_version(host, port, tls.context(check_host=False))
 
-    return asked
+    return queried
 
 
 async def limits_of(host: str, port: int, settings: ZooKeeperSettings) -> Limits | None:
-    """Returns a server's limits, asked through TLS where the settings say so; None where it does not say."""
+    """Queries a server's limits, through TLS where the settings require it; None where it does not send them."""
     tls = tls_of(settings)
     return await server_limits(host, port, tls.context(check_host=False) if tls is not None else None)
