@@ -1,4 +1,4 @@
-"""The admin endpoint: a process beside a daemon that clients meet as a node of the cluster.
+"""Serves clients as a node of the cluster: the admin endpoint, a process beside a daemon.
 
-It passes calls on to brokers and to the daemon. It decides nothing, and writes nothing but its own announcement.
+It forwards requests to brokers and to the daemon. It decides nothing, and writes nothing but its own announcement.
 """

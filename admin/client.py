@@ -1,4 +1,4 @@
-"""One client's connection: requests are answered one after the other, in order, as a broker does it."""
+"""Serves one client's connection: responds to its requests one after the other, in order, as a broker does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from admin.framing import Header, body_of, head, i16, request_frame, rewritten
 from admin.identity import ANONYMOUS, Identity
 from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, UNKNOWN_FRAME_BYTES_MAX, Limits
 from admin.own_configs import about_configs, names_own, with_own, without_own
-from admin.own_node import own_answer
+from admin.own_node import own_response
 from admin.ports import Call, ControllerPort, Directory, NotController
 from admin.routes import Route, route
 from admin.streams import Stream
@@ -31,14 +31,14 @@ from brokers.wire.versions import Api
 
 log = logging.getLogger("regent.admin")
 
-UNKNOWN: Final = "who asks is not known to the admin endpoint"
+UNKNOWN: Final = "the admin endpoint does not know the client's principal"
 BEFORE: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
-"""What a client may ask before it has authenticated, and what does not show that it is one."""
+"""Requests that a client may send before it has authenticated, and that do not prove it a real client."""
 _HEADER_BYTES_MIN: Final = 8
 
 
 class Host(Protocol):
-    """What a connection needs of its listener."""
+    """The part of the listener that a connection uses."""
 
     limits: Limits
     quiet: RateLimitedLog
@@ -49,7 +49,7 @@ class Host(Protocol):
 
 
 class Client:
-    """Lives as long as the connection. Its broker is chosen at the first request that needs one and never changes."""
+    """Lives as long as the connection. The first request that needs a broker chooses one, which never changes."""
 
     def __init__(self, host: Host, stream: Stream, slot: ConnectionSlot) -> None:
         self._host = host
@@ -63,7 +63,7 @@ class Client:
         self._throttle_ms = 0
 
     async def serve(self) -> None:
-        """Answers until either side has had enough; never raises but when cancelled."""
+        """Serves requests until either side ends the connection; raises nothing but cancellation."""
         limit_s = self._host.limits.frame_timeout_ms / 1000
         due = asyncio.get_running_loop().call_later(limit_s, self._unless_proven)
         try:
@@ -82,7 +82,7 @@ class Client:
         except BrokerLost as error:
             self._refuse("broker", f"the broker behind it is lost: {error}")
         except TimeoutError:
-            self._refuse("slow", "a request does not arrive, or an answer is not taken, in time")
+            self._refuse("slow", "a request does not arrive, or a response is not taken, in time")
         except (OSError, EOFError):
             self._stream.abort()
         except Exception:
@@ -95,14 +95,14 @@ class Client:
             self._stream.close()
 
     def _unless_proven(self) -> None:
-        """Whoever only connects, or does not authenticate, must not hold a place that others need."""
+        """Closes a connection without a request or authentication: it must not hold a slot that others need."""
         if not self._slot.proven:
             self._stream.abort()
 
     # -- requests
 
     async def _announced(self, timeout_ms: int) -> int | None:
-        """Size of the next request; None when the client is done or said nothing for so long."""
+        """Returns the size of the next request; None when the client hung up or sent nothing for so long."""
         try:
             size = int.from_bytes(await self._stream.wait(4, timeout_ms), "big", signed=True)
         except (TimeoutError, asyncio.IncompleteReadError):
@@ -111,7 +111,7 @@ class Client:
         if size > UNKNOWN_FRAME_BYTES_MAX and await self._must_authenticate():
             most = UNKNOWN_FRAME_BYTES_MAX
         if not _HEADER_BYTES_MIN <= size <= most:
-            raise Malformed(f"a request of {size} bytes where at most {most} are allowed")
+            raise Malformed(f"a request of {size} bytes; at most {most} are allowed")
         return size
 
     async def _must_authenticate(self) -> bool:
@@ -121,7 +121,7 @@ class Client:
         return self._host.directory.authenticating()
 
     async def _throttle(self) -> None:
-        """Nothing more is read for as long as the client was told to wait, as at a broker (KIP-219)."""
+        """Reads nothing more during the throttle time of the last response, as a broker does (KIP-219)."""
         throttle_ms, self._throttle_ms = self._throttle_ms, 0
         if throttle_ms > 0:
             await hold(min(throttle_ms, self._host.limits.idle_timeout_ms) / 1000)
@@ -129,14 +129,14 @@ class Client:
     async def _serve_one(self, size: int) -> None:
         self._busy = True
         try:
-            await self._answer(await self._received(size))
+            await self._respond(await self._received(size))
         finally:
             self._reserved = 0
             self._slot.hold(0)
             self._busy = False
 
     async def _received(self, size: int) -> bytes:
-        """What counts is what came, not what was announced: else a few who send nothing could keep all others out."""
+        """Reserves bytes as they arrive, not as announced: else a few idle clients could keep all others out."""
         parts, left = [], size
         async with asyncio.timeout(self._host.limits.frame_timeout_ms / 1000):
             while left:
@@ -148,9 +148,9 @@ class Client:
     def _reserve(self, size: int) -> None:
         self._reserved += size
         if not self._slot.hold(self._reserved):
-            raise Malformed("too many bytes are being sent by all clients together")
+            raise Malformed("all clients together are sending too many bytes")
 
-    async def _answer(self, frame: bytes) -> None:
+    async def _respond(self, frame: bytes) -> None:
         header = Header(i16(frame[:2]), i16(frame[2:4]), frame[4:8])
         if header.api not in BEFORE:
             if await self._must_authenticate():
@@ -168,7 +168,7 @@ class Client:
             case Route.RELAY:
                 await self._relay(frame)
             case Route.OWN:
-                await self._answer_as_node(frame, header)
+                await self._respond_as_node(frame, header)
             case Route.AUTHENTICATE:
                 await self._authenticate(frame, header)
             case Route.REFUSE:
@@ -180,7 +180,7 @@ class Client:
 
     async def _pass(self, frame: bytes, header: Header) -> None:
         upstream = await self._connected()
-        size = await upstream.ask(frame)
+        size = await upstream.request(frame)
         await self._stream.send(head(header, size))
         await self._pass_rest(upstream)
 
@@ -189,15 +189,15 @@ class Client:
             await self._stream.send(await upstream.take())
 
     async def _rewrite(self, frame: bytes, header: Header) -> None:
-        """The beginning of the answer is held and changed; what follows it, the topics of Metadata, is passed on."""
+        """Changes the beginning of the response, and forwards the rest, which is the topics of Metadata."""
         upstream = await self._connected()
-        await upstream.ask(frame)
+        await upstream.request(frame)
         body = await self._changed(upstream, Api(header.api), header.version)
         await self._stream.send(head(header, len(body) + upstream.left), body)
         await self._pass_rest(upstream)
 
     async def _changed(self, upstream: Upstream, api: Api, version: int) -> bytes:
-        """What is sent instead of all that was taken of the answer so far: as little as holds what is changed."""
+        """Returns the bytes to send instead of those taken from the response: no more than the changed fields need."""
         codec, held, why = response_codec(api, version), b"", ""
         for more in (CHUNK_BYTES, REWRITTEN_BYTES_MAX):
             held += await upstream.take_up_to(more)
@@ -205,20 +205,20 @@ class Client:
                 return rewritten(api, codec, held, self._host.controller.node(), shared=self._host.shared)
             except Malformed as error:
                 why = str(error)
-        raise BrokerLost(f"its answer to {api.name} v{version} cannot be read: {why}")
+        raise BrokerLost(f"its response to {api.name} v{version} cannot be read: {why}")
 
     async def _authenticate(self, frame: bytes, header: Header) -> None:
-        """Passed on as it is: credentials stay where they are. What both say tells who the client is."""
+        """Forwards the exchange unchanged, so only the broker checks credentials; both messages name the client."""
         api, codec = Api(header.api), response_codec(Api(header.api), header.version)
         request = (await self._read(frame)).body
         upstream = await self._connected()
-        size = await upstream.ask(frame)
+        size = await upstream.request(frame)
         held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
         try:
-            answer = codec.read(body_of(api, codec, held))
+            response = codec.read(body_of(api, codec, held))
         except Malformed as error:
-            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
-        self._identity.heard(request, answer)
+            raise BrokerLost(f"its response to {api.name} v{header.version} cannot be read: {error}") from error
+        self._identity.observe(request, response)
         if self._identity.authenticated:
             self._slot.prove()
         await self._stream.send(head(header, size), held)
@@ -229,7 +229,7 @@ class Client:
             async with asyncio.timeout(self._host.limits.connect_timeout_ms / 1000):
                 await self._host.directory.known()
         except TimeoutError:
-            raise BrokerLost("what brokers there are was not read yet") from None
+            raise BrokerLost("the registered brokers were not read yet") from None
 
     async def _connected(self) -> Upstream:
         if self._upstream is None:
@@ -240,12 +240,12 @@ class Client:
         return self._upstream
 
     def _broker_lost(self) -> None:
-        """The client learns it at once, or behind the answer that it waits for, as if the broker had hung up on it."""
+        """Ends the client's connection at once, or after the pending response, as if its broker had hung up."""
         self._broker_gone = True
         if not self._busy:
             self._stream.close()
 
-    # -- without
+    # -- without a broker
 
     async def _carry(self, frame: bytes, header: Header) -> None:
         request = await self._read(frame)
@@ -255,14 +255,14 @@ class Client:
         api = Api(header.api)
         call = Call(api, header.version, request.body, principal, request.client_id, self._stream.peer, frame)
         try:
-            answer = await self._host.controller.carry(call)
+            response = await self._host.controller.carry(call)
         except NotController:
-            answer = refusal(request.body, Error.NOT_CONTROLLER)
-        self._throttle_ms = getattr(answer, "throttle_time_ms", 0)
-        await self._reply(header, answer)
+            response = refusal(request.body, Error.NOT_CONTROLLER)
+        self._throttle_ms = getattr(response, "throttle_time_ms", 0)
+        await self._reply(header, response)
 
     async def _principal(self) -> str | None:
-        """Who the client is; None where that must be known, and is not."""
+        """Returns the client's principal; None where a principal is needed and unknown."""
         await self._brokers_known()
         if not self._host.directory.secured():
             return ANONYMOUS
@@ -270,42 +270,42 @@ class Client:
         return None if principal == ANONYMOUS else principal
 
     async def _relay(self, frame: bytes) -> None:
-        """A broker that finds nobody here looks for the controller again."""
+        """Relays a broker's call; without an active daemon it hangs up, and the broker looks for the controller."""
         if (principal := await self._principal()) is None:
             raise Malformed(f"a call to the controller: {UNKNOWN}")
         try:
             await self._stream.send(await self._host.controller.relay(frame, principal, self._stream.peer))
         except NotController:
-            raise Malformed("a call to the controller, which no daemon is at present, or none that answers") from None
+            raise Malformed("a call to the controller while no daemon is active, or none responds") from None
 
-    async def _answer_as_node(self, frame: bytes, header: Header) -> None:
+    async def _respond_as_node(self, frame: bytes, header: Header) -> None:
         node = self._host.controller.node()
         if node is None:
             await self._pass(frame, header)
             return
         request = await self._read(frame)
-        if (answer := own_answer(request.body)) is None:
-            answer = await self._configs_with_own(request, header, node.id)
-        if answer is None:
+        if (response := own_response(request.body)) is None:
+            response = await self._configs_with_own(request, header, node.id)
+        if response is None:
             await self._pass(frame, header)
         else:
-            await self._reply(header, answer)
+            await self._reply(header, response)
 
     async def _configs_with_own(self, request: Request, header: Header, node_id: int) -> Struct | None:
-        """Returns the answer to a configuration call that names the daemon; None for one that does not."""
+        """Returns the response to a configuration request that names the daemon; None for one that does not."""
         if not about_configs(body := request.body) or not names_own(body, node_id):
             return None
         others = without_own(body, node_id)
-        answer = await self._broker_answers(header, request.client_id, others) if others.resources else None
-        return with_own(body, answer, node_id)
+        response = await self._broker_response(header, request.client_id, others) if others.resources else None
+        return with_own(body, response, node_id)
 
-    async def _broker_answers(self, header: Header, client_id: str | None, body: Struct) -> Any:
-        """Sends a request in place of the client's and returns the broker's whole answer, within the bounds of both."""
+    async def _broker_response(self, header: Header, client_id: str | None, body: Struct) -> Any:
+        """Sends a request in place of the client's and returns the broker's response, within the bounds of both."""
         api = Api(header.api)
         upstream = await self._connected()
-        size = await upstream.ask(request_frame(header, client_id, request_codec(api, header.version), body))
+        size = await upstream.request(request_frame(header, client_id, request_codec(api, header.version), body))
         if size > self._host.limits.frame_bytes_max:
-            raise BrokerLost(f"its answer to {api.name} v{header.version} has {size} bytes, too many to be merged")
+            raise BrokerLost(f"its response to {api.name} v{header.version} has {size} bytes, too many to be merged")
         parts = []
         while upstream.left:
             parts.append(await upstream.take())
@@ -314,23 +314,23 @@ class Client:
         try:
             return await beside(lambda: codec.read(body_of(api, codec, held)), len(held))
         except Malformed as error:
-            raise BrokerLost(f"its answer to {api.name} v{header.version} cannot be read: {error}") from error
+            raise BrokerLost(f"its response to {api.name} v{header.version} cannot be read: {error}") from error
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
-        answer = wrong_node((await self._read(frame)).body)
-        if answer is None:
-            raise Malformed("it produces here, without waiting for answers; leaders are elsewhere")
-        await self._reply(header, answer)
+        response = wrong_node((await self._read(frame)).body)
+        if response is None:
+            raise Malformed("it produces with acks=0 to the admin endpoint, which leads no partition")
+        await self._reply(header, response)
 
     async def _read(self, frame: bytes) -> Request:
-        """A request; raises Malformed. What it holds counts like the bytes that it came in."""
+        """Reads a request; raises Malformed. Its items count against the bound of bytes, too."""
         request = await beside(partial(read_request, frame), len(frame))
         self._reserve(request.items * ITEM_BYTES)
         return request
 
-    async def _reply(self, header: Header, answer: Struct) -> None:
+    async def _reply(self, header: Header, response: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)
-        body = (NO_TAGS if codec.flexible else b"") + await beside(partial(codec.write, answer), self._reserved)
+        body = (NO_TAGS if codec.flexible else b"") + await beside(partial(codec.write, response), self._reserved)
         await self._stream.send(head(header, len(body)), body)
 
     def _refuse(self, kind: str, why: str) -> None:

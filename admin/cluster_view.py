@@ -1,4 +1,4 @@
-"""Who is there: the brokers' client listeners and the active daemon, as ZooKeeper has them."""
+"""Follows the brokers' client listeners and the active daemon in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ WITHOUT_TLS: Final = frozenset({PLAINTEXT, 2})
 WITH_SASL: Final = frozenset({2, 3})
 """SASL_PLAINTEXT, SASL_SSL."""
 TOGETHER_S: Final = 0.05
-"""After a change, the wait for others that come with it: a broker's death changes several znodes."""
+"""Wait after a change for others that belong to it: a broker's death changes several znodes."""
 AGAIN_S: Final = 1.0
-"""Pause before a new session is tried."""
+"""Pause before the next session."""
 
 
 class ClusterView:
-    """What was read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
+    """The state read last, kept while ZooKeeper is away: brokers and daemon go on without it for a while.
 
-    ``listener`` is the name of the brokers' client listener; ``advertised`` is where clients reach this
-    endpoint, None as long as it has no port; ``announced_for`` the daemon that shows it to clients of brokers; ``tls``
-    whether it speaks TLS, which its brokers must then do, too. ``secret`` is what daemons know, too: nothing else that
-    names a daemon is believed.
+    ``listener`` is the name of the brokers' client listener. ``advertised`` is the address under which clients reach
+    this endpoint, None as long as it has no port. ``announced_for`` is the daemon that shows it to clients of brokers.
+    ``tls`` tells whether the endpoint uses TLS; its brokers must then use it, too. ``secret`` is shared with the
+    daemons: the view trusts only a name of a daemon that is sealed with it.
     """
 
     def __init__(
@@ -85,42 +85,42 @@ class ClusterView:
         await self._known.wait()
 
     def node(self) -> Node | None:
-        """The active daemon as clients are to see it; None while a broker holds the role, or nobody."""
+        """Returns the active daemon as the node that clients see; None while no daemon holds the role."""
         if self._daemon is None or self.advertised is None:
             return None
         return Node(self._daemon, *self.advertised)
 
     def holder(self) -> Holder | None:
-        """The active daemon and where it is reached; None while no daemon is, or it does not say where."""
+        """Returns the active daemon with its address; None while no daemon is active, or none with an address."""
         return self._holder
 
     def vacant(self) -> bool:
-        """Whether nobody held the role when it was read last."""
+        """Returns whether the role was vacant at the last read."""
         return self._vacant
 
     async def changed(self) -> None:
-        """Waits until the role was read anew."""
+        """Waits until the role was read again."""
         await self._role_read.wait()
 
     async def follow(self, new_session: Callable[[], ZooKeeper], connect_timeout_s: float) -> None:
-        """Keeps it up to date, with one session after the other, until cancelled."""
+        """Keeps the view up to date, with one session after the other, until cancelled."""
         while True:
             zk = new_session()
             try:
                 await zk.connect(connect_timeout_s)
                 await self.run(zk)
             except ZooKeeperError as error:
-                log.warning("the cluster cannot be followed, what was known of it stays: %s", error)
+                log.warning("the admin endpoint cannot follow the cluster, and keeps its last view of it: %s", error)
             finally:
                 with anyio.CancelScope(shield=True):
                     await zk.close()
             await asyncio.sleep(AGAIN_S)
 
     async def _announce(self, zk: ZooKeeper, seals: Seals) -> tuple[list[str], list[str]]:
-        """Tells the daemon beside it where clients reach this endpoint, for as long as the session lives.
+        """Announces this endpoint's address to the daemon beside it, for as long as the session lives.
 
-        Returns the znode that says so, which is written again when somebody removes it, and the parent that it waits
-        for: with ``set_acl`` the daemon makes it, because it must belong to brokers and daemon.
+        Returns the znode of the announcement, which is written again after a removal, and the missing parent. With
+        ``set_acl`` the daemon creates the parent, because it must belong to brokers and daemon.
         """
         if self._announced_for is None or self.advertised is None:
             return [], []
@@ -137,8 +137,8 @@ class ClusterView:
             self._quiet.warn(
                 "",
                 path,
-                f"this endpoint may not write {path}, so brokers do not show it to their clients: give the daemon the "
-                "same admin.zookeeper_digest_file or admin.zookeeper_sasl_file, and restart it",
+                f"this endpoint may not write {path}, so brokers do not show it to their clients: configure the same "
+                "admin.zookeeper_digest_file or admin.zookeeper_sasl_file for the daemon, and restart it",
             )
             return [], []
         if other is not None:
@@ -146,13 +146,13 @@ class ClusterView:
                 "",
                 path,
                 f"{path} names another admin endpoint ({other}), so brokers do not show this one to their clients: "
-                f"where two daemons have controller.id {self._announced_for}, give one another id; what a former "
-                "life of this endpoint left goes with its session",
+                f"where two daemons have controller.id {self._announced_for}, give one another id; an announcement of "
+                "an earlier incarnation of this endpoint goes with its session",
             )
         return [path], []
 
     async def run(self, zk: ZooKeeper) -> None:
-        """Follows on a connected session; raises ``SessionLost`` when that is over."""
+        """Follows the cluster on a connected session; raises ``SessionLost`` when the session is over."""
         zk.on_watch, zk.on_state = self._watched, self._state_changed
         try:
             while True:
@@ -173,7 +173,7 @@ class ClusterView:
         self._changed.set()
 
     def _state_changed(self, state: ConnectionState) -> None:
-        """Watches are gone after each blip, so everything is read again."""
+        """Reads everything again after each interruption, because it removed the watches."""
         self._changed.set()
 
     async def _read(self, zk: ZooKeeper) -> None:
@@ -205,14 +205,14 @@ class ClusterView:
             self._quiet.warn(
                 str(held.broker),
                 "seal",
-                f"{paths.CONTROLLER} names daemon {held.broker}, but is not sealed with this endpoint's secret, so no "
-                "call is carried there: upgrade that daemon, or give both the same admin.secret_file",
+                f"{paths.CONTROLLER} names daemon {held.broker}, but is not sealed with this endpoint's secret, so the "
+                "endpoint carries no calls to it: upgrade that daemon, or give both the same admin.secret_file",
             )
         self._role_read.set()
         self._role_read = asyncio.Event()
 
     def _take(self, brokers: Iterable[Broker]) -> None:
-        """Without any broker it stays as secured as it was."""
+        """Takes over the brokers' listeners; without any broker the view stays as secured as it was."""
         usable, protocols = [], set()
         for broker in brokers:
             endpoint = broker.endpoint(self._listener)
@@ -235,7 +235,7 @@ class ClusterView:
 
 
 def _sealed_holder(held: ControllerZnode, seals: Seals) -> Holder | None:
-    """Returns the daemon in ``/controller`` and its listener's address; None where no daemon of ours sealed them."""
+    """Returns the daemon in ``/controller`` with its listener; None where no daemon with our secret sealed it."""
     if held.nonce is None or held.listener is None or held.seal is None:
         return None
     host, _, port = held.listener.rpartition(":")

@@ -1,4 +1,4 @@
-"""``regent admin-endpoint``: the listener and what it needs to know of the cluster, from start to stop."""
+"""Runs ``regent admin-endpoint``: the listener and its view of the cluster, from start to stop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("regent.admin")
 
 
 async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: Callable[[Address], None]) -> None:
-    """Serves until cancelled. ``ready`` gets the address that clients are told.
+    """Serves until cancelled. ``ready`` gets the address that is advertised to clients.
 
     Raises OSError where it cannot listen, or has no secret to share with daemons. ``new_session`` makes unconnected
     ZooKeeper sessions, one after the other.
@@ -52,7 +52,7 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
 
 
 def limits(settings: Settings) -> Limits:
-    """The bounds that the settings name; the others have their defaults."""
+    """Returns the bounds of the settings, and defaults for all others."""
     admin = settings.admin
     return Limits(
         frame_bytes_max=admin.frame_bytes_max,

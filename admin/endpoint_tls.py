@@ -1,4 +1,4 @@
-"""TLS of the admin endpoint: towards clients, and towards the brokers behind it."""
+"""Configures TLS of the admin endpoint, towards clients and towards the brokers behind it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from configs.settings import Settings
 
 
 class EndpointTls(Struct, frozen=True):
-    """``brokers`` shows no certificate: else every client would be at a broker whoever the endpoint is."""
+    """TLS of both sides. ``brokers`` presents no certificate: else all clients would have the endpoint's identity."""
 
     clients: Tls
     brokers: Tls
 
 
 def endpoint_tls(settings: Settings) -> EndpointTls | None:
-    """As the settings say; raises :class:`brokers.security.users.SecurityUnusable`."""
+    """Returns the TLS of the settings; raises :class:`brokers.security.users.SecurityUnusable`."""
     admin, security = settings.admin, settings.security
     if not admin.tls:
         return None

@@ -1,4 +1,4 @@
-"""Heads of requests and answers, and an answer whose beginning is changed."""
+"""Writes the heads of requests and responses, and changes the beginning of a response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_STRING: Final = b"\xff\xff"
 
 
 class Header(NamedTuple):
-    """The fields that every request begins with."""
+    """The first fields of every request."""
 
     api: int
     version: int
@@ -25,17 +25,17 @@ class Header(NamedTuple):
 
 
 def i16(data: bytes) -> int:
-    """Two bytes as a signed number."""
+    """Returns two bytes as a signed number."""
     return int.from_bytes(data, "big", signed=True)
 
 
 def head(header: Header, size: int) -> bytes:
-    """Length and correlation id of an answer with ``size`` bytes behind them."""
+    """Returns length and correlation id of a response with ``size`` bytes behind them."""
     return (size + len(header.correlation)).to_bytes(4, "big") + header.correlation
 
 
 def request_frame(header: Header, client_id: str | None, codec: Codec[Any], body: Struct) -> bytes:
-    """A request without its length, with another body than the one that came under ``header``."""
+    """Returns a request without its length, with another body than the one that came under ``header``."""
     name = NO_STRING if client_id is None else legacy_string(client_id)
     tags = NO_TAGS if codec.flexible else b""
     numbers = header.api.to_bytes(2, "big") + header.version.to_bytes(2, "big")
@@ -43,16 +43,16 @@ def request_frame(header: Header, client_id: str | None, codec: Codec[Any], body
 
 
 def body_of(api: Api, codec: Codec[Struct], held: bytes) -> Reader:
-    """Where the body of an answer begins, behind the tags of its header."""
+    """Returns a reader at the body of a response, behind the tags of its header."""
     reader = Reader(held)
-    if codec.flexible and api is not Api.API_VERSIONS:  # whose answers have the first header in every version
+    if codec.flexible and api is not Api.API_VERSIONS:  # ApiVersions responses have header v0 in every version
         reader.skip_tags()
     return reader
 
 
 def rewritten(api: Api, codec: Codec[Struct], held: bytes, node: Node | None, *, shared: bool) -> bytes:
-    """What is sent instead of ``held``: header tags, the changed beginning and the unchanged rest."""
+    """Returns the replacement of ``held``: header tags, the changed beginning and the unchanged rest."""
     reader = body_of(api, codec, held)
     start = reader.position
-    answer = codec.read(reader)
-    return held[:start] + codec.write(rewrite(answer, node, shared=shared)) + held[reader.position :]
+    response = codec.read(reader)
+    return held[:start] + codec.write(rewrite(response, node, shared=shared)) + held[reader.position :]

@@ -1,7 +1,7 @@
-"""Who a client is: brokers authenticate it, and both sides of each exchange pass by here.
+"""Derives a client's principal from the SASL exchange with a broker, which passes through the endpoint.
 
-Names are those of Kafka's default principal builder. Where it is not the name in the exchange that tells who that is
-(delegation tokens, OAUTHBEARER, GSSAPI), nobody is known here.
+Names are those of Kafka's default principal builder. The principal stays unknown where the exchange does not contain
+its name (delegation tokens, OAUTHBEARER, GSSAPI).
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ class Identity:
         self._found: str | None = None
         self._until_s = 0.0
         self.authenticated = False
-        """Whether a broker has let it in, as whomever."""
+        """Whether a broker has authenticated the client, with a known principal or not."""
 
     @property
     def principal(self) -> str | None:
-        """``User:name``."""
+        """Returns ``User:name``."""
         return self._found if self._clock() < self._until_s else None
 
-    def heard(self, request: Struct, answer: Struct) -> None:
-        """One request of the client and what the broker answered."""
-        match request, answer:
+    def observe(self, request: Struct, response: Struct) -> None:
+        """Takes one request of the client and the broker's response into account."""
+        match request, response:
             case sasl.SaslHandshakeRequest(mechanism=wanted), sasl.SaslHandshakeResponse(error_code=Error.NONE):
                 self._mechanism, self._claimed, self._began = wanted, None, False
             case (
-                sasl.SaslAuthenticateRequest(auth_bytes=said),
+                sasl.SaslAuthenticateRequest(auth_bytes=message),
                 sasl.SaslAuthenticateResponse(error_code=Error.NONE) as granted,
             ):
-                self._step(said, granted)
+                self._step(message, granted)
             case _:
                 self._mechanism, self._found, self.authenticated = "", None, False
 
-    def _step(self, said: bytes, answer: sasl.SaslAuthenticateResponse) -> None:
+    def _step(self, message: bytes, response: sasl.SaslAuthenticateResponse) -> None:
         if not self._began:
-            self._began, self._claimed = True, _claimed(self._mechanism, said)
-        if self._mechanism in SCRAM and not answer.auth_bytes.startswith(_SERVER_FINAL):
+            self._began, self._claimed = True, _claimed(self._mechanism, message)
+        if self._mechanism in SCRAM and not response.auth_bytes.startswith(_SERVER_FINAL):
             return
-        if self._mechanism not in SCRAM and answer.auth_bytes:  # a step, or OAUTHBEARER's reason to refuse the token
+        if self._mechanism not in SCRAM and response.auth_bytes:  # a step, or OAUTHBEARER's reason to refuse the token
             return
         self.authenticated = True
         if self._mechanism not in (PLAIN, *SCRAM):
             return
         self._found = f"User:{self._claimed}" if self._claimed else None
-        lifetime_s = answer.session_lifetime_ms / 1000
+        lifetime_s = response.session_lifetime_ms / 1000
         self._until_s = self._clock() + lifetime_s if lifetime_s > 0 else float("inf")
         self._mechanism = ""
 
 
 def _claimed(mechanism: str, first: bytes) -> str | None:
-    """The user name in the first message of a client."""
+    """Returns the user name in the first message of a client."""
     try:
         text = first.decode()
     except UnicodeDecodeError:
@@ -84,7 +84,7 @@ def _claimed(mechanism: str, first: bytes) -> str | None:
 
 
 def _scram_name(text: str) -> str | None:
-    """The name in ``n,[a=authzid],n=name,r=nonce[,extensions]`` (RFC 5802), None for a delegation token (KIP-48)."""
+    """Reads ``n,[a=authzid],n=name,r=nonce[,extensions]`` (RFC 5802); None for a delegation token (KIP-48)."""
     parts = text.split(",")
     if len(parts) < 4 or not parts[2].startswith("n=") or _BY_DELEGATION in map(str.lower, parts[4:]):
         return None

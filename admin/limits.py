@@ -1,4 +1,4 @@
-"""Bounds of the admin endpoint."""
+"""Declares the bounds of the admin endpoint."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Final
 from msgspec import Struct
 
 CHUNK_BYTES: Final = 65_536
-"""Answers are passed on in pieces of at most this size."""
+"""Largest piece of a forwarded response."""
 REWRITTEN_BYTES_MAX: Final = 1_048_576
-"""Most bytes of an answer that are held to be changed: the head of Metadata, ApiVersions, DescribeCluster."""
+"""Most bytes of a response that are held to be changed: the head of Metadata, ApiVersions, DescribeCluster."""
 UNKNOWN_FRAME_BYTES_MAX: Final = 65_536
-"""Largest request of a client that must authenticate and has not, and of those that need no authentication."""
+"""Largest request of a client that has still to authenticate, and of the APIs that need no authentication."""
 ITEM_BYTES: Final = 200
-"""About what an item of an array takes in memory once it is read: up to twenty times of what it takes on the wire."""
+"""Approximate memory of a decoded array item, up to twenty times its size on the wire."""
 
 
 class Limits(Struct, frozen=True):
-    """What clients and brokers may use.
+    """The resources that clients and brokers may use.
 
-    ``buffered_bytes_max``: requests of all clients together that are received or carried out, their bytes and what
-    was read of them (:data:`ITEM_BYTES`). Of an answer, a connection holds a few :data:`CHUNK_BYTES`, however large it
-    is. ``frame_timeout_ms``: a request that has begun must be complete, a piece of an answer sent and taken, a client
-    authenticated or with its first real request there, within it.
-    How long a broker thinks about an answer is up to the client, which hangs up when it has waited enough: members of a
-    group may wait for minutes.
+    ``buffered_bytes_max`` bounds the requests of all clients that are being received or carried out, with their bytes
+    and their items (:data:`ITEM_BYTES`). Of a response, a connection holds a few :data:`CHUNK_BYTES`, of whatever size.
+    ``frame_timeout_ms`` bounds the rest of a partly received request, a piece of a response until the client took it,
+    and the time until a client authenticates or sends its first real request. The wait for a broker's response has no
+    bound but the client, which hangs up: members of a group may wait for minutes.
     """
 
     frame_bytes_max: int = 16_777_216

@@ -1,4 +1,4 @@
-"""Where clients connect: admission, and the bytes of all their requests together."""
+"""Accepts clients' connections, and bounds their number and the bytes of all their requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.rate_limited_log import RateLimitedLog
 
 
 class AdminListener:
-    """Serves from :meth:`start` to :meth:`stop`. ``shared``: brokers find their controller here, too."""
+    """Serves from :meth:`start` to :meth:`stop`. ``shared``: brokers use it as their controller's address, too."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class AdminListener:
 
     @property
     def port(self) -> int:
-        """The port that it is bound to."""
+        """Returns the bound port."""
         if (port := self._entrance.port) is None:
             raise RuntimeError("the admin endpoint is not started")
         return port
 
     @property
     def connections(self) -> int:
-        """Open connections of clients, handshakes under way included."""
+        """Returns the number of open connections of clients, handshakes in progress included."""
         return self.slots.open
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of requests, and what was read of them."""
+        """Returns the bytes of all requests in progress and of their decoded items."""
         return self.slots.held
 
     async def stop(self) -> None:
-        """Closes the socket and every connection; calls under way are abandoned."""
+        """Closes the socket and every connection; abandons the calls in progress."""
         await self._entrance.close()
         for task in self._clients:
             task.cancel()
@@ -108,9 +108,9 @@ class AdminListener:
         self.quiet.warn(
             "",
             "connections",
-            f"a connection from {peer} is refused: of {limits.connections_max} in all, or "
-            f"{limits.connections_per_address_max} of one address, none is free; raise admin.connections_max or "
-            "admin.connections_per_address_max, or find out who holds them",
+            f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "
+            f"{limits.connections_per_address_max} of its address, are in use; raise admin.connections_max or "
+            "admin.connections_per_address_max, or find the clients that hold them",
         )
 
 

@@ -1,7 +1,8 @@
-"""Configuration calls that name the daemon as a node, alone or beside resources that a broker answers for.
+"""Handles configuration requests that name the daemon as a node, alone or beside resources of brokers.
 
-Java's client sends what concerns a node apart; others (kafkajs) send it together with topics. A broker refuses a node
-id that is not its own, so the daemon's resources are taken out of the request, and put into the answer at their places.
+Java's client sends the resources of each node in a separate request; others (kafkajs) send them together with topics.
+A broker refuses a node id that is not its own. So this module removes the daemon's resources from the request, and
+adds their results to the broker's response at the same positions.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ def without_own(request: Request, node_id: int) -> Request:
     return structs.replace(request, resources=tuple(r for r in request.resources if not _own(r, node_id)))
 
 
-def with_own(request: Request, answer: Response | None, node_id: int) -> Response:
-    """Returns the broker's ``answer`` (None: no broker was asked) with node ``node_id``'s own, in the request's order.
+def with_own(request: Request, response: Response | None, node_id: int) -> Response:
+    """Returns the broker's ``response`` (None: no broker has one) with the results of node ``node_id``, in order.
 
     The node has no configurations, and a change of them succeeds: ``kafka-reassign-partitions --verify`` clears
     throttles on all nodes.
     """
     if isinstance(request, n.DescribeConfigsRequest):
-        described = answer if isinstance(answer, n.DescribeConfigsResponse) else n.DescribeConfigsResponse(())
+        described = response if isinstance(response, n.DescribeConfigsResponse) else n.DescribeConfigsResponse(())
         return structs.replace(described, results=_in_order(request, described.results, n.DescribedConfigs, node_id))
-    altered = answer if isinstance(answer, n.AlterConfigsResponse) else n.AlterConfigsResponse(())
+    altered = response if isinstance(response, n.AlterConfigsResponse) else n.AlterConfigsResponse(())
     return structs.replace(altered, responses=_in_order(request, altered.responses, n.AlteredConfigs, node_id))
 
 
 def _in_order(request: Request, theirs: tuple[T, ...], own: Callable[[int, str], T], node_id: int) -> tuple[T, ...]:
-    """Returns ``theirs`` with an ``own`` outcome at each place where the request names the node."""
+    """Returns ``theirs`` with an ``own`` result at each position where the request names the node."""
     rest: Iterator[T] = iter(theirs)
     found: list[T | None] = [
         own(about.resource_type, about.resource_name) if _own(about, node_id) else next(rest, None)

@@ -1,7 +1,7 @@
-"""Calls to the daemon as a node: clients see it among the brokers, and some calls go to each of them.
+"""Responds to requests that clients send to every node, because they see the daemon as one.
 
-Passed on, they would be answered, or done, by another node: groups and transactions told twice, replicas under a wrong
-id, log directories of a broker that nobody named. ``kafka-reassign-partitions --verify`` clears throttles on all nodes.
+A broker would respond for itself instead: clients would see its groups and transactions twice, and its replicas and log
+directories under the daemon's id. ``kafka-reassign-partitions --verify`` clears throttles on all nodes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LOG_DIR: Final = "-"
 """The log directory of a node that has none."""
 
 
-def own_answer(request: Struct) -> Struct | None:
-    """Returns the daemon's answer for itself; None for configurations, see :mod:`admin.own_configs`."""
+def own_response(request: Struct) -> Struct | None:
+    """Returns the daemon's response for itself; None for configurations, see :mod:`admin.own_configs`."""
     match request:
         case n.ListGroupsRequest():
             return n.ListGroupsResponse()

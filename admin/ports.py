@@ -1,4 +1,4 @@
-"""What the endpoint needs of the rest: live brokers, and whoever holds the controller role."""
+"""Declares the ports of the endpoint: the live brokers, and the holder of the controller role."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from brokers.wire.versions import Api
 
 
 class Address(NamedTuple):
-    """Where a broker's client listener is."""
+    """The address of a broker's client listener."""
 
     host: str
     port: int
 
 
 class Node(NamedTuple):
-    """The controller as clients are to see it: the daemon's id at the endpoint's address."""
+    """The controller as clients see it: the daemon's id at the endpoint's address."""
 
     id: int
     host: str
@@ -26,7 +26,7 @@ class Node(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """The daemon that holds the role: id, nonce of its process, where its controller listener is, and its cluster."""
+    """The daemon that holds the role: id, nonce of its process, address of its controller listener, cluster id."""
 
     id: int
     nonce: str
@@ -36,11 +36,11 @@ class Holder(NamedTuple):
 
 
 class Call(Struct, frozen=True):
-    """A request that only the controller can answer.
+    """A request that only the controller can serve.
 
-    ``body`` is a struct of :mod:`brokers.wire.messages`. ``principal`` is who asks, as a broker has found, or
-    ``User:ANONYMOUS`` on a listener without authentication; what it may do is the controller's to say. ``frame`` is
-    the whole request as it came, without its length.
+    ``body`` is a struct of :mod:`brokers.wire.messages`. ``principal`` is the one that a broker authenticated, or
+    ``User:ANONYMOUS`` on a listener without authentication; the controller authorizes it. ``frame`` is the whole
+    received request, without its length.
     """
 
     api: Api
@@ -53,36 +53,36 @@ class Call(Struct, frozen=True):
 
 
 class NotController(Exception):
-    """Nobody that can be reached holds the role, or the role was lost while the call waited."""
+    """Raised where no reachable daemon holds the role, or the daemon lost the role during the call."""
 
 
 class Directory(Protocol):
     """Knows the live brokers."""
 
     def brokers(self) -> Sequence[Address]:
-        """Client listeners of the live brokers, in any order."""
+        """Returns the client listeners of the live brokers, in any order."""
 
     def secured(self) -> bool:
-        """Whether clients must authenticate (SASL)."""
+        """Returns whether clients must authenticate (SASL)."""
 
     def authenticating(self) -> bool:
-        """Whether every broker makes its clients authenticate by SASL."""
+        """Returns whether every broker requires SASL of its clients."""
 
     async def known(self) -> None:
-        """Waits until the others were read for the first time."""
+        """Waits until the brokers were read for the first time."""
 
 
 class ControllerPort(Protocol):
-    """The daemon that holds the role, from here."""
+    """The daemon that holds the role, as the endpoint uses it."""
 
     def node(self) -> Node | None:
-        """How clients are to see it; None while no daemon holds the role: brokers' answers stay as they are."""
+        """Returns the node that clients see; None while no daemon is active, so brokers' responses stay unchanged."""
 
     async def carry(self, call: Call) -> Struct:
-        """The answer to ``call``, of the response type of its API; raises :class:`NotController`.
+        """Returns the response to ``call``, of the response type of its API; raises :class:`NotController`.
 
-        May be cancelled at any await: the client hung up, the change goes on or does not.
+        A client that hangs up cancels it at any await; the change may still be carried out.
         """
 
     async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
-        """The framed answer to a call that brokers make; raises :class:`NotController`. It is tried once."""
+        """Returns the framed response to a broker's call, without retries; raises :class:`NotController`."""

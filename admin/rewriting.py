@@ -1,4 +1,4 @@
-"""Brokers' answers that are changed on their way: what is offered, and who the controller is."""
+"""Changes brokers' responses on their way to clients: the offered API versions, and the controller."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from brokers.wire.messages.cluster import (
 B = TypeVar("B", MetadataBroker, DescribeClusterBroker)
 
 
-def rewrite(answer: Struct, node: Node | None, *, shared: bool = False) -> Struct:
-    """The answer as clients get it; ``node`` is the controller, None to leave what the broker says about it.
+def rewrite(response: Struct, node: Node | None, *, shared: bool = False) -> Struct:
+    """Returns the response for clients; ``node`` is the controller, None to leave the broker's controller.
 
-    ``shared``: brokers find their controller here, too.
+    ``shared``: brokers use this endpoint as their controller's address, too.
     """
-    match answer:
+    match response:
         case ApiVersionsResponse(error_code=Error.NONE):
-            return offer(answer, shared=shared)
+            return offer(response, shared=shared)
         case MetadataHead() if node is not None:
-            entry = MetadataBroker(node.id, node.host, node.port, _rack(answer.brokers))
-            others = tuple(broker for broker in answer.brokers if broker.node_id != node.id)
-            return structs.replace(answer, brokers=(*others, entry), controller_id=node.id)
+            entry = MetadataBroker(node.id, node.host, node.port, _rack(response.brokers))
+            others = tuple(broker for broker in response.brokers if broker.node_id != node.id)
+            return structs.replace(response, brokers=(*others, entry), controller_id=node.id)
         case DescribeClusterResponse(error_code=Error.NONE) if node is not None:
-            member = DescribeClusterBroker(node.id, node.host, node.port, _rack(answer.brokers))
-            rest = tuple(broker for broker in answer.brokers if broker.broker_id != node.id)
-            return structs.replace(answer, brokers=(*rest, member), controller_id=node.id)
+            member = DescribeClusterBroker(node.id, node.host, node.port, _rack(response.brokers))
+            rest = tuple(broker for broker in response.brokers if broker.broker_id != node.id)
+            return structs.replace(response, brokers=(*rest, member), controller_id=node.id)
         case _:
-            return answer
+            return response
 
 
 def _rack(brokers: tuple[B, ...]) -> str | None:
-    """A rack for the daemon's entry as soon as a broker has one: some placements refuse a mix."""
+    """Returns a rack for the daemon's entry as soon as a broker has one: some placements refuse a mix."""
     return next((broker.rack for broker in brokers if broker.rack is not None), None)
 
 
-def offer(answer: ApiVersionsResponse, *, shared: bool = False) -> ApiVersionsResponse:
-    """What the endpoint offers, given what the broker behind it does.
+def offer(response: ApiVersionsResponse, *, shared: bool = False) -> ApiVersionsResponse:
+    """Returns the versions that the endpoint offers, given those of the broker behind it.
 
-    Calls to the controller in the versions known here; what is read or changed here in versions that both know; the
-    rest as the broker has it, without what is between brokers and controllers, unless brokers call here.
+    Controller requests have the endpoint's own versions; APIs that it reads or changes have the versions that both
+    know. All others are the broker's, without those between brokers and controllers unless the endpoint is ``shared``.
     """
-    found = {key.api_key: key for key in answer.api_keys if key.api_key not in HIDDEN}
+    found = {key.api_key: key for key in response.api_keys if key.api_key not in HIDDEN}
     for api, message in MESSAGES.items():
         if api in CARRIED:
             found[api] = ApiVersion(api, message.first, message.last)
@@ -63,4 +63,4 @@ def offer(answer: ApiVersionsResponse, *, shared: bool = False) -> ApiVersionsRe
             if first <= last:
                 found[api] = ApiVersion(api, first, last)
     found |= {api: ApiVersion(api, *SERVED[api]) for api in RELAYED} if shared else {}
-    return structs.replace(answer, api_keys=tuple(found[key] for key in sorted(found)))
+    return structs.replace(response, api_keys=tuple(found[key] for key in sorted(found)))

@@ -1,4 +1,4 @@
-"""Where each API goes: on to a broker, on and its answer changed, to the controller, refused, or nowhere."""
+"""Routes each API: to a broker, to a broker with a changed response, to the controller, to a refusal, or nowhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN: Final = frozenset(
         Api.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What brokers and controllers say to each other: never offered to clients, never passed on to a broker."""
+"""Requests between brokers and controllers: never offered to clients, never forwarded to a broker."""
 
 OWN: Final = frozenset(
     {
@@ -33,11 +33,11 @@ OWN: Final = frozenset(
         Api.LIST_TRANSACTIONS,
     }
 )
-"""What each node answers of itself, so the daemon too, if it is a node."""
+"""Requests to which each node responds for itself, the daemon included while it is a node."""
 
 
 class Route(Enum):
-    """What happens to a request."""
+    """The way of a request."""
 
     PASS = auto()
     REWRITE = auto()
@@ -50,10 +50,10 @@ class Route(Enum):
 
 
 def route(api: int, version: int, *, shared: bool = False) -> Route:
-    """The way of a request; ``shared``: brokers find their controller here, too.
+    """Returns the way of a request; ``shared``: brokers use the endpoint as their controller's address, too.
 
-    CLOSE is what a broker does with an API or a version that it does not have. ApiVersions of an unknown version is
-    passed on, because its answer says which versions there are, in a form that every client reads.
+    CLOSE is a broker's reaction to an API or a version that it does not have. ApiVersions of an unknown version goes to
+    a broker, because its response lists the versions in a form that every client reads.
     """
     if api in HIDDEN:
         relayed = shared and api in RELAYED and SERVED[Api(api)][0] <= version <= SERVED[Api(api)][1]

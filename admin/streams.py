@@ -1,4 +1,4 @@
-"""Both ends of a relayed connection: asyncio streams that tell at once when the other side is gone."""
+"""Streams for both ends of a relayed connection, which report at once that the other side is gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from admin.ports import Address
 
 
 class Stream:
-    """Reads and writes of one connection; each wait has an end."""
+    """Reads and writes one connection; each wait has a limit."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_ms: int) -> None:
         self._reader = reader
@@ -28,17 +28,17 @@ class Stream:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def wait(self, size: int, timeout_ms: int | None) -> bytes:
-        """``size`` bytes, waited for as long as ``timeout_ms`` (None: for ever); raises OSError and EOFError."""
+        """Waits for ``size`` bytes, at most ``timeout_ms`` (None: without a limit); raises OSError and EOFError."""
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
             return await self._reader.readexactly(size)
 
     async def exactly(self, size: int) -> bytes:
-        """``size`` bytes that are on their way."""
+        """Returns ``size`` bytes that are on their way."""
         async with asyncio.timeout(self._timeout_s):
             return await self._reader.readexactly(size)
 
     async def some(self, size_max: int) -> bytes:
-        """The next bytes that are on their way, at least one."""
+        """Returns the next bytes that are on their way, at least one."""
         async with asyncio.timeout(self._timeout_s):
             data = await self._reader.read(min(size_max, CHUNK_BYTES))
         if not data:
@@ -52,18 +52,18 @@ class Stream:
             await self._writer.drain()
 
     def close(self) -> None:
-        """Ends it when what was written is taken, or is not in time."""
+        """Ends the connection once the other side has taken all written bytes, or has not in time."""
         self._writer.close()
         if not self._over and self._ending is None:
             self._ending = asyncio.get_running_loop().call_later(self._timeout_s, self.abort)
 
     def abort(self) -> None:
-        """Ends it at once."""
+        """Ends the connection at once."""
         self.lost()
         self._writer.transport.abort()
 
     def lost(self) -> None:
-        """Forgets its timer, which would keep the buffers of a connection that is gone."""
+        """Cancels the timer, which would keep the buffers of a connection that is gone."""
         self._over = True
         if self._ending is not None:
             self._ending.cancel()
@@ -91,7 +91,7 @@ class Watched(asyncio.StreamReaderProtocol):
         if self._stream is not None:
             self._stream.lost()
             self._stream = None
-        on_lost, self.on_lost = self.on_lost, None  # the callback refers to all that the peer has sent
+        on_lost, self.on_lost = self.on_lost, None  # the callback refers to all bytes of the peer
         if on_lost is not None:
             on_lost()
 
@@ -107,7 +107,7 @@ async def dial(
     on_lost: Callable[[], None],
     tls: ssl.SSLContext | None = None,
 ) -> Stream:
-    """A connection to a broker; raises OSError."""
+    """Connects to a broker; raises OSError."""
     made: list[Stream] = []
     loop = asyncio.get_running_loop()
 

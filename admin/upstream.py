@@ -1,4 +1,4 @@
-"""The broker's side of a client's connection: one request at a time, its answer read piece by piece."""
+"""Connects a client to its broker: sends one request at a time, and reads its response piece by piece."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _CORRELATION_BYTES: Final = 4
 
 
 class BrokerLost(OSError):
-    """The broker cannot be reached, hung up, or does not speak the protocol."""
+    """Raised where the broker cannot be reached, hung up, or violates the protocol."""
 
 
 class Upstream:
-    """A connection to one live broker, the same for all that a client sends: authentication is per connection."""
+    """A connection to one live broker, the same for all requests of a client: authentication is per connection."""
 
     def __init__(self, stream: Stream, address: Address, limits: Limits) -> None:
         self._stream = stream
         self._limits = limits
         self.address = address
         self.left = 0
-        """Bytes of the present answer that were not taken yet."""
+        """Bytes of the current response that were not taken yet."""
 
     @classmethod
     async def connect(
         cls, brokers: Sequence[Address], limits: Limits, on_lost: Callable[[], None], tls: Tls | None = None
     ) -> Upstream:
-        """Any of ``brokers``, tried in random order; raises :class:`BrokerLost`."""
+        """Connects to the first reachable one of ``brokers``, in random order; raises :class:`BrokerLost`."""
         why = "no broker is known"
         for address in sample(brokers, len(brokers)):
             try:
@@ -45,32 +45,32 @@ class Upstream:
                 why = f"{address.host}:{address.port}: {reason(error)}"
         raise BrokerLost(why)
 
-    async def ask(self, frame: bytes) -> int:
-        """Sends a request without its length, waits for its answer to begin; returns the size after the correlation id.
+    async def request(self, frame: bytes) -> int:
+        """Sends a request without its length; returns the size of its response after the correlation id.
 
-        Raises :class:`BrokerLost`. There is no limit to the wait: see :class:`admin.limits.Limits`.
+        Raises :class:`BrokerLost`. The wait has no limit: see :class:`admin.limits.Limits`.
         """
         assert not self.left, "one request at a time"
-        with self._telling():
+        with self._naming_broker():
             await self._stream.send(len(frame).to_bytes(4, "big"), frame)
             size = int.from_bytes(await self._stream.wait(4, None), "big", signed=True)
             if not _CORRELATION_BYTES <= size <= self._limits.answer_bytes_max:
-                raise BrokerLost(f"{self._name} answers with a frame of {size} bytes")
+                raise BrokerLost(f"{self._name} responds with a frame of {size} bytes")
             if await self._stream.exactly(_CORRELATION_BYTES) != frame[4:8]:
-                raise BrokerLost(f"{self._name} answers a request that it was not asked")
+                raise BrokerLost(f"{self._name} responds to a request that was not sent")
         self.left = size - _CORRELATION_BYTES
         return self.left
 
     async def take(self) -> bytes:
-        """The next piece of the answer; raises :class:`BrokerLost`."""
-        with self._telling():
+        """Returns the next piece of the response; raises :class:`BrokerLost`."""
+        with self._naming_broker():
             data = await self._stream.some(min(self.left, CHUNK_BYTES))
         self.left -= len(data)
         return data
 
     async def take_up_to(self, size: int) -> bytes:
-        """The next ``size`` bytes of the answer, or all that is left of it if that is less."""
-        with self._telling():
+        """Returns the next ``size`` bytes of the response, or all remaining ones if these are fewer."""
+        with self._naming_broker():
             data = await self._stream.exactly(min(self.left, size))
         self.left -= len(data)
         return data
@@ -84,7 +84,7 @@ class Upstream:
         return f"{self.address.host}:{self.address.port}"
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming_broker(self) -> Iterator[None]:
         try:
             yield
         except BrokerLost:

@@ -1,4 +1,4 @@
-"""Answers to what clients bring to the wrong node: records."""
+"""Responds to Produce and Fetch, which clients send to the endpoint only by mistake: it leads no partition."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from brokers.wire.messages import traffic as x
 
 
 def wrong_node(request: Struct) -> Struct | None:
-    """The answer to Produce and Fetch: nobody's leader is here, ask for metadata again. None: hang up instead.
+    """Returns the response to Produce and Fetch, which makes the client refresh its metadata. None: hang up instead.
 
-    A producer that wants no acknowledgement reads no answer; brokers hang up to make it look again (``KafkaApis``).
+    A producer with acks=0 reads no response; brokers hang up to make it refresh its metadata (``KafkaApis``).
     """
     error = Error.NOT_LEADER_OR_FOLLOWER
     match request:

@@ -225,7 +225,7 @@ class ControllerListener:
             return connection.admission.answer(header, reader)
         if header.api == Api.ENVELOPE and self._envelopes is not None and connection is not None:
             carry = self._handlers.carried if self._handlers is not None else None
-            return await self._envelopes.answer(header.correlation, reader, connection, carry)
+            return await self._envelopes.respond(header.correlation, reader, connection, carry)
         if header.api == Api.API_VERSIONS and not header.served:
             return encode_api_versions(header.correlation, header.version, self._offered)
         if not header.served:

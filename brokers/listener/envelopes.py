@@ -1,7 +1,7 @@
-"""The daemon's side of envelopes: challenge, seal, and the call inside of them.
+"""Serves the daemon's side of envelopes: challenge, seal, and the call inside of them.
 
-What the seal proves is that an admin endpoint of ours says so: the principal, and that the client's bytes are what they
-are. Everything inside is read by the bounded codecs like any stranger's bytes.
+The seal proves that an admin endpoint with our secret sent the principal and the client's bytes. The bounded codecs
+read the client's bytes like any untrusted input.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import RELAYED
 from brokers.wire.envelope import (
     CHALLENGE_BYTES,
-    Answer,
     Envelope,
+    EnvelopeResponse,
     Seal,
     encode_envelope_response,
     envelope_key,
@@ -37,9 +37,9 @@ from brokers.wire.versions import Api
 log = logging.getLogger("regent.listener")
 
 CALLS_MAX: Final = 500
-"""Carried calls under way at once; they may wait for minutes, brokers' calls must not have to wait for them."""
+"""Most carried calls in progress; they may wait for minutes, and brokers' calls must not wait for them."""
 ITEMS_MAX: Final = 100_000
-"""Array items of a carried request: what a handler does with more would keep the loop from turning for too long."""
+"""Most array items of a carried request: a handler of more would stall the event loop for too long."""
 
 
 class NotController(Exception):
@@ -47,10 +47,10 @@ class NotController(Exception):
 
 
 class CarriedCall(Struct, frozen=True):
-    """What a client of an admin endpoint asked for.
+    """The request of a client of an admin endpoint.
 
     ``body`` is a struct of :mod:`brokers.wire.messages`. ``client_id`` is empty where there is none. ``call_id``: 16
-    bytes, the same in every ``attempt``; an attempt above 0 may find what an earlier one did.
+    bytes, the same in every ``attempt``; an attempt above 0 may find the outcome of an earlier one.
     """
 
     api: Api
@@ -64,15 +64,15 @@ class CarriedCall(Struct, frozen=True):
 
 
 Relay = Callable[[Envelope], Awaitable[bytes]]
-"""Answers a broker's call that came to an admin endpoint, as a framed response; raises :class:`NotController`."""
+"""Returns the framed response to a broker's call that came to an admin endpoint; raises :class:`NotController`."""
 Carry = Callable[[CarriedCall], Awaitable[Struct]]
-"""Answers a call with the response struct of its API; raises :class:`NotController`."""
+"""Returns the response struct of a call's API; raises :class:`NotController`."""
 
 
-class _Told:
-    """What a connection was told: its challenge, and the number that its next seal must have at least.
+class _Challenge:
+    """A connection's challenge, and the least number of its next seal.
 
-    ``failed``: whether it has shown a wrong seal, under this challenge or an earlier one.
+    ``failed``: whether the connection has sent a wrong seal, under this challenge or an earlier one.
     """
 
     __slots__ = ("challenge", "failed", "number")
@@ -95,77 +95,77 @@ class Envelopes:
         self._quiet = quiet
         self._calls_max = calls_max
         self._under_way: set[asyncio.Future[Struct]] = set()
-        self._told: WeakKeyDictionary[InboundConnection, _Told] = WeakKeyDictionary()
+        self._challenges: WeakKeyDictionary[InboundConnection, _Challenge] = WeakKeyDictionary()
 
     def take_secret(self, secret: bytes) -> None:
-        """Another secret: no envelope is opened before the daemon is identified again."""
+        """Takes another secret; no envelope is opened before the daemon is identified again."""
         self._secret, self._key = secret, None
 
     def identify(self, cluster_id: str, daemon: int) -> None:
-        """Which daemon of which cluster envelopes must be for; before, none is opened."""
+        """Sets the daemon and the cluster of valid envelopes; before, none is opened."""
         self._key = envelope_key(self._secret, cluster_id, daemon)
 
-    async def answer(
+    async def respond(
         self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
     ) -> bytes:
-        """The framed response; raises :class:`Malformed`. ``carry`` is None while the daemon is not in office."""
-        key, told = self._key, self._told.get(connection)
-        if told is not None and told.failed and len(reader.data) > LARGE_BYTES:
+        """Returns the framed response; raises :class:`Malformed`. ``carry`` is None while the daemon is not active."""
+        key, sent = self._key, self._challenges.get(connection)
+        if sent is not None and sent.failed and len(reader.data) > LARGE_BYTES:
             raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
-        envelope, genuine = await beside(partial(_judged, reader, key, told), len(reader.data))
+        envelope, genuine = await beside(partial(_judged, reader, key, sent), len(reader.data))
         if not envelope.request:
-            told = self._told[connection] = _Told(failed=told is not None and told.failed)
-            return encode_envelope_response(correlation, Answer(Error.NONE, told.challenge))
+            sent = self._challenges[connection] = _Challenge(failed=sent is not None and sent.failed)
+            return encode_envelope_response(correlation, EnvelopeResponse(Error.NONE, sent.challenge))
         if key is None:
-            return encode_envelope_response(correlation, Answer(Error.NOT_CONTROLLER, None))
-        if told is None or envelope.seal is None or not genuine:
-            if told is not None:
-                told.failed = True
+            return encode_envelope_response(correlation, EnvelopeResponse(Error.NOT_CONTROLLER, None))
+        if sent is None or envelope.seal is None or not genuine:
+            if sent is not None:
+                sent.failed = True
             self._quiet.warn(
                 connection.peer,
                 "seal",
                 f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret, "
                 "or for another daemon or cluster; admin.secret_file must hold the same on both sides",
             )
-            return encode_envelope_response(correlation, Answer(Error.CLUSTER_AUTHORIZATION_FAILED, None))
-        told.number = envelope.seal.number + 1
+            return encode_envelope_response(correlation, EnvelopeResponse(Error.CLUSTER_AUTHORIZATION_FAILED, None))
+        sent.number = envelope.seal.number + 1
         connection.slot.prove()
-        answer = await self._carried(envelope, carry)
-        written = partial(_written, correlation, answer, key, told.challenge, envelope.seal)
-        return await beside(written, len(answer.data or b""))
+        response = await self._carried(envelope, carry)
+        written = partial(_written, correlation, response, key, sent.challenge, envelope.seal)
+        return await beside(written, len(response.data or b""))
 
     def challenged(self, connection: InboundConnection) -> bool:
-        """Whether a large envelope may come: the connection has a challenge, and has never shown a wrong seal."""
-        told = self._told.get(connection)
-        return told is not None and not told.failed
+        """Returns whether a large envelope may come: the connection has a challenge and never sent a wrong seal."""
+        sent = self._challenges.get(connection)
+        return sent is not None and not sent.failed
 
-    async def _carried(self, envelope: Envelope, carry: Carry | None) -> Answer:
+    async def _carried(self, envelope: Envelope, carry: Carry | None) -> EnvelopeResponse:
         relay = self._relay if _api_key(envelope) in RELAYED else None
         if carry is None and relay is None:
-            return Answer(Error.NOT_CONTROLLER, None)
+            return EnvelopeResponse(Error.NOT_CONTROLLER, None)
         if len(self._under_way) >= self._calls_max:
-            self._quiet.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are under way")
-            return Answer(Error.REQUEST_TIMED_OUT, None)
+            self._quiet.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are in progress")
+            return EnvelopeResponse(Error.REQUEST_TIMED_OUT, None)
         try:
             if relay is not None:
-                return Answer(Error.NONE, await relay(envelope))
+                return EnvelopeResponse(Error.NONE, await relay(envelope))
             assert carry is not None
             size = len(envelope.request)
             call = await beside(partial(opened, envelope), size)
-            answer = await self._done(carry(call))
-            write = partial(response_codec(call.api, call.version).write, answer)
-            return Answer(Error.NONE, await beside(write, size))
+            outcome = await self._done(carry(call))
+            write = partial(response_codec(call.api, call.version).write, outcome)
+            return EnvelopeResponse(Error.NONE, await beside(write, size))
         except Malformed as error:
             self._quiet.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
-            return Answer(Error.INVALID_REQUEST, None)
+            return EnvelopeResponse(Error.INVALID_REQUEST, None)
         except NotController:
-            return Answer(Error.STALE_CONTROLLER_EPOCH, None)  # it may have been carried out in part
+            return EnvelopeResponse(Error.STALE_CONTROLLER_EPOCH, None)  # the daemon may have carried it out in part
         except Exception:
             log.exception("an admin call of %s failed", envelope.client_host)
-            return Answer(Error.UNKNOWN_SERVER_ERROR, None)
+            return EnvelopeResponse(Error.UNKNOWN_SERVER_ERROR, None)
 
     async def _done(self, carried: Awaitable[Struct]) -> Struct:
-        """The answer; raises NotController where the listener is stopped first."""
+        """Returns the response; raises NotController where the listener stops first."""
         task = asyncio.ensure_future(carried)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -175,23 +175,23 @@ class Envelopes:
         return task.result()
 
     async def stop(self) -> None:
-        """Calls under way are abandoned."""
+        """Abandons the calls in progress."""
         for task in self._under_way:
             task.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way)
 
 
-def _judged(reader: Reader, key: bytes | None, told: _Told | None) -> tuple[Envelope, bool]:
-    """An envelope, and whether its seal is the next one of a connection; takes tens of milliseconds for a large one."""
+def _judged(reader: Reader, key: bytes | None, sent: _Challenge | None) -> tuple[Envelope, bool]:
+    """Reads an envelope and checks that its seal is the connection's next; a large one takes tens of milliseconds."""
     envelope = read_envelope(reader)
-    if key is None or told is None or envelope.seal is None or envelope.seal.number < told.number:
+    if key is None or sent is None or envelope.seal is None or envelope.seal.number < sent.number:
         return envelope, False
-    return envelope, envelope.genuine(key, told.challenge)
+    return envelope, envelope.genuine(key, sent.challenge)
 
 
-def _written(correlation: int, answer: Answer, key: bytes, challenge: bytes, asked: Seal) -> bytes:
-    return encode_envelope_response(correlation, answer.sealed(key, challenge, asked))
+def _written(correlation: int, response: EnvelopeResponse, key: bytes, challenge: bytes, requested: Seal) -> bytes:
+    return encode_envelope_response(correlation, response.sealed(key, challenge, requested))
 
 
 def _api_key(envelope: Envelope) -> int:
@@ -199,7 +199,7 @@ def _api_key(envelope: Envelope) -> int:
 
 
 def opened(envelope: Envelope) -> CarriedCall:
-    """The call in a sealed envelope; raises :class:`Malformed`."""
+    """Reads the call in a sealed envelope; raises :class:`Malformed`."""
     assert envelope.seal is not None
     head = Reader(envelope.request)
     key, version = head.i16(), head.i16()

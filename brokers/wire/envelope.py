@@ -1,10 +1,11 @@
-"""Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the active daemon.
+"""Encodes Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the active daemon.
 
-The frame is that of Kafka's brokers, which forward to a controller in it, with Kafka's serialised principal. One tagged
-field is added, the seal: it proves that the sender has the secret that daemon and endpoint share, that the envelope is
-for this daemon of this cluster (:func:`envelope_key`), and that nobody sent the same before. The answer has one, too.
-Who connects asks for a challenge first, with an envelope that is empty; the seals of that connection are bound to it
-and numbered. What is not encrypted can be read on its way; it cannot be made up.
+The frame is that of Kafka's brokers, which forward requests to a controller in it, with Kafka's serialised principal.
+One tagged field is added, the seal (:mod:`brokers.security.attested`). It proves that the sender has the secret of
+daemon and endpoint, that the envelope is for this daemon of this cluster (:func:`envelope_key`), and that it is no
+replay. The response has a seal, too. An endpoint that connects first requests a challenge, with an empty envelope; the
+seals of that connection are bound to the challenge and numbered. Seals do not encrypt: without TLS others can read an
+envelope, but cannot forge one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SEAL_TAG: Final = 7_290
 CALL_ID_BYTES: Final = 16
 CHALLENGE_BYTES: Final = 16
 OVERHEAD_BYTES_MAX: Final = 65_536
-"""More than an envelope takes beside the request in it: the principal is a string of a message."""
+"""Upper bound of an envelope's size beside the request in it: the principal is a string of a message."""
 
 _CLIENT_ID: Final = "regent-admin-endpoint"
 _DOMAIN: Final = b"regent envelope 2"
@@ -40,7 +41,7 @@ _ADDRESS_BYTES: Final = (4, 16)
 
 
 class Seal(NamedTuple):
-    """``call_id`` is the same in every attempt of a call; ``attempt`` counts from 0, ``number`` per connection."""
+    """An HMAC with its counters: ``call_id`` is the same in all attempts, ``number`` counts per connection."""
 
     call_id: bytes
     attempt: int
@@ -49,7 +50,7 @@ class Seal(NamedTuple):
 
 
 class Envelope(Struct, frozen=True):
-    """``request``: the client's header and body; empty to ask for a challenge. ``principal``: as ``User:name``."""
+    """A client's request: header and body, empty to request a challenge. ``principal`` reads ``User:name``."""
 
     request: bytes
     principal: str = ""
@@ -57,23 +58,23 @@ class Envelope(Struct, frozen=True):
     seal: Seal | None = None
 
     def sealed(self, key: bytes, challenge: bytes, call_id: bytes, attempt: int, number: int) -> Envelope:
-        """The same with its seal."""
+        """Returns the envelope with its seal."""
         mac = self._mac(key, challenge, _NUMBERS.pack(call_id, attempt, number))
         return Envelope(self.request, self.principal, self.client_host, Seal(call_id, attempt, number, mac))
 
     def genuine(self, key: bytes, challenge: bytes) -> bool:
-        """Whether the seal was made with ``key`` for ``challenge``; its number is the caller's to judge."""
+        """Returns whether the seal was made with ``key`` for ``challenge``; the caller checks its number."""
         if self.seal is None:
             return False
         return hmac.compare_digest(self._mac(key, challenge, _NUMBERS.pack(*self.seal[:3])), self.seal.mac)
 
     def _mac(self, key: bytes, challenge: bytes, numbers: bytes) -> bytes:
-        said = _principal(self.principal), _address(self.client_host), self.request
-        return _mac(key, _DOMAIN, challenge, numbers, *said)
+        parts = _principal(self.principal), _address(self.client_host), self.request
+        return _mac(key, _DOMAIN, challenge, numbers, *parts)
 
 
 def envelope_key(secret: bytes, cluster_id: str, daemon: int) -> bytes:
-    """What envelopes to one daemon of one cluster, and its answers, are sealed with."""
+    """Returns the key of the seals of envelopes to one daemon of one cluster, and of its responses."""
     return _mac(secret, _KEY_DOMAIN, cluster_id.encode(), str(daemon).encode())
 
 
@@ -86,7 +87,7 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def encode_envelope(correlation: int, envelope: Envelope) -> bytes:
-    """One framed request."""
+    """Returns one framed request."""
     seal = envelope.seal
     header = _HEAD(Api.ENVELOPE, 0, correlation) + legacy_string(_CLIENT_ID) + NO_TAGS
     parts = (envelope.request, _principal(envelope.principal), _address(envelope.client_host))
@@ -94,7 +95,7 @@ def encode_envelope(correlation: int, envelope: Envelope) -> bytes:
 
 
 def read_envelope(reader: Reader) -> Envelope:
-    """An envelope behind API key, version and correlation id; raises :class:`Malformed`."""
+    """Reads an envelope behind API key, version and correlation id; raises :class:`Malformed`."""
     reader.legacy_nullable_string()
     reader.skip_tags()
     request, principal, address = (_bytes(reader) for _ in range(3))
@@ -105,44 +106,45 @@ def read_envelope(reader: Reader) -> Envelope:
     return Envelope(request, _read_principal(principal), host, seal)
 
 
-class Answer(NamedTuple):
-    """``data``: the answer's body, or a challenge; None where there is an error. ``mac``: its seal, empty without."""
+class EnvelopeResponse(NamedTuple):
+    """``data``: the response's body, or a challenge; None with an error. ``mac``: its seal, empty without one."""
 
     error: int
     data: bytes | None
     mac: bytes = b""
 
-    def sealed(self, key: bytes, challenge: bytes, asked: Seal) -> Answer:
-        """The same, sealed as the answer to the envelope with the seal ``asked``."""
-        return self._replace(mac=self._mac(key, challenge, asked))
+    def sealed(self, key: bytes, challenge: bytes, requested: Seal) -> EnvelopeResponse:
+        """Returns the response, sealed for the envelope with the seal ``requested``."""
+        return self._replace(mac=self._mac(key, challenge, requested))
 
-    def genuine(self, key: bytes, challenge: bytes, asked: Seal) -> bool:
-        """Whether the daemon that was asked answers this."""
-        return hmac.compare_digest(self._mac(key, challenge, asked), self.mac)
+    def genuine(self, key: bytes, challenge: bytes, requested: Seal) -> bool:
+        """Returns whether the addressed daemon sent this response to the envelope with the seal ``requested``."""
+        return hmac.compare_digest(self._mac(key, challenge, requested), self.mac)
 
-    def _mac(self, key: bytes, challenge: bytes, asked: Seal) -> bytes:
-        said = b"" if self.data is None else b"\1" + self.data
-        return _mac(key, _ANSWER_DOMAIN, challenge, asked.mac, _I16(self.error), said)
-
-
-def encode_envelope_response(correlation: int, answer: Answer) -> bytes:
-    """One framed response."""
-    data = b"\0" if answer.data is None else _sized(answer.data)
-    return _framed([_I32(correlation), NO_TAGS, data, _I16(answer.error), _tag(answer.mac) if answer.mac else NO_TAGS])
+    def _mac(self, key: bytes, challenge: bytes, requested: Seal) -> bytes:
+        body = b"" if self.data is None else b"\1" + self.data
+        return _mac(key, _ANSWER_DOMAIN, challenge, requested.mac, _I16(self.error), body)
 
 
-def read_envelope_response(frame: bytes, correlation: int) -> Answer:
-    """The response to request ``correlation``; raises :class:`Malformed`."""
+def encode_envelope_response(correlation: int, response: EnvelopeResponse) -> bytes:
+    """Returns one framed response."""
+    data = b"\0" if response.data is None else _sized(response.data)
+    tags = _tag(response.mac) if response.mac else NO_TAGS
+    return _framed([_I32(correlation), NO_TAGS, data, _I16(response.error), tags])
+
+
+def read_envelope_response(frame: bytes, correlation: int) -> EnvelopeResponse:
+    """Reads the response to request ``correlation``; raises :class:`Malformed`."""
     reader = Reader(frame)
-    if (answered := reader.i32()) != correlation:
-        raise Malformed(f"answer to request {answered} where {correlation} was asked")
+    if (found := reader.i32()) != correlation:
+        raise Malformed(f"response to request {found} instead of request {correlation}")
     reader.skip_tags()
     size = reader.varint() - 1
     data = reader.bytes_(size) if size >= 0 else None
     error = reader.i16()
     mac = _read_tag(reader, _MAC_BYTES)
     reader.end()
-    return Answer(error, data, mac or b"")
+    return EnvelopeResponse(error, data, mac or b"")
 
 
 # -- parts
@@ -158,13 +160,13 @@ def _sized(data: bytes) -> bytes:
 
 
 def _bytes(reader: Reader) -> bytes:
-    """Bytes; null is read as none."""
+    """Reads bytes; null becomes empty bytes."""
     size = reader.varint() - 1
     return reader.bytes_(size) if size > 0 else b""
 
 
 def _principal(principal: str) -> bytes:
-    """``KafkaPrincipal`` as Kafka's default serde writes it (``DefaultPrincipalData`` v0); not of a token."""
+    """Encodes ``KafkaPrincipal`` in Kafka's default serde (``DefaultPrincipalData`` v0), not of a token."""
     kind, _, name = principal.partition(":")
     return _PRINCIPAL_VERSION + compact_string(kind) + compact_string(name) + b"\0" + NO_TAGS if principal else b""
 
@@ -174,7 +176,7 @@ def _read_principal(data: bytes) -> str:
         return ""
     reader = Reader(data)
     if (version := reader.i16()) != 0:
-        raise Malformed(f"principal of version {version} where 0 is known")
+        raise Malformed(f"principal of version {version}, only 0 is known")
     kind, name = reader.compact_string(), reader.compact_string()
     reader.i8()
     reader.skip_tags()
@@ -194,7 +196,7 @@ def _tag(data: bytes) -> bytes:
 
 
 def _read_tag(reader: Reader, size: int) -> bytes | None:
-    """The seal among the tagged fields; others are passed over."""
+    """Returns the seal among the tagged fields, and skips all others."""
     found = None
     for _ in range(reader.tags()):
         tag, length = reader.varint(), reader.varint()

@@ -25,11 +25,11 @@ class Clock:
 
 
 def handshake(identity: Identity, mechanism: str, error: int = 0) -> None:
-    identity.heard(SaslHandshakeRequest(mechanism), SaslHandshakeResponse(error, ("PLAIN", "SCRAM-SHA-256")))
+    identity.observe(SaslHandshakeRequest(mechanism), SaslHandshakeResponse(error, ("PLAIN", "SCRAM-SHA-256")))
 
 
 def step(identity: Identity, said: bytes, answered: bytes = b"", error: int = 0, lifetime_ms: int = 0) -> None:
-    identity.heard(SaslAuthenticateRequest(said), SaslAuthenticateResponse(error, None, answered, lifetime_ms))
+    identity.observe(SaslAuthenticateRequest(said), SaslAuthenticateResponse(error, None, answered, lifetime_ms))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from brokers.wire import envelope as envelope_module
 from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import (
-    Answer,
     Envelope,
+    EnvelopeResponse,
     encode_envelope,
     encode_envelope_response,
     envelope_key,
@@ -274,7 +274,7 @@ async def test_a_call_with_which_daemons_vanish_is_not_sent_for_ever(size: int, 
         call = a_call(client=client)
         answer: Any = await w.carrier.carry(replace(call, frame=call.frame + bytes(max(0, size - 30_000))))
         assert (code(answer), len(w.first.handlers.calls)) == (-1, sent)
-        assert "vanished while it had this call" in answer.topics[0].error_message
+        assert "vanished during this call" in answer.topics[0].error_message
 
 
 async def test_a_daemon_that_answered_in_between_has_not_vanished() -> None:
@@ -356,7 +356,7 @@ class Raw:
         raw.challenge = (await raw.ask(Envelope(b""))).data or b""
         return raw
 
-    async def ask(self, envelope: Envelope) -> Answer:
+    async def ask(self, envelope: Envelope) -> EnvelopeResponse:
         self._correlation += 1
         async with asyncio.timeout(20):
             frame = await self.connection.exchange([encode_envelope(self._correlation, envelope)])
@@ -526,9 +526,9 @@ async def test_an_answer_that_the_daemon_has_not_sealed_is_not_believed(how: str
             frame = Reader(await reader.readexactly(int.from_bytes(size, "big")))
             frame.skip(4)
             correlation, seal = frame.i32(), read_envelope(frame).seal
-            made = Answer(0, b"c" * 16)
+            made = EnvelopeResponse(0, b"c" * 16)
             if seal is not None:
-                made = Answer(0, b"it is done")
+                made = EnvelopeResponse(0, b"it is done")
                 if how != "unsealed":
                     made = made.sealed(key, b"d" * 16 if how == "other challenge" else b"c" * 16, seal)
                 if how == "other answer":

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.wire.envelope import (
-    Answer,
     Envelope,
+    EnvelopeResponse,
     encode_envelope,
     encode_envelope_response,
     read_envelope,
@@ -48,7 +48,7 @@ def test_what_kafka_writes_is_read() -> None:
 
 
 def test_the_answer_is_kafkas() -> None:
-    for answer in (Answer(0, b"data"), Answer(41, None), Answer(0, b"")):
+    for answer in (EnvelopeResponse(0, b"data"), EnvelopeResponse(41, None), EnvelopeResponse(0, b"")):
         frame = unframe([encode_envelope_response(9, answer)])
         correlation, entity = read_response(Api.ENVELOPE, 0, frame)
         assert (correlation, entity.error_code, entity.response_data) == (9, answer.error, answer.data)
