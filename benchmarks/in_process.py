@@ -29,9 +29,12 @@ from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.engine.adoption import Adoption
 from controller.engine.controller import Controller
+from controller.engine.default_configs import DefaultConfigs
+from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_queue import EventQueue
 from controller.engine.gate import Gate
 from controller.engine.leader_balance import LeaderBalance
+from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import fail_over
@@ -83,26 +86,25 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
     cluster = Cluster(epoch, recovery_state=ibp.recovery_state)
     ready = asyncio.Event()
     ready.set()
+    channels = Channels(
+        cluster,
+        channel_settings(settings, epoch, ibp, ("127.0.0.1", settings.listener.port)),
+        gate.open,
+        lambda _: None,
+        transport=transport,
+    )
+    queue = EventQueue()
     return Controller(
-        zk=zk,
-        store=KafkaStore(zk),
-        cluster=cluster,
-        channels=Channels(
+        StoreSide(KafkaStore(zk), gate, ready, settings.controller.conflict_rounds_max),
+        BrokerSide(channels, ibp, DefaultConfigs(cluster, None, ibp), frozenset({settings.controller.id})),
+        TermMemory(
             cluster,
-            channel_settings(settings, epoch, ibp, ("127.0.0.1", settings.listener.port)),
-            gate.open,
-            lambda _: None,
-            transport=transport,
+            queue,
+            Counters(),
+            Adoption(settings.controller, asks=False),
+            LeaderBalance.of(settings.controller),
+            DeletionQueue(cluster, queue),
         ),
-        gate=gate,
-        queue=EventQueue(),
-        counters=Counters(),
-        conflict_rounds_max=settings.controller.conflict_rounds_max,
-        adoption=Adoption(settings.controller, asks=False),
-        balance=LeaderBalance.of(settings.controller),
-        daemons=frozenset({settings.controller.id}),
-        ibp=ibp,
-        ready=ready,
     )
 
 

@@ -28,6 +28,7 @@ from controller.engine.event_queue import Event, EventQueue
 from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
 from controller.engine.leader_balance import LeaderBalance
+from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
@@ -101,27 +102,32 @@ class Term:
         )
         self.authorizer = authorizer_of(settings.controller)
         self.controller = Controller(
-            zk=zk,
-            store=KafkaStore(zk),
-            cluster=self.cluster,
-            channels=self.channels,
-            gate=self.gate,
-            queue=self.queue,
-            counters=counters,
-            conflict_rounds_max=settings.controller.conflict_rounds_max,
-            daemons=daemons,
-            ibp=ibp,
-            ready=self._claim_monitor.ready,
-            adoption=Adoption(settings.controller, asks=dial is not None),
-            deletion_queue=deletion_queue,
-            balance=LeaderBalance.of(settings.controller),
-            journal=journal,
-            brokers_joined=weakly(self._joined, None),
-            me=settings.controller.id,
-            seals=role.seals,
-            authorizer=self.authorizer,
-            dial=dial,
-            inherited=DefaultConfigs(self.cluster, dial, ibp),
+            StoreSide(
+                KafkaStore(zk),
+                self.gate,
+                self._claim_monitor.ready,
+                conflict_rounds_max=settings.controller.conflict_rounds_max,
+            ),
+            BrokerSide(
+                self.channels,
+                ibp,
+                DefaultConfigs(self.cluster, dial, ibp),
+                daemons,
+                me=settings.controller.id,
+                dial=dial,
+                seals=role.seals,
+                joined=weakly(self._joined, None),
+            ),
+            TermMemory(
+                self.cluster,
+                queue,
+                counters,
+                Adoption(settings.controller, asks=dial is not None),
+                LeaderBalance.of(settings.controller),
+                deletion_queue,
+                journal or TermJournal(),
+                self.authorizer,
+            ),
         )
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()

@@ -197,7 +197,7 @@ def _give_up(waiting: asyncio.Future[None]) -> None:
 def short_windows() -> Iterator[None]:
     """Recent durations and changes are few, so that what is kept of them is full soon."""
     few = partial(RecentChanges, CHANGES_MAX)
-    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.engine.controller.RecentChanges", few):
+    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.engine.facts.RecentChanges", few):
         yield
 
 

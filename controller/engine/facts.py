@@ -1,0 +1,169 @@
+"""Facts: the model of one term, and what is read into it from ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from controller.engine.event_kinds import EventKind
+from controller.engine.lost_id_search import LostIds
+from controller.engine.reassignment_queue import ReassignmentQueue
+from controller.engine.recent_changes import RecentChanges
+from controller.engine.sides import BrokerSide, StoreSide, TermMemory
+from metadata_store.codecs.base import Malformed
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.fencing.outcome import Fence
+from state_machines.model.decision import Change
+from state_machines.model.types import Broker, Leadership
+
+log = logging.getLogger("regent.controller")
+
+T = TypeVar("T")
+
+GATE_POLL_S = 0.02
+
+
+class Facts:
+    """Reads and observes. What differs from the model enters it and is sent to brokers, whoever wrote it."""
+
+    def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
+        self.store = store.store
+        self.zk = store.store.zk
+        self.gate = store.gate
+        self.ready = store.ready
+        self.fence = Fence(store.gate.fence_version, store.gate.open)
+        self.channels = brokers.channels
+        self.ibp = brokers.ibp
+        self.cluster = memory.cluster
+        self.queue = memory.queue
+        self.counters = memory.counters
+        self.journal = memory.journal
+        self.recent = RecentChanges()
+        self.reassignment_queue = ReassignmentQueue()
+        self.lost_ids = LostIds()
+        self.late: set[int] = set()
+        """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
+
+    # -- observed
+
+    def observed(self, changes: Iterable[Change | None]) -> list[Change]:
+        """Tells what was read and differs from the model, ours or foreign; what has a history is taken up first."""
+        self.gate.check()
+        found = [change for change in changes if change is not None]
+        if found:
+            self.recent.add(found)
+            self.journal.observed(self.cluster, found)
+            self.take_up(change.entity for change in found if change.is_late)
+            self.channels.propagate([change for change in found if not change.is_late], ())
+            self._wake_reassignments(found)
+        return found
+
+    def learn_id(self, name: str, topic_id: bytes | None) -> None:
+        """Takes the id in the znode of a topic that was served without one, or with one that was refused."""
+        before = self.cluster.topic(name)
+        if before is None or topic_id is None or topic_id == before.topic_id:
+            return
+        self.cluster.observe_topic_id(name, topic_id)
+        if self.cluster.topic(name) is before or not self.ibp.topic_ids:
+            return
+        if name in self.lost_ids.topics:
+            self.lost_ids.drop(name)
+            self.queue.signal(EventKind.LOST_IDS)
+        self.channels.hand_out([before.index])
+        self.take_up(before.rows)
+
+    def take_up(self, rows: Iterable[int]) -> None:
+        """Rows that get another leader epoch before brokers hear of them, by an event of its own."""
+        if rows := set(rows):
+            self.late |= rows
+            self.queue.signal(EventKind.LATE_PARTITIONS)
+
+    # -- read
+
+    async def reread(self, rows: Sequence[int]) -> list[Change]:
+        """Reads state znodes again (after ``sync`` on a connection that is up) and observes them."""
+        found = await self.read_states([self.cluster.name(i) for i in rows])
+        return self.observed(
+            self.cluster.observe_leadership(i, leadership)
+            for i, leadership in zip(rows, found, strict=True)
+            if isinstance(leadership, Leadership)
+        )
+
+    async def reread_isrs(self, rows: Sequence[int]) -> None:
+        """The same before one is refused something, where leaders write ISRs themselves (below IBP 2.7-IV2)."""
+        if rows and not self.ibp.alter_partition:
+            await self.reread(rows)
+
+    async def read_brokers(self) -> dict[int, Broker]:
+        """Registrations; malformed ones are reported by path and not live."""
+        found = await self.store.load_brokers()
+        self.gate.check()
+        for bad in found.malformed:
+            self.malformed(bad)
+        return found.brokers
+
+    async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+        """State znodes of partitions, read after a ``sync``; malformed ones are reported by path and watched."""
+
+        async def read() -> list[Leadership | Malformed | None]:
+            since = self.zk.last_zxid
+            await self.zk.sync("/brokers/topics")
+            found = await self.store.load_states(pairs)
+            bad = [state.path for state in found if isinstance(state, Malformed)]
+            if bad:
+                await self.zk.watch(data=bad, since_zxid=since)
+            return found
+
+        found = await self.until_read(read)
+        for state in found:
+            if isinstance(state, Malformed):
+                self.malformed(state)
+        return found
+
+    def malformed(self, found: Malformed) -> None:
+        """A znode that cannot be understood: reported once by its path, everything else goes on.
+
+        It stays listed until a watch says that it changed, then it is read again.
+        """
+        if self.counters.malformed.get(found.path) != found.why:
+            log.error(
+                "%s cannot be used: %s; mend or delete it, the rest of the cluster is served", found.path, found.why
+            )
+            self.counters.malformed[found.path] = found.why
+
+    def malformed_below(self, parent: str) -> list[str]:
+        """Paths of malformed children of a znode: they are watched like the others."""
+        return [path for path in self.counters.malformed if path.rpartition("/")[0] == parent]
+
+    def _wake_reassignments(self, changes: Sequence[Change]) -> None:
+        """Whoever changed an ISR, a reassignment may have waited for it (S4-54)."""
+        moving = self.cluster.reassigning
+        found = [c.entity for c in changes if c.entity in moving and c.after.isr != c.before.isr] if moving else ()
+        if found:
+            self.reassignment_queue.due.update(found)
+            self.queue.signal(EventKind.ADVANCE_REASSIGNMENTS)
+
+    # -- the connection
+
+    async def connected(self) -> None:
+        """Waits until connection, claim and lease hold; raises TermEnded where the term is over."""
+        while not (self.ready.is_set() and self.gate.open()):
+            self.gate.check()
+            with anyio.move_on_after(GATE_POLL_S):
+                await self.ready.wait()
+                await asyncio.sleep(GATE_POLL_S)
+
+    async def until_read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Returns what ``read`` returns; repeats it after each lost connection. Raises TermEnded."""
+        while True:
+            await self.connected()
+            try:
+                found = await read()
+            except (NotConnected, OutcomeUnknown):
+                continue
+            self.gate.check()
+            return found

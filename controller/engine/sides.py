@@ -1,0 +1,74 @@
+"""The collaborators of a controller in one term, as the term hands them over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+
+from brokers.outbound.channels import Channels
+from brokers.queries import Dial
+from brokers.security.attested import Seals
+from brokers.wire.versions import Ibp
+from controller.access.authorizer import Authorizer
+from controller.access.principals import Principals
+from controller.engine.adoption import Adoption
+from controller.engine.default_configs import DefaultConfigs
+from controller.engine.deletion_queue import DeletionQueue
+from controller.engine.event_queue import EventQueue
+from controller.engine.gate import Gate
+from controller.engine.leader_balance import LeaderBalance
+from controller.journal.term_journal import TermJournal
+from controller.metrics.counters import Counters
+from metadata_store.kafka_store import KafkaStore
+from state_machines.model.cluster import Cluster
+
+
+async def no_seals() -> Seals | None:
+    """Returns no seals: the daemon has no secret."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSide:
+    """ZooKeeper, and when the term may write there.
+
+    ``ready`` is set while the connection is up and the claim was compared on it.
+    """
+
+    store: KafkaStore
+    gate: Gate
+    ready: asyncio.Event
+    conflict_rounds_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSide:
+    """The brokers, and how they know this daemon.
+
+    ``daemons``: ids that brokers take for brokers; ``me`` is this daemon's. ``joined`` is called with the brokers
+    that registered.
+    """
+
+    channels: Channels
+    ibp: Ibp
+    inherited: DefaultConfigs
+    daemons: frozenset[int]
+    me: int = 0
+    dial: Dial | None = None
+    seals: Callable[[], Awaitable[Seals | None]] = no_seals
+    joined: Callable[[Collection[int]], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class TermMemory:
+    """The model of the term, its queue of events, and what else it remembers until it ends."""
+
+    cluster: Cluster
+    queue: EventQueue
+    counters: Counters
+    adoption: Adoption
+    balance: LeaderBalance
+    deletion_queue: DeletionQueue
+    journal: TermJournal = field(default_factory=TermJournal)
+    authorizer: Authorizer = field(default_factory=lambda: Authorizer(Principals()))
