@@ -1,0 +1,168 @@
+"""Know which tests run which functions of the product: recorded once, for test files that changed again.
+
+A copy of the repository is recorded in which each function of the product begins with a line that notes it. Tests that
+fail there, without any mutant, catch nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.mutants import hits, recorder
+from tests.mutants.source import MODULE, ROOT, Function, functions, product_files
+from tests.mutants.workplace import Workplace
+
+MAP: Final = ROOT / "build" / "mutants-coverage.json"
+LATER: Final = ("simulation", "pipeline", "zookeeper", "cluster", "verify", "mutants")
+"""Folders of tests that are not selected by what they run."""
+OWN_TEST: Final = "tests/core/test_mutants.py"
+"""Reads the product's source: it would catch every mutant."""
+RECORD_S_MAX: Final = 3_600.0
+IMPORTS: Final = ""
+"""Stands for the imports before the first test."""
+_IMPORT: Final = "from tests.mutants.hits import hits as _hits\n"
+
+
+class Ran(msgspec.Struct):
+    """What a test ran: functions as ``file::name``; ``failed``: without any mutant."""
+
+    functions: list[str]
+    seconds: float
+    failed: bool = False
+
+
+class Coverage(msgspec.Struct):
+    """What tests ran, by test, and the hashes of the test files that were recorded."""
+
+    files: dict[str, str] = {}
+    tests: dict[str, Ran] = {}
+
+    def covering(self, file: str, function: str, only: Collection[str] = ()) -> list[str]:
+        """Select the tests that run a function, or the whole module's code; files that cost least per test first."""
+        wanted, head = f"{file}::{function}", f"{file}::"
+        sound = {test: ran.functions for test, ran in self.tests.items() if not ran.failed and test}
+        found = [test for test, ran in sound.items() if wanted in ran]
+        if not found and (function == MODULE or wanted in self.tests[IMPORTS].functions):
+            found = [test for test, ran in sound.items() if any(one.startswith(head) for one in ran)]
+        by_file: dict[str, list[str]] = defaultdict(list)
+        for test in found:
+            if not only or file_of(test) in only:
+                by_file[file_of(test)].append(test)
+        cost = {name: (0.2 + self.seconds(tests)) / len(tests) for name, tests in by_file.items()}
+        return [test for name in sorted(by_file, key=lambda name: (cost[name], name)) for test in by_file[name]]
+
+    def seconds(self, tests: Iterable[str]) -> float:
+        """Add up how long tests took."""
+        return sum(self.tests[test].seconds for test in tests)
+
+
+def file_of(test: str) -> str:
+    """Return the file of a test."""
+    return test.partition("::")[0]
+
+
+def test_files() -> list[str]:
+    """List the test files that may be selected."""
+    found = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
+    return sorted(file for file in found if file.split("/")[1] not in LATER and file != OWN_TEST)
+
+
+def coverage(jobs: int, only: Sequence[str] = (), *, afresh: bool = False) -> Coverage:
+    """Read the map, after test files that it does not know, or that changed, were recorded."""
+    known = msgspec.json.decode(MAP.read_bytes(), type=Coverage) if MAP.exists() and not afresh else Coverage()
+    files = {file: _digest(file) for file in only or test_files()}
+    new = [file for file, digest in files.items() if known.files.get(file) != digest]
+    if new:
+        print(f"recording what {len(new)} test files run", flush=True)
+        fresh = _recorded(new, jobs)
+        kept = {test: ran for test, ran in known.tests.items() if file_of(test) not in new}
+        fresh[IMPORTS].functions = sorted({*fresh[IMPORTS].functions, *kept.get(IMPORTS, Ran([], 0.0)).functions})
+        known = Coverage(known.files | {file: files[file] for file in new}, kept | fresh)
+        MAP.parent.mkdir(exist_ok=True)
+        MAP.write_bytes(msgspec.json.encode(known))
+    return known
+
+
+def _digest(file: str) -> str:
+    return hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:16]
+
+
+def _recorded(files: Sequence[str], jobs: int) -> dict[str, Ran]:
+    place = Workplace()
+    try:
+        names: list[str] = []
+        for file in product_files():
+            place.write(file, _reporting((ROOT / file).read_text(encoding="utf-8"), file, names))
+        records = place.root / "build" / "record"
+        records.mkdir()
+        workers = ["-n", str(jobs), "--dist=loadfile"] if jobs > 1 else []
+        environ = {hits.FOLDER: str(records), "PYTEST_PLUGINS": recorder.__name__}
+        ran = place.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, *files], RECORD_S_MAX, environ)
+        found = _read(records, names)
+        if not found:
+            raise RuntimeError(f"no test was recorded:\n{ran.output}")
+        return found
+    finally:
+        place.close()
+
+
+def _read(records: Path, names: Sequence[str]) -> dict[str, Ran]:
+    found: dict[str, Ran] = {}
+    for path in records.glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            ran = found.setdefault(record["test"], Ran([], 0.0))
+            ran.functions = sorted({*ran.functions, *(names[hit] for hit in record["hits"])})
+            ran.seconds += record["seconds"]
+            ran.failed = ran.failed or record["failed"]
+    return found
+
+
+def _reporting(text: str, file: str, names: list[str]) -> str:
+    """Add the line that notes a function to each function of a module."""
+    tree = ast.parse(text)
+    lines = text.splitlines(keepends=True)
+    added: list[tuple[int, str]] = []
+    for name, function in functions(tree).items():
+        body = _first(function)
+        if body is not None:
+            line = min(body.lineno, *(one.lineno for one in getattr(body, "decorator_list", ())), body.lineno)
+            added.append((line, f"{' ' * body.col_offset}_hits.add({len(names)})\n"))
+            names.append(f"{file}::{name}")
+    for line, note in sorted(added, reverse=True):
+        lines.insert(line - 1, note)
+    after = _behind_future(tree)
+    return "".join([*lines[:after], _IMPORT if added else "", *lines[after:]])
+
+
+def _first(function: Function) -> ast.stmt | None:
+    """The first statement that stands on a line of its own; a function of a docstring alone does nothing."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    if not body or body[0].lineno == function.lineno:
+        return None
+    return body[0]
+
+
+def _behind_future(tree: ast.Module) -> int:
+    """The line behind the docstring and the imports of ``__future__``, at the begin of a module."""
+    last = 0
+    for at, node in enumerate(tree.body):
+        is_docstring = at == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not is_docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            break
+        last = node.end_lineno or 0
+    return last
+
+
+def default_jobs() -> int:
+    """Use half of the processors."""
+    return max(1, (os.cpu_count() or 2) // 2)

@@ -1,0 +1,81 @@
+"""A copy of the repository in which mutants are planted, and commands run in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.mutants.source import ROOT
+
+LEFT_OUT: Final = (".git", ".venv", "build", "dist", "__pycache__", ".hypothesis", ".*_cache")
+OUTPUT_MAX: Final = 2_000
+"""Characters of the end of a command's output that are kept."""
+
+
+class Ran(NamedTuple):
+    """The result of a command; ``code`` None: it was ended at its time limit."""
+
+    code: int | None
+    output: str
+
+
+class Workplace:
+    """A copy of the repository without its history; the virtual environment is the repository's own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="regent-mutants-"))
+        self.root = self.folder / "regent"
+        shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
+        (self.root / ".venv").symlink_to(ROOT / ".venv")
+        (self.root / "build").mkdir()
+
+    def write(self, file: str, text: str) -> None:
+        """Write a module, and forget its compiled form: the same second and size would hide the change."""
+        path = self.root / file
+        path.write_text(text, encoding="utf-8")
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+
+    def restore(self, file: str) -> None:
+        """Write a module as the repository has it, and drop examples that failed with the mutant."""
+        self.write(file, (ROOT / file).read_text(encoding="utf-8"))
+        shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
+
+    def run(self, arguments: Sequence[str], limit_s: float, environ: Mapping[str, str] | None = None) -> Ran:
+        """Run Python here, with low priority, and end it with all that it started at the limit."""
+        given = {**os.environ, "PYTHONPATH": str(self.root), **(environ or {})}
+        command = ["nice", "-n", "5", sys.executable, *arguments]
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command, cwd=self.root, env=given, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            code: int | None = None
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                _end(process)
+            output.seek(0, os.SEEK_END)
+            output.seek(max(0, output.tell() - OUTPUT_MAX))
+            return Ran(code, output.read().decode(errors="replace"))
+
+    def close(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what a run left behind: it has a process group of its own."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
