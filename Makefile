@@ -8,7 +8,7 @@ LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/ver
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests bench bench-full demo docs dashboards screenshots prometheus package clean
+.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full demo docs dashboards screenshots prometheus package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ verify-simulation: venv ## planted bugs, and 10,000 seeds
 
 verify-tests: venv jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200
+
+mutants: venv ## plants bugs one at a time, counts those that tests miss: those by hand, and MUTANTS=40 that are drawn
+	$(BIN)/python -m scripts.mutants --generated $(or $(MUTANTS),40)
 
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks

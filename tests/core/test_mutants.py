@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from tests.mutants.coverage import OWN_TEST
 from tests.mutants.planted import DoesNotApply, Planted, planted
 from tests.mutants.sites import all_generated, drawn
 from tests.mutants.source import ROOT
@@ -47,7 +46,3 @@ def test_drawn_mutants_are_other_programs() -> None:
 def test_a_smaller_draw_is_the_begin_of_a_larger_one() -> None:
     assert drawn(50, seed=4)[:20] == drawn(20, seed=4)
     assert len({mutant.id for mutant in all_generated()}) == len(all_generated())
-
-
-def test_this_file_is_not_among_those_that_catch() -> None:
-    assert (ROOT / OWN_TEST).resolve() == (ROOT / "tests/core/test_mutants.py").resolve()

@@ -24,8 +24,8 @@ from tests.mutants.workplace import Workplace
 MAP: Final = ROOT / "build" / "mutants-coverage.json"
 LATER: Final = ("simulation", "pipeline", "zookeeper", "cluster", "verify", "mutants")
 """Folders of tests that are not selected by what they run."""
-OWN_TEST: Final = "tests/core/test_mutants.py"
-"""Reads the product's source: it would catch every mutant."""
+OWN_TESTS: Final = "tests/core/test_mutants"
+"""These read the product's source: they would catch every mutant."""
 RECORD_S_MAX: Final = 3_600.0
 IMPORTS: Final = ""
 """Stands for the imports before the first test."""
@@ -47,11 +47,15 @@ class Coverage(msgspec.Struct):
     tests: dict[str, Ran] = {}
 
     def covering(self, file: str, function: str, only: Collection[str] = ()) -> list[str]:
-        """Select the tests that run a function, or the whole module's code; files that cost least per test first."""
+        """Select the tests that run a function, the files that cost least per test first.
+
+        Code that runs at the import of its module is covered by the tests that run anything of the module.
+        """
         wanted, head = f"{file}::{function}", f"{file}::"
-        sound = {test: ran.functions for test, ran in self.tests.items() if not ran.failed and test}
+        sound = {test: ran.functions for test, ran in self.tests.items() if not ran.failed and test != IMPORTS}
         found = [test for test, ran in sound.items() if wanted in ran]
-        if not found and (function == MODULE or wanted in self.tests[IMPORTS].functions):
+        imported = self.tests.get(IMPORTS, Ran([], 0.0)).functions
+        if not found and (function == MODULE or wanted in imported):
             found = [test for test, ran in sound.items() if any(one.startswith(head) for one in ran)]
         by_file: dict[str, list[str]] = defaultdict(list)
         for test in found:
@@ -70,22 +74,26 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def test_files() -> list[str]:
+def selectable_files() -> list[str]:
     """List the test files that may be selected."""
     found = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-    return sorted(file for file in found if file.split("/")[1] not in LATER and file != OWN_TEST)
+    return sorted(file for file in found if file.split("/")[1] not in LATER and not file.startswith(OWN_TESTS))
 
 
 def coverage(jobs: int, only: Sequence[str] = (), *, afresh: bool = False) -> Coverage:
     """Read the map, after test files that it does not know, or that changed, were recorded."""
     known = msgspec.json.decode(MAP.read_bytes(), type=Coverage) if MAP.exists() and not afresh else Coverage()
-    files = {file: _digest(file) for file in only or test_files()}
+    files = {file: _digest(file) for file in only or selectable_files()}
     new = [file for file, digest in files.items() if known.files.get(file) != digest]
     if new:
         print(f"recording what {len(new)} test files run", flush=True)
         fresh = _recorded(new, jobs)
+        for test in sorted(test for test, ran in fresh.items() if ran.failed):
+            print(f"fails without any mutant, and catches none: {test}")
         kept = {test: ran for test, ran in known.tests.items() if file_of(test) not in new}
-        fresh[IMPORTS].functions = sorted({*fresh[IMPORTS].functions, *kept.get(IMPORTS, Ran([], 0.0)).functions})
+        kept.pop(IMPORTS, None)
+        before = known.tests.get(IMPORTS, Ran([], 0.0)).functions
+        fresh[IMPORTS].functions = sorted({*fresh[IMPORTS].functions, *before})
         known = Coverage(known.files | {file: files[file] for file in new}, kept | fresh)
         MAP.parent.mkdir(exist_ok=True)
         MAP.write_bytes(msgspec.json.encode(known))
@@ -101,7 +109,7 @@ def _recorded(files: Sequence[str], jobs: int) -> dict[str, Ran]:
     try:
         names: list[str] = []
         for file in product_files():
-            place.write(file, _reporting((ROOT / file).read_text(encoding="utf-8"), file, names))
+            place.write(file, reporting((ROOT / file).read_text(encoding="utf-8"), file, names))
         records = place.root / "build" / "record"
         records.mkdir()
         workers = ["-n", str(jobs), "--dist=loadfile"] if jobs > 1 else []
@@ -127,7 +135,7 @@ def _read(records: Path, names: Sequence[str]) -> dict[str, Ran]:
     return found
 
 
-def _reporting(text: str, file: str, names: list[str]) -> str:
+def reporting(text: str, file: str, names: list[str]) -> str:
     """Add the line that notes a function to each function of a module."""
     tree = ast.parse(text)
     lines = text.splitlines(keepends=True)
@@ -135,7 +143,7 @@ def _reporting(text: str, file: str, names: list[str]) -> str:
     for name, function in functions(tree).items():
         body = _first(function)
         if body is not None:
-            line = min(body.lineno, *(one.lineno for one in getattr(body, "decorator_list", ())), body.lineno)
+            line = min([body.lineno, *(one.lineno for one in getattr(body, "decorator_list", ()))])
             added.append((line, f"{' ' * body.col_offset}_hits.add({len(names)})\n"))
             names.append(f"{file}::{name}")
     for line, note in sorted(added, reverse=True):

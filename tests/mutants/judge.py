@@ -7,6 +7,7 @@ A test that fails is run once more alone, with the mutant: one that passes then 
 from __future__ import annotations
 
 import importlib.util
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +31,11 @@ TESTS_S_MAX: Final = 240.0
 """Tests that take longer in all, as recorded, are cut: the files with the most tests for their time stay."""
 SLOWER_MAX: Final = 6.0
 START_S: Final = 60.0
-TEST_S_MAX: Final = 60
+TEST_S_MIN: Final = 30.0
 UNSTEADY_MAX: Final = 3
+FAILED_SEED: Final = re.compile(r"seed \d+ failed: ")
+NOT_FOUND: Final = 4
+"""Exit code of pytest where the mutant changed the names of tests: their files are run instead."""
 PIPELINE_S_MAX: Final = 1_200.0
 
 
@@ -76,6 +80,11 @@ class Judge:
         self._simulation = simulation
         self._place = Workplace()
 
+    @property
+    def root(self) -> Path:
+        """The copy."""
+        return self._place.root
+
     def close(self) -> None:
         """Remove the copy."""
         self._place.close()
@@ -87,9 +96,9 @@ class Judge:
         began_s = time.monotonic()
         self._place.write(mutant.file, mutant.mutant)
         try:
-            if area == "pipeline":
-                self._pipeline(verdict)
             self._tests(verdict)
+            if verdict.outcome != CAUGHT and area == "pipeline":
+                self._pipeline(verdict)
             if verdict.outcome != CAUGHT and self._simulation and mutant.file.startswith(SIMULATED):
                 self._seeds(verdict)
         finally:
@@ -98,8 +107,6 @@ class Judge:
         return verdict
 
     def _tests(self, verdict: Verdict) -> None:
-        if verdict.outcome in (CAUGHT, SURVIVED):
-            return
         covering = self._coverage.covering(verdict.file, verdict.function, self._only)
         tests = self._affordable(covering)
         verdict.tests, verdict.left_out = len(tests), len(covering) - len(tests)
@@ -132,31 +139,36 @@ class Judge:
     def _pytest(self, tests: Sequence[str]) -> tuple[Ran, str | None]:
         """Run tests until one fails; return the failed one, or the one that was running when the run was ended."""
         listed, progress = (self._place.root / "build" / name for name in ("mutant-tests", "mutant-progress"))
-        listed.write_text("\n".join(tests), encoding="utf-8")
-        progress.write_text("", encoding="utf-8")
-        options = ["-x", "-q", "--no-header", f"--timeout={TEST_S_MAX}", "-p", "no:cacheprovider"]
+        slowest_s = max(self._coverage.seconds([test]) for test in tests)
+        timeout = f"--timeout={max(TEST_S_MIN, SLOWER_MAX * slowest_s):.0f}"
+        options = ["-x", "-q", "--no-header", timeout, "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         limit_s = START_S + SLOWER_MAX * self._coverage.seconds(tests)
         environ = {recorder.PROGRESS: str(progress), "PYTEST_PLUGINS": recorder.__name__}
-        seed = ["--hypothesis-seed=0"]
-        ran = self._place.run(["-m", "pytest", *options, *seed, f"@{listed}"], limit_s, environ)
+        ran = Ran(NOT_FOUND, "")
+        for names in (tests, list(dict.fromkeys(map(file_of, tests)))):
+            if ran.code == NOT_FOUND:
+                listed.write_text("\n".join(names), encoding="utf-8")
+                progress.write_text("", encoding="utf-8")
+                ran = self._place.run(["-m", "pytest", *options, f"@{listed}"], limit_s, environ)
         return ran, _last(progress)
 
     def _seeds(self, verdict: Verdict) -> None:
         arguments = ["-m", "tests.simulation", "--seeds", str(SEEDS), "--jobs", "1"]
-        ran = self._place.run(arguments, SIMULATION_S_MAX)
+        ran = self._place.run(arguments, SIMULATION_S_MAX, until=FAILED_SEED)
         if ran.code == 0:
             verdict.outcome = SURVIVED
         else:
-            last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
-            verdict.outcome, verdict.by = CAUGHT, f"simulation: {last.strip() if ran.code is not None else 'time-out'}"
+            verdict.outcome, verdict.by = CAUGHT, f"simulation: {ran.found or 'it did not end well'}"
 
     def _pipeline(self, verdict: Verdict) -> None:
         if importlib.util.find_spec("pyspark") is None:
             verdict.outcome, verdict.by = UNJUDGED, "PySpark is not installed: make venv-pipeline"
             return
         ran = self._place.run(["-m", "pytest", "-x", "-q", "tests/pipeline", "--timeout=300"], PIPELINE_S_MAX)
-        verdict.outcome = SURVIVED if ran.code == 0 else CAUGHT
-        verdict.by = "" if ran.code == 0 else "tests/pipeline"
+        if ran.code == 0 and " passed" not in ran.output:
+            verdict.outcome, verdict.by = UNJUDGED, "the tests of the pipeline need Java 17"
+            return
+        verdict.outcome, verdict.by = (SURVIVED, "") if ran.code == 0 else (CAUGHT, "tests/pipeline")
 
 
 def _last(progress: Path) -> str | None:

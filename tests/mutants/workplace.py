@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from tests.mutants.source import ROOT
 
 LEFT_OUT: Final = (".git", ".venv", "build", "dist", "__pycache__", ".hypothesis", ".*_cache")
 OUTPUT_MAX: Final = 2_000
 """Characters of the end of a command's output that are kept."""
+POLL_S: Final = 0.5
 
 
 class Ran(NamedTuple):
-    """The result of a command; ``code`` None: it was ended at its time limit."""
+    """The result of a command; ``code`` None: it was ended, at its time limit or because ``found`` was printed."""
 
     code: int | None
     output: str
+    found: str = ""
 
 
 class Workplace:
@@ -48,34 +53,49 @@ class Workplace:
         self.write(file, (ROOT / file).read_text(encoding="utf-8"))
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
 
-    def run(self, arguments: Sequence[str], limit_s: float, environ: Mapping[str, str] | None = None) -> Ran:
-        """Run Python here, with low priority, and end it with all that it started at the limit."""
+    def run(
+        self,
+        arguments: Sequence[str],
+        limit_s: float,
+        environ: Mapping[str, str] | None = None,
+        until: re.Pattern[str] | None = None,
+    ) -> Ran:
+        """Run Python here, with low priority, and end it with all that it started.
+
+        It ends at the limit, or at a line of its output that ``until`` matches.
+        """
         given = {**os.environ, "PYTHONPATH": str(self.root), **(environ or {})}
         command = ["nice", "-n", "5", sys.executable, *arguments]
+        end_s, found, code = time.monotonic() + limit_s, "", None
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 command, cwd=self.root, env=given, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
-            code: int | None = None
             try:
-                code = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                pass
+                while code is None and not found and (left_s := end_s - time.monotonic()) > 0:
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(min(left_s, POLL_S))
+                    found = _line(output, until)
             finally:
                 _end(process)
-            output.seek(0, os.SEEK_END)
-            output.seek(max(0, output.tell() - OUTPUT_MAX))
-            return Ran(code, output.read().decode(errors="replace"))
+            return Ran(None if found else code, _read(output)[-OUTPUT_MAX:], found)
 
     def close(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _read(output: IO[bytes]) -> str:
+    """Read without moving the place at which the process writes: both share it."""
+    return os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace")
+
+
+def _line(output: IO[bytes], wanted: re.Pattern[str] | None) -> str:
+    return next((line for line in _read(output).splitlines() if wanted.match(line)), "") if wanted is not None else ""
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End what a run left behind: it has a process group of its own."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
