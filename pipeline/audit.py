@@ -23,10 +23,10 @@ RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
 
 
 def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = False) -> DataFrame:
-    """All violations, as :data:`pipeline.violations.VIOLATIONS`.
+    """Returns all violations, as :data:`pipeline.violations.VIOLATIONS`.
 
-    ``rows`` are those of :func:`pipeline.bronze.rows`, ``terms`` and ``gaps`` those of :mod:`pipeline.gaps`.
-    ``racks``: replicas are promised to be spread over racks (A13).
+    ``rows`` are those of :func:`pipeline.bronze.rows`, ``terms`` and ``gaps`` those of :mod:`pipeline.gaps`. ``racks``:
+    the cluster promises to spread replicas over racks (A13).
     """
     shown = violations(rows, [*row_local(), history()])
     found = [

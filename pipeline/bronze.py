@@ -1,4 +1,4 @@
-"""J1, rows: lines of journals become typed rows; what is no row is put aside, what was read twice is kept once."""
+"""J1, rows: lines of journals become typed rows; other lines are put aside, repeated ones are kept once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CORRUPT: Final = "_corrupt"
 
 
 def parsed(lines: DataFrame) -> DataFrame:
-    """``lines`` (value, file) with ``row``, its fields, and ``bad``: why it is no row, or null."""
+    """Parses ``lines`` (value, file) into ``row``, its fields, and ``bad``: why it is no row, or null."""
     schema = StructType([*EVENT.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     # As a generator, because conditions on a plain column would be moved below it and parse the line for each field.
@@ -43,14 +43,14 @@ def _bad() -> Column:
 
 
 def quarantine(read: DataFrame) -> DataFrame:
-    """Of :func:`parsed`: the lines that are no rows, their files, and why (file, why, value)."""
+    """Returns the lines of :func:`parsed` that are no rows, their files, and why (file, why, value)."""
     return read.filter(fn.col("bad").isNotNull()).select("file", fn.col("bad").alias("why"), "value")
 
 
 def rows(read: DataFrame) -> DataFrame:
-    """Of :func:`parsed`: the rows, each once, as :data:`pipeline.schema.ROWS` and in the order of :data:`LAYOUT`.
+    """Returns the rows of :func:`parsed`, each once, as :data:`pipeline.schema.ROWS` and ordered as :data:`LAYOUT`.
 
-    Copies of a row are the same line. Different rows with one number both stay: :mod:`pipeline.gaps` tells of them.
+    Copies of a row are the same line. Different rows with one number both stay: :mod:`pipeline.gaps` reports them.
     """
     sound = read.filter(fn.col("bad").isNull()).select("row.*", fn.xxhash64("value").alias("digest")).drop(_CORRUPT)
     # One shuffle and one order for both windows.

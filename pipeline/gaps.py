@@ -1,4 +1,4 @@
-"""J1, gaps: what the merged journals do not hold, as intervals of numbers and of time."""
+"""J1, gaps: missing rows of the merged journals, as intervals of numbers and of time."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ WHY: Final = {
     EXPIRED: "the daemon's oldest file begins here",
     SAME_NUMBER: "two different rows have this number",
 }
-"""Kinds of gaps. EXPIRED is expected; SAME_NUMBER is no gap, but as bad for who counts."""
+"""Kinds of gaps. EXPIRED is expected; SAME_NUMBER is no gap, but spoils a count as well."""
 
 TERM: Final = ("cluster", "ctl_epoch", "ctl_id")
 
 
 def terms(rows: DataFrame) -> DataFrame:
-    """A row per term and writer: how many rows, from when to when, whether it was ended.
+    """Returns a row per term and writer: how many rows, from when to when, whether it was ended.
 
-    ``first_seq`` and ``last_seq`` include what UNRECORDED rows stand for; ``last_write`` and ``fenced`` are the numbers
-    of the last row that tells a write and of the row that tells that the daemon was fenced, or null.
+    ``first_seq`` and ``last_seq`` include the rows that UNRECORDED rows stand for. ``last_write`` is the number of the
+    last row of a write, ``fenced`` that of the row of the fence, or null.
     """
     kind, seq = fn.col("kind"), fn.col("seq")
     wrote = fn.col("t_committed").isNotNull() & (~fn.col("pepoch1").eqNullSafe(fn.col("pepoch0")))
@@ -51,7 +51,7 @@ def terms(rows: DataFrame) -> DataFrame:
 
 
 def gaps(rows: DataFrame, terms: DataFrame) -> DataFrame:
-    """Every gap, as :data:`pipeline.schema.GAPS`. ``terms`` are those of ``rows``."""
+    """Returns every gap, as :data:`pipeline.schema.GAPS`. ``terms`` are those of ``rows``."""
     narrow = rows.select(*TERM, "seq", "lost", "kind", "ts_us")
     found = (_between(narrow), _unrecorded(narrow), _begins(terms), _ends(terms), _no_journal(terms))
     every = found[0]
@@ -64,7 +64,7 @@ def gaps(rows: DataFrame, terms: DataFrame) -> DataFrame:
 
 
 def _last() -> Column:
-    """The last number that a row stands for."""
+    """Returns the last number that a row stands for."""
     return fn.col("seq") + fn.greatest(fn.coalesce("lost", fn.lit(1)), fn.lit(1)) - 1
 
 

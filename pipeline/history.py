@@ -9,12 +9,13 @@ from pipeline.violations import Broken, Group, brokers, say
 from state_machines.journal.events import Kind
 
 EXPLAINED_BY_GAPS = ("A8", "A12")
-"""Missing rows between the two may explain what breaks these; all else only where a topic has no id: it may have been
-another one of the same name."""
+"""Invariants whose violation may come from rows missing between the two rows. Others are excused only where a topic has
+no id: it may have been another one of the same name.
+"""
 
 
 def history() -> Group:
-    """A1, A2, A7, A8 and A12, as far as two rows of one partition show them.
+    """Returns A1, A2, A7, A8 and A12, as far as two rows of one partition show them.
 
     A row without a partition epoch before begins a new history: the topic was created, or is seen for the first time.
     """
@@ -25,28 +26,28 @@ def history() -> Group:
 
 
 def excusable() -> Column:
-    """Of :func:`pipeline.violations.violations`: a gap between the two rows may be the reason."""
+    """Whether a gap between the two rows of a violation (:func:`pipeline.violations.violations`) may be the reason."""
     explained = fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
     return fn.col("compares") & (fn.col("topic_id").isNull() | explained)
 
 
 def falling() -> Broken:
-    """A1: the leader epoch never decreases."""
+    """Checks A1: the leader epoch never decreases."""
     before, now = fn.col("since.leader_epoch"), fn.col("leader_epoch1")
     return Broken(now < before, say("the leader epoch was", before, "in the row before and is", now))
 
 
 def two_leaders() -> Broken:
-    """A2: a leader epoch has one leader, or none."""
+    """Checks A2: a leader epoch has one leader, or none."""
     epoch, before, now = fn.col("leader_epoch1"), fn.col("since.leader"), fn.col("leader1")
     same = epoch == fn.col("since.leader_epoch")
     return Broken(same & (before != now), say("leader epoch", epoch, "has the leaders", before, "and", now))
 
 
 def overtaken() -> Broken:
-    """A7: once a later term has written, no earlier one does.
+    """Checks A7: once a later term has written, no earlier one does.
 
-    The znode's version tells the order of two writes, whatever the clocks say.
+    The znode's version gives the order of two writes, whatever the clocks were.
     """
     before, now = fn.col("since.pepoch"), fn.col("pepoch1")
     written = fn.col("kind") != Kind.PARTITION_STATE.value
@@ -58,7 +59,7 @@ def overtaken() -> Broken:
 
 
 def hole() -> Broken:
-    """A8: within a term each row begins with the partition epoch that the one before left."""
+    """Checks A8: within a term each row begins with the partition epoch that the one before left."""
     before, now = fn.col("since.pepoch"), fn.col("pepoch0")
     return Broken(
         (fn.col("since.ctl_epoch") == fn.col("ctl_epoch")) & (before != now),
@@ -67,7 +68,7 @@ def hole() -> Broken:
 
 
 def removed_early() -> Broken:
-    """A12: replicas that a reassignment removes go only once those that stay are in sync.
+    """Checks A12: replicas that a reassignment removes go only once those that stay are in sync.
 
     Those that stay are of the row that removes: an override may have changed the target in the same write.
     """

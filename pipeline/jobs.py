@@ -1,4 +1,4 @@
-"""The jobs with their reading and writing: folders in, Parquet and one summary out. Paths are whatever Spark can reach.
+"""The jobs with their reading and writing: folders in, Parquet and one summary out. Paths are any that Spark can reach.
 
 A bronze folder holds ``rows`` (parted by cluster and day), ``terms``, ``gaps`` and ``quarantine``, and after an audit
 ``violations``, all Parquet; ``ingest.json`` and ``audit.json`` where the folder is on this machine.
@@ -25,7 +25,7 @@ from pipeline.schema import GAPS, ROWS
 from pipeline.violations import VIOLATIONS
 
 Summary = dict[str, Any]
-"""What a job tells programs, as JSON."""
+"""The result of a job for programs, as JSON."""
 
 PARTED_BY: Final = ("cluster", "d")
 FILE_ROWS_MAX: Final = 5_000_000
@@ -38,7 +38,7 @@ class NothingToRead(Exception):
 
 
 def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
-    """J1: merges ``journals`` (folders of ``*.jsonl``, or single files) into the bronze folder ``into``, written anew.
+    """Runs J1: merges ``journals`` (folders of ``*.jsonl``, or single files) into a new bronze folder ``into``.
 
     Raises :class:`NothingToRead`.
     """
@@ -68,10 +68,10 @@ def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
 
 
 def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool = False) -> Summary:
-    """J2: judges a bronze folder. ``clean`` in the summary is the verdict.
+    """Runs J2: judges a bronze folder. ``clean`` in the summary is the verdict.
 
-    ``racks``: the cluster promises to spread replicas over racks. ``strict``: gaps that are not expected, and lines in
-    quarantine, are no clean journal either. Raises :class:`NothingToRead`.
+    ``racks``: the cluster promises to spread replicas over racks. ``strict``: unexpected gaps and lines in quarantine
+    count against a clean journal. Raises :class:`NothingToRead`.
     """
     rows = rows_in(spark, folder)
     term_rows, missing = spark.read.parquet(f"{folder}/terms"), spark.read.schema(GAPS).parquet(f"{folder}/gaps")
@@ -86,7 +86,7 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
         "rows": _sum(term_rows, "rows"),
         "violations": sum(broken.values()),
         "broken": broken,
-        "first": [_told(row) for row in found.orderBy("ctl_epoch", "seq", "invariant").limit(SHOWN_MAX).collect()],
+        "first": [_sentence(row) for row in found.orderBy("ctl_epoch", "seq", "invariant").limit(SHOWN_MAX).collect()],
         "gaps": holes,
         "quarantined": quarantined,
         "unjudged": unjudged(racks=racks),
@@ -94,7 +94,7 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
 
 
 def lines_of(spark: SparkSession, journals: Sequence[str]) -> DataFrame:
-    """The lines of journals, with the file of each (value, file). Raises :class:`NothingToRead`."""
+    """Reads the lines of journals, with the file of each (value, file). Raises :class:`NothingToRead`."""
     paths = [path if path.endswith(".jsonl") else f"{path.rstrip('/')}/*.jsonl" for path in journals]
     try:
         text = spark.read.option("lineSep", "\n").text(paths)
@@ -104,9 +104,9 @@ def lines_of(spark: SparkSession, journals: Sequence[str]) -> DataFrame:
 
 
 def rows_in(spark: SparkSession, folder: str) -> DataFrame:
-    """The rows of a bronze folder. Raises :class:`NothingToRead`."""
+    """Reads the rows of a bronze folder. Raises :class:`NothingToRead`."""
     try:
-        # The schema says what a folder's name is, so that a cluster whose id looks like a number stays a text.
+        # The schema gives the type of a folder's name: a cluster id that looks like a number stays a text.
         found = spark.read.schema(StructType(ROWS.fields)).parquet(f"{folder}/rows")
     except AnalysisException as error:
         raise NothingToRead(f"{folder} was not made by 'regent pipeline ingest': {_first_line(error)}") from None
@@ -127,8 +127,8 @@ def _sum(frame: DataFrame, column: str) -> int:
     return row["sum"] or 0 if row is not None else 0
 
 
-def _told(row: Any) -> str:
-    """As ``regent events check`` says it."""
+def _sentence(row: Any) -> str:
+    """Formats a violation as ``regent events check`` does."""
     entity = f"{row.topic}-{row.partition}" if row.topic is not None else f"cluster {row.cluster}"
     broker = f" on broker {row.broker}" if row.broker is not None else ""
     return f"{row.invariant}: {entity}{broker} at epoch {row.ctl_epoch}, row {row.seq}: {row.what}"

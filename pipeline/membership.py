@@ -13,7 +13,7 @@ _KINDS = (Kind.BROKER_UP.value, Kind.BROKER_DOWN.value, Kind.BROKER_SHUTDOWN_BEG
 
 
 def elected_live(rows: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Violations of A9: whoever is elected has come, and has neither gone nor begun to shut down, in that term.
+    """Returns violations of A9: an elected leader has come, and has neither gone nor begun to shut down, in that term.
 
     Each term begins with the brokers that it found, so it is judged by itself.
     """
@@ -43,7 +43,7 @@ def elected_live(rows: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def lifetimes(rows: DataFrame) -> DataFrame:
-    """When a broker could lead, within a term: from its BROKER_UP (``since``) to what ended that (``until``, or null).
+    """Returns when a broker could lead, within a term: from its BROKER_UP (``since``) to its end (``until``, or null).
 
     One that began to shut down comes back only with a new registration.
     """
@@ -66,10 +66,10 @@ def lifetimes(rows: DataFrame) -> DataFrame:
 
 
 def racks_kept(rows: DataFrame) -> DataFrame:
-    """Violations of A13: replicas of a partition that nothing moves are in as many racks as there are, or as they are.
+    """Returns violations of A13: replicas of a settled partition are in as many racks as there are, or as they are.
 
-    Kafka leaves that to who assigns, so it is judged only for clusters that promise it. Each assignment is judged where
-    it is seen first, by the racks that brokers had in that term; brokers of unknown racks are not judged.
+    Kafka leaves the spread to the assignment, so it is judged only for clusters that promise it. Each assignment is
+    judged where it is seen first, by the racks of brokers in that term; brokers of unknown racks are not judged.
     """
     racks = (
         rows.filter((fn.col("kind") == Kind.BROKER_UP.value) & fn.col("rack").isNotNull())

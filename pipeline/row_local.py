@@ -1,6 +1,6 @@
-"""Invariants that one row shows by itself (:mod:`state_machines.journal.audit`), in Spark's words, and parts of others.
+"""Invariants that one row shows by itself (:mod:`state_machines.journal.audit`), as Spark expressions.
 
-No window and no shuffle: what a row says about before and after is enough.
+No window and no shuffle: a row has before and after, which is enough. A8, A9 and A12 are judged in part here.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which the first of the replicas leads that stays in the ISR and may lead."""
 
 USUAL_STATES: Final = 3
-"""Rows that tell more states are looked at closely."""
+"""Rows with more states are judged by the full table."""
 
 
 def row_local() -> tuple[Group, Group]:
-    """A1, A3 to A6 and A8 to A12, as far as single rows show them."""
+    """Returns A1, A3 to A6 and A8 to A12, as far as single rows show them."""
     return (
         Group(fn.col("kind").isin(*OF_PARTITION), of_partitions()),
         Group(fn.col("kind") == Kind.REPLICA_STATE.value, {"A6": transitions(REPLICA_STEPS)}),
@@ -34,7 +34,7 @@ def row_local() -> tuple[Group, Group]:
 
 
 def of_partitions() -> dict[str, Broken]:
-    """By number; for rows of a partition."""
+    """Returns the invariants of rows of a partition, by number."""
     return {
         "A1": leader_epochs(),
         "A3": leader_in_isr(),
@@ -50,7 +50,7 @@ def of_partitions() -> dict[str, Broken]:
 
 
 def leader_epochs() -> Broken:
-    """A1: one leader epoch for each step of the controller, none for an ISR that the leader asked for, never less."""
+    """Checks A1: one leader epoch for each step of the controller, none for the leader's own ISR change, never less."""
     before, after, reason, steps = fn.col("leader_epoch0"), fn.col("leader_epoch1"), fn.col("reason"), _size("steps")
     expected = fn.coalesce(before, fn.lit(INITIAL_LEADER_EPOCH - 1)) + steps
     miscounted = ((reason == BY_LEADER) & (steps > 0)) | (after != expected)
@@ -61,13 +61,13 @@ def leader_epochs() -> Broken:
 
 
 def leader_in_isr() -> Broken:
-    """A3: the leader is in the ISR, or there is none."""
+    """Checks A3: the leader is in the ISR, or there is none."""
     leader, isr = fn.col("leader1"), brokers("isr1")
     return Broken(_led() & ~fn.array_contains(isr, leader), say("leader", leader, "is not in the ISR", isr))
 
 
 def isr_assigned() -> Broken:
-    """A4: members of the ISR are assigned replicas, each once."""
+    """Checks A4: members of the ISR are assigned replicas, each once."""
     isr, replicas = brokers("isr1"), brokers("replicas")
     strange = fn.size(fn.array_except(isr, replicas)) > 0
     twice = fn.size(fn.array_distinct(isr)) < fn.size(isr)
@@ -75,13 +75,13 @@ def isr_assigned() -> Broken:
 
 
 def isr_not_empty() -> Broken:
-    """A5: the last member of the ISR stays, dead or alive."""
+    """Checks A5: the last member of the ISR stays, dead or alive."""
     empty = fn.col("leader_epoch1").isNotNull() & (fn.size(brokers("isr1")) == 0)
     return Broken(empty, say("the ISR is empty"))
 
 
 def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
-    """A6: each step from state to state is in the machine's table. Facts are no transitions."""
+    """Checks A6: each step from state to state is in the machine's table. Facts are no transitions."""
     legal = [(before.name, after.name) for after, froms in table.items() for before in froms]
     start, states, end = fn.coalesce("from_state", fn.lit("NON_EXISTENT")), fn.col("states"), fn.col("to_state")
     path = fn.concat_ws(" ", start, states, end)
@@ -93,14 +93,14 @@ def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
     illegal = fn.when(_size("states") == 0, ~path.isin(*steps)).otherwise(
         several | ~fn.try_element_at(states, fn.lit(-1)).eqNullSafe(end)
     )
-    told = ~_observed() & end.isNotNull()
+    decided = ~_observed() & end.isNotNull()
     stays = [before for before, after in legal if before == after]
     unusual = ~(states.isNull() & (start == end) & end.isin(*stays)) & ~path.isin(*usual_paths(legal))
-    return Broken(told & illegal, say("illegal or unfinished transitions", path), told & unusual)
+    return Broken(decided & illegal, say("illegal or unfinished transitions", path), decided & unusual)
 
 
 def usual_paths(legal: Sequence[tuple[str, str]]) -> list[str]:
-    """Legal paths of few states as text: from, all that were entered if they were told, and the last one again."""
+    """Returns legal paths of few states as text: from, all states of the row, and the last one again."""
     paths = [" ".join(pair) for pair in legal]
     chains: list[tuple[str, ...]] = [*legal]
     for _ in range(USUAL_STATES):
@@ -110,7 +110,7 @@ def usual_paths(legal: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def next_version() -> Broken:
-    """A8 within a row: a write of ours is the znode's next version; what was read is newer than what was known."""
+    """Checks A8 within a row: an own write is the znode's next version; a fact is newer than the known version."""
     before, after = fn.col("pepoch0"), fn.col("pepoch1")
     ours = fn.col("t_committed").isNotNull()
     wrong = fn.when(ours, after != fn.coalesce(before, fn.lit(-1)) + 1).otherwise(after <= before)
@@ -119,7 +119,7 @@ def next_version() -> Broken:
 
 
 def elected_while_absent() -> Broken:
-    """A9 within a row: who is elected is registered."""
+    """Checks A9 within a row: the elected leader is registered."""
     leader, absent = fn.col("leader1"), brokers("absent")
     elected = fn.col("strategy").isNotNull() & _led()
     return Broken(
@@ -128,7 +128,7 @@ def elected_while_absent() -> Broken:
 
 
 def clean_election() -> Broken:
-    """A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
+    """Checks A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
     leader, isr = fn.col("leader1"), fn.col("isr0")
     new = _led() & ~leader.eqNullSafe(fn.col("leader0")) & ~_observed()
     lagged = isr.isNotNull() & ~fn.array_contains(isr, leader) & ~fn.coalesce("unclean", fn.lit(False))
@@ -136,7 +136,7 @@ def clean_election() -> Broken:
 
 
 def elected_in_order() -> Broken:
-    """A11: who is elected is the first of the replicas, by the rule of the strategy."""
+    """Checks A11: the elected leader is the first of the replicas, by the rule of the strategy."""
     leader, replicas, strategy = fn.col("leader1"), brokers("replicas"), fn.col("strategy")
     able = fn.array_intersect(replicas, fn.array_except(brokers("isr1"), brokers("absent")))
     first = fn.when(strategy == "preferred", fn.get(replicas, fn.lit(0))).otherwise(fn.get(able, fn.lit(0)))
@@ -147,7 +147,7 @@ def elected_in_order() -> Broken:
 
 
 def reassignment_adds_up() -> Broken:
-    """A12 within a row: what is added and removed are replicas, not both, and those that go come last."""
+    """Checks A12 within a row: added and removed brokers are replicas, not both, and those that go come last."""
     replicas, adding, removing = brokers("replicas"), brokers("adding"), brokers("removing")
     strange = fn.size(fn.array_except(fn.concat(adding, removing), replicas)) > 0
     stay = fn.greatest(fn.size(replicas) - fn.size(removing), fn.lit(0))

@@ -49,7 +49,7 @@ EVENT: Final = StructType([StructField(field.name, _type(field.name, field.type)
 """One row of a journal."""
 
 OF_PARTITION: Final = tuple(sorted(kind.value for kind in PARTITION_KINDS))
-"""Kinds of rows that tell a partition's leadership before and after."""
+"""Kinds of rows with a partition's leadership before and after."""
 
 SINCE: Final = {
     "ctl_epoch": "ctl_epoch",
@@ -61,14 +61,15 @@ SINCE: Final = {
     "replicas": "replicas",
     "removing": "removing",
 }
-"""What a row keeps of its partition's row before: name there, field of that row."""
+"""Fields of a partition's row before that a row keeps: name there, field of that row."""
 
 _SINCE: Final = StructType([StructField(name, EVENT[field].dataType) for name, field in SINCE.items()])
 
 ROWS: Final = StructType([*EVENT.fields, StructField("d", DateType()), StructField("since", _SINCE)])
-"""Rows as they are kept. ``d`` is the day of ``ts_us`` in UTC, by which they are parted after ``cluster``; ``since``
-the partition's row before, in all terms (null: there is none, or the row tells no leadership). So histories are
-compared row by row, without a window."""
+"""Rows as they are kept. ``d`` is the day of ``ts_us`` in UTC, by which they are parted after ``cluster``. ``since`` is
+the partition's row before, in all terms (null: there is none, or the row has no leadership). So histories are
+compared row by row, without a window.
+"""
 
 GAPS: Final = StructType(
     [

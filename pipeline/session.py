@@ -1,4 +1,4 @@
-"""Starts Spark. Needs PySpark and a Java that it runs on; what is missing is said in one sentence."""
+"""Starts Spark. Needs PySpark and a Java that it runs on; one sentence names what is missing."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SETTINGS: Final = {
 
 
 class CannotStart(RuntimeError):
-    """Spark does not start here; the message says why and what helps."""
+    """Spark does not start here; the message has the cause and the remedy."""
 
 
 def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on ``master``, such as ``local[2]`` or ``spark://host:7077``; ``settings`` win over ours.
+    """Returns a session on ``master``, such as ``local[2]`` or ``spark://host:7077``; ``settings`` win over defaults.
 
     Raises :class:`CannotStart`.
     """
@@ -52,7 +52,7 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        # Whatever the gateway or the JVM says: its first line is the reason.
+        # An error of the gateway or the JVM: its first line is the reason.
         raise CannotStart(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -69,12 +69,12 @@ def need_java() -> None:
 
 
 def _unfit(path: str) -> str:
-    """Why a Java cannot run Spark; empty where it can."""
+    """Returns why a Java cannot run Spark; empty where it can."""
     try:
         ran = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=PROBE_S_MAX, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return f"{path} does not start"
     version = re.search(r'version "(\d+)', ran.stderr + ran.stdout)
     if version is None:
-        return f"{path} does not tell its version"
+        return f"{path} does not report its version"
     return f"{path} is Java {version[1]}" if int(version[1]) < JAVA_MIN else ""

@@ -10,11 +10,11 @@ from state_machines.journal.events import Kind
 
 
 def one_writer(terms: DataFrame) -> DataFrame:
-    """Violations of A7 that the terms show; ``seq`` is the row from which on nothing should be."""
+    """Violations of A7 that the terms show; no row should follow ``seq``."""
     writers = fn.count("*").over(Window.partitionBy("cluster", "ctl_epoch"))
     what = fn.when(
         fn.col("writers") > 1, say("epoch", fn.col("ctl_epoch"), "was written by", fn.col("writers"), "daemons")
-    ).when(fn.col("last_write") > fn.col("fenced"), say("row", fn.col("last_write"), "tells a write after the fence"))
+    ).when(fn.col("last_write") > fn.col("fenced"), say("row", fn.col("last_write"), "is a write after the fence"))
     return (
         terms.withColumn("writers", writers)
         .withColumn("what", what)

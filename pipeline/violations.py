@@ -1,4 +1,4 @@
-"""What a broken invariant looks like, and when a comparison of two rows means nothing because of what is missing."""
+"""Broken invariants as rows, and comparisons of two rows that missing rows excuse."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _ROW: Final = VIOLATIONS.names[2:]
 
 
 class Broken(NamedTuple):
-    """When a row breaks an invariant, and what it then says; a condition that is null is not met.
+    """The condition under which a row breaks an invariant, and the sentence then; a condition that is null is not met.
 
-    ``suspect`` is met by all such rows and few others: a condition that is cheaper to look at in every row.
+    ``suspect`` is met by all such rows and few others: a condition that is cheaper to evaluate in every row.
     """
 
     when: Column
@@ -52,20 +52,20 @@ class Group(NamedTuple):
 
 
 def say(*parts: str | Column) -> Column:
-    """A sentence of texts and values."""
+    """Returns a sentence of texts and values."""
     texts = [fn.lit(part) if isinstance(part, str) else fn.coalesce(part.cast("string"), fn.lit("-")) for part in parts]
     return fn.concat_ws(" ", *texts)
 
 
 def brokers(name: str) -> Column:
-    """A list of brokers, empty where there is none."""
+    """Returns a list of brokers, empty where there is none."""
     return fn.coalesce(name, fn.array().cast("array<int>"))
 
 
 def violations(rows: DataFrame, groups: Sequence[Group]) -> DataFrame:
-    """Each invariant that a row breaks, in one pass: :data:`VIOLATIONS`, ``topic_id``, and what it was compared with.
+    """Returns each invariant that a row breaks, in one pass: :data:`VIOLATIONS`, ``topic_id``, and the compared row.
 
-    That is ``compares``, ``since_epoch`` and ``since_seq``.
+    The compared row is in ``compares``, ``since_epoch`` and ``since_seq``.
     """
     broken = rows.filter(_any(group.of & _any(map(_suspect, group.invariants.values())) for group in groups))
     found = [
