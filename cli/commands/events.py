@@ -184,7 +184,7 @@ def _moment(option: str, text: str | None, now: datetime) -> int | None:
 
 
 def _listed(session: Session, rows: Sequence[Row]) -> None:
-    from controller.journal.query import at, entity, told
+    from controller.journal.query import at, entity, sentence
 
     if session.output.for_programs:
         session.output.document("Event", [_plain(row) for row in rows])
@@ -194,16 +194,19 @@ def _listed(session: Session, rows: Sequence[Row]) -> None:
         return
     session.output.listing(
         "Event",
-        ({"time": at(row), "kind": row.kind, "what": entity(row), "told": told(row), **_plain(row)} for row in rows),
+        (
+            {"time": at(row), "kind": row.kind, "what": entity(row), "told": sentence(row), **_plain(row)}
+            for row in rows
+        ),
     )
 
 
 def _line(session: Session, row: Row) -> str:
-    from controller.journal.query import at, entity, told
+    from controller.journal.query import at, entity, sentence
 
     if session.output.for_programs:
         return json.dumps(_plain(row), ensure_ascii=False)
-    return f"{at(row)}  {row.kind:<15}  {entity(row)}  {told(row)}"
+    return f"{at(row)}  {row.kind:<15}  {entity(row)}  {sentence(row)}"
 
 
 def _plain(row: Row) -> dict[str, Any]:

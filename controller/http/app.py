@@ -1,4 +1,4 @@
-"""Routes. Reading is for whoever may open the socket; changing is for the daemon's own user and root."""
+"""Routes. Every user that may open the socket may read; only the daemon's own user and root may change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Filters = Annotated[list[Only] | None, Query(max_length=len(Only))]
 
 
 def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None = None) -> FastAPI:
-    """The HTTP surface of a daemon that runs as the user ``owner`` (default: this process's)."""
+    """Creates the HTTP surface of a daemon that runs as the user ``owner`` (default: this process's)."""
     app = FastAPI(title="regent", docs_url=None, redoc_url=None)
     _errors(app)
     _probes(app, view, metrics)
@@ -158,7 +158,7 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
     async def verification() -> Response:
         nonlocal verifying
         if verifying:
-            raise Refused("a verification is running already", "wait for it, then ask again")
+            raise Refused("a verification is running already", "wait for it, then try again")
         verifying = True
         try:
             return _document("Verification", [await view.verify()])

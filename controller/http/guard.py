@@ -1,4 +1,4 @@
-"""Who may change something: root and the daemon's own user. Checked before a request's body is read."""
+"""Restricts changes to root and the daemon's own user, before a request's body is read."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ BODY_BYTES_MAX: Final = 65_536
 
 
 class ChangeGuard:
-    """Refuses every method that could change something unless the peer is root or ``owner``, and every large body."""
+    """Refuses large bodies, and changing methods of other peers than root and ``owner``."""
 
     def __init__(self, app: ASGIApp, owner: int) -> None:
         self._app = app
         self._owner = owner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serves or refuses one request."""
         refusal = self._refusal(scope) if scope["type"] == "http" and scope["method"] not in READING else None
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         uid = uid_of(scope.get("client"))
         if uid is None or uid not in (0, self._owner):
-            who = "an unknown user" if uid is None else f"user {uid}"
+            user = "an unknown user" if uid is None else f"user {uid}"
             remedy = f"run the command as root, or as user {self._owner} (the daemon's)"
-            return _answer(403, f"{who} may read, but not change anything", remedy)
+            return _answer(403, f"{user} may read, but not change anything", remedy)
         length = Headers(scope=scope).get("content-length", "")
         if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
             remedy = f"send at most {BODY_BYTES_MAX} bytes, with their length"

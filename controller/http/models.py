@@ -1,4 +1,4 @@
-"""What the HTTP surface answers with. JSON names are in camel case; every document is apiVersion, kind, items.
+"""Responses of the HTTP surface. JSON names are in camel case; every document has apiVersion, kind, items.
 
 Stable for scripts: fields are added, not renamed or removed, while ``apiVersion`` stays.
 """
@@ -16,13 +16,13 @@ T = TypeVar("T", bound="Item")
 
 
 class Item(BaseModel):
-    """Anything that is answered."""
+    """Base of all response items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
 class Document(Item, Generic[T]):
-    """Items of one kind. ``next`` is where the following page begins; absent on the last one."""
+    """Items of one kind. ``next`` is the begin of the following page; absent on the last one."""
 
     api_version: Literal["regent/v1"] = API_VERSION
     kind: str
@@ -32,16 +32,16 @@ class Document(Item, Generic[T]):
 
 
 class ErrorBody(Item):
-    """Why a request was not answered, and what would make it succeed."""
+    """Cause of a failed request, and its remedy."""
 
     message: str
     remedy: str
 
 
 class Status(Item):
-    """The daemon and the cluster in one look. ``why`` is one sentence: why this mode.
+    """Status of the daemon and the cluster. ``why`` is one sentence about the mode.
 
-    Numbers of the cluster are absent where the daemon holds no model of it, as a standby.
+    Numbers of the cluster are absent where the daemon has no model of it, as on a standby.
     """
 
     mode: str
@@ -63,8 +63,8 @@ class Status(Item):
     session_timeout_ms: int = 0
     admin_endpoint: str | None = Field(
         None,
-        description="where clients of brokers find the controller: in office as brokers are told, on a standby as the "
-        "endpoint beside it has announced itself",
+        description="address at which clients of brokers find the controller: as an active daemon sends it to "
+        "brokers, or on a standby as announced by the endpoint beside it",
     )
     admin_endpoint_trouble: str | None = Field(
         None, description="why the endpoint beside this daemon serves no clients, or would not after a restart"
@@ -90,13 +90,13 @@ class Status(Item):
 
 
 class Setting(Item):
-    """A setting of brokers by which Kafka's controller goes, and the value that holds here."""
+    """A setting of brokers that Kafka's controller obeys, and the value that holds here."""
 
     key: str = Field(description="of the daemon's own settings, where it may be set")
     broker_setting: str
     value: str
     source: str = Field(description="set by us, adopted from brokers, or no broker has reported it yet")
-    differs: str = Field("", description="which brokers have another value, and what mends it")
+    differs: str = Field("", description="brokers with another value, and the remedy")
 
 
 class Daemon(Item):
@@ -109,14 +109,14 @@ class Daemon(Item):
 
 
 class Malformed(Item):
-    """A znode that could not be understood and is left alone."""
+    """A malformed znode, which is left alone."""
 
     path: str
     why: str
 
 
 class Cluster(Item):
-    """The cluster as the daemon sees it."""
+    """The cluster in the daemon's model."""
 
     cluster_id: str | None
     controller_id: int
@@ -142,9 +142,9 @@ class Listener(Item):
 
 
 class Broker(Item):
-    """A broker and what it has not acknowledged. A dead one is not registered and hosts replicas; it has no epoch.
+    """A broker and its unacknowledged changes. A dead one hosts replicas and is not registered; it has no epoch.
 
-    An unreachable one is registered, as its session lives, but no connection to it can be made.
+    An unreachable one is registered, as its session lives, but accepts no connection.
     """
 
     id: int
@@ -158,7 +158,7 @@ class Broker(Item):
     queued: int = 0
     unacknowledged_partitions: int = 0
     propagation_age_s: float = Field(0.0, description="of the oldest change that it has not acknowledged; 0: none")
-    last_error: str | None = Field(None, description="why requests do not get through to it now")
+    last_error: str | None = Field(None, description="why requests do not reach it now")
 
 
 class Topic(Item):
@@ -210,7 +210,7 @@ class Happening(Item):
 
 
 class Explanation(Item):
-    """Why a partition is as it is, and what would change it; ordinary sentences."""
+    """State of a partition, its reasons, and the events that would change it, in ordinary sentences."""
 
     partition: Partition
     state_because: str
@@ -235,7 +235,7 @@ class Difference(Item):
 class Verification(Item):
     """ZooKeeper, the daemon's memory and every broker's metadata, compared."""
 
-    memory: bool = Field(False, description="whether the memory was compared: a daemon has one while it is in office")
+    memory: bool = Field(False, description="whether the memory was compared: only an active daemon has one")
     partitions: int
     brokers: list[int]
     unreachable: list[int] = []
@@ -244,12 +244,12 @@ class Verification(Item):
 
     @property
     def clean(self) -> bool:
-        """Everything was compared and nothing differs."""
+        """Returns whether everything was compared and nothing differs."""
         return not self.differences_total and not self.unreachable
 
 
 class Check(Item):
-    """One check of a preflight. A warning does not stand in the way; a refusal does."""
+    """One check of a preflight; only a refusal prevents a take-over."""
 
     name: str
     result: Literal["ok", "warning", "refused"]
@@ -258,26 +258,26 @@ class Check(Item):
 
 
 class Operation(Item):
-    """A take-over or a hand-back. ``done`` and ``failed`` are final, ``refused`` means that nothing was begun."""
+    """A take-over or a hand-back. ``done`` and ``failed`` are final, ``refused`` means that it was not begun."""
 
     kind: Literal["takeover", "handback"]
     state: Literal["planned", "running", "done", "failed", "refused"]
     message: str
     remedy: str = ""
-    steps: list[str] = Field([], description="what was done, or with a dry run what would be")
+    steps: list[str] = Field([], description="steps done, or planned by a dry run")
     reason: str = ""
     started: datetime | None = None
 
 
 class OperationRequest(Item):
-    """What an operator asks for. ``reason`` is kept beside the role."""
+    """Request of an operator. ``reason`` is stored beside the role flag."""
 
     dry_run: bool = False
     reason: str = Field("", max_length=1_000)
 
 
 class Health(Item):
-    """Answer of a probe. ``why`` says what holds it up where ``ok`` is false."""
+    """Response of a probe. ``why`` is the reason where ``ok`` is false."""
 
     ok: bool
     mode: str

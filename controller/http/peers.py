@@ -1,4 +1,4 @@
-"""Who is at the other end: on the unix socket the kernel says so (SO_PEERCRED), over TCP a certificate may."""
+"""Identity of HTTP peers: on the unix socket from the kernel (SO_PEERCRED), over TCP from a certificate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from brokers.listener.connection_slots import ConnectionSlot
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"
 CERTIFIED: Final = "certified"
-"""Key of a scope's state: whether the client has shown a certificate of an authority that is trusted."""
-PLACE: Final = "place"
-"""Key of a scope's state: the place that the connection has at the TCP surface."""
+"""Key of a scope's state: whether the client has shown a certificate of a trusted authority."""
+SLOT: Final = "slot"
+"""Key of a scope's state: the slot of the connection at the TCP surface."""
 _SILENT: Final = logging.getLogger("regent.http.remote")
 _SILENT.setLevel(logging.CRITICAL)
 
@@ -33,46 +33,46 @@ class Peer(NamedTuple):
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Credentials of the process at the other end of a connected unix socket."""
+    """Returns the credentials of the process at the other end of a connected unix socket."""
     return Peer(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 def uid_of(client: tuple[str, int] | None) -> int | None:
-    """The uid that :class:`PeerProtocol` put into an ASGI scope's ``client``; None if there is none."""
+    """Returns the uid that :class:`PeerProtocol` put into an ASGI scope's ``client``; None without one."""
     host = client[0] if client else ""
     return int(host.removeprefix(_PREFIX)) if host.startswith(_PREFIX) else None
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 that cuts a peer off which does not send a whole request in the time of an idle connection.
+    """uvicorn's HTTP/1.1 with a deadline for requests: a peer must send a whole one within the keep-alive time.
 
-    uvicorn itself would let it hold one of the places for ever. ``answer_s_max``: longest time until an answer is
-    complete, where there is one.
+    uvicorn itself would let a slow peer hold a connection for ever. ``answer_s_max``: longest time until a response is
+    complete, None without a bound.
     """
 
     answer_s_max: float | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection."""
+        """Starts the deadline of the first request."""
         super().connection_made(transport)
         self._watch(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes: maybe the end of a request."""
+        """Reads bytes; at the end of a request starts the deadline of its response."""
         answering = self._answering
         super().data_received(data)
         if self._answering and not answering:
             self._watch(self.answer_s_max)
 
     def on_response_complete(self) -> None:
-        """Answered: to take the answer and to send the next request has its time."""
+        """Starts the deadline for the peer to take the response and to send its next request."""
         super().on_response_complete()
         if not self._answering:
             self._watch(self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
+        """Ends the deadline."""
         self._watch(None)
         super().connection_lost(exc)
 
@@ -88,19 +88,19 @@ class TimedProtocol(H11Protocol):
 
 
 class PeerProtocol(TimedProtocol):
-    """On a unix socket: the peer's uid and pid stand where TCP has host and port."""
+    """HTTP on a unix socket: the scope's ``client`` has the peer's uid and pid in place of host and port."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection: note who it is."""
+        """Reads the peer's credentials."""
         super().connection_made(transport)
         peer = peer_of(transport.get_extra_info("socket"))
         self.client = (f"{_PREFIX}{peer.uid}", peer.pid)
 
 
 class RemoteProtocol(TimedProtocol):
-    """Over TCP: notes whether the client has shown a certificate, and leaves its place when the connection is over.
+    """HTTP over TCP: records whether the client has shown a certificate, and frees its slot at the end.
 
-    Strangers can send what they like, so nothing of it becomes a line of the log.
+    No input of unauthenticated clients becomes a line of the log.
     """
 
     answer_s_max = 90.0
@@ -111,15 +111,15 @@ class RemoteProtocol(TimedProtocol):
         self.logger = _SILENT
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The handshake is over, which has checked the certificate."""
+        """Begins after the TLS handshake, which has checked the certificate."""
         tls = transport.get_extra_info("ssl_object")
-        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert()), PLACE: self._slot}
+        self.app_state = {CERTIFIED: tls is not None and bool(tls.getpeercert()), SLOT: self._slot}
         super().connection_made(transport)
         self._slot.give_way = transport.abort
         if not self._slot.open:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Frees the slot of the connection."""
         super().connection_lost(exc)
         self._slot.leave()

@@ -1,6 +1,6 @@
-"""What the HTTP surface needs of the daemon. The daemon implements it; tests have a double.
+"""The daemon's interface for the HTTP surface. The daemon implements it; tests have a double.
 
-Everything runs on the daemon's event loop, so what is not ``async`` must be quick: it answers from memory.
+Everything runs on the daemon's event loop, so methods that are not ``async`` must be quick: they answer from memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controller.http.models import (
 
 
 class ViewError(Exception):
-    """A request that cannot be answered. ``remedy`` says what would make it succeed."""
+    """A request that fails. ``remedy`` would make it succeed."""
 
     status: ClassVar[int] = 500
 
@@ -35,19 +35,19 @@ class ViewError(Exception):
 
 
 class NotFound(ViewError):
-    """No such broker, topic or partition."""
+    """A request for a broker, topic or partition that does not exist."""
 
     status = 404
 
 
 class Refused(ViewError):
-    """Understood, and not done: a safety check stands in the way."""
+    """A valid request that a safety check forbids."""
 
     status = 409
 
 
 class NotActive(ViewError):
-    """There is no model to answer from: the daemon does not hold the role."""
+    """A request that needs a model, at a daemon that does not hold the role."""
 
     status = 503
 
@@ -63,26 +63,24 @@ class Only(StrEnum):
 
 
 class TopicPage(NamedTuple):
-    """Some topics, and where the next page begins (None: this was the last)."""
+    """Some topics, and the begin of the next page (None: this is the last)."""
 
     items: list[Topic]
     next: str | None
 
 
 class PartitionPage(NamedTuple):
-    """Some partitions, and where the next page begins (None: this was the last)."""
+    """Some partitions, and the begin of the next page (None: this is the last)."""
 
     items: list[Partition]
     next: str | None
 
 
 class PartitionQuery(NamedTuple):
-    """Which partitions: of one topic or of all, all or only those that a filter names, at most ``limit`` a page.
+    """A query of partitions: of one topic or of all, all or those that match a filter, at most ``limit`` a page.
 
-    ``broker``: only those with a replica on that broker.
-
-    ``after`` is the ``next`` of the page before. A page may be short, or empty, while ``next`` is set: one call should
-    not scan more rows than the loop can spare.
+    ``broker``: only those with a replica on that broker. ``after`` is the ``next`` of the page before. A page may be
+    short, or empty, while ``next`` is set, because one call scans a bounded number of rows.
     """
 
     topic: str | None
@@ -93,55 +91,55 @@ class PartitionQuery(NamedTuple):
 
 
 class DaemonView(Protocol):
-    """The daemon as its operators see it. Any method may raise :class:`ViewError`."""
+    """The operators' view of a daemon. Any method may raise :class:`ViewError`."""
 
     def liveness(self) -> Health:
-        """Whether the process is worth keeping: its loop turns, in whatever mode. Works from the first moment."""
+        """Reports that the loop turns, in any mode. Works from the first moment."""
 
     def readiness(self) -> Health:
-        """Whether it does its job: active, a warm standby, or a shadow; otherwise why not. Works at once, too."""
+        """Reports whether it is active, a warm standby or a shadow; else the reason. Works from the first moment."""
 
     def stale(self) -> str | None:
-        """Why what is answered from memory may be old; None while it is not."""
+        """Returns why responses from memory may be old; None while they are not."""
 
     def status(self) -> Status:
-        """Works in every mode."""
+        """Returns the status, in every mode."""
 
     def list_settings(self) -> list[Setting]:
-        """Settings of brokers that hold here; only while it holds the role."""
+        """Lists the brokers' settings that hold here; only while the daemon holds the role."""
 
     def describe_cluster(self) -> Cluster:
-        """The cluster, and the daemons that queue for its role."""
+        """Describes the cluster, and the daemons that queue for its role."""
 
     def list_brokers(self) -> list[Broker]:
-        """Brokers by id: the live ones, and the dead ones that replicas are assigned to."""
+        """Lists brokers by id: the live ones, and the dead ones with assigned replicas."""
 
     def describe_broker(self, broker: int) -> Broker:
-        """One of them."""
+        """Describes one broker."""
 
     def list_topics(self, limit: int, after: str | None) -> TopicPage:
-        """Topics by name, from the one after ``after``."""
+        """Lists topics by name, from the one after ``after``."""
 
     def describe_topic(self, topic: str) -> Topic:
-        """One of them."""
+        """Describes one topic."""
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
-        """Partitions that match."""
+        """Lists partitions that match."""
 
     def describe_partition(self, topic: str, partition: int) -> Partition:
-        """One of them."""
+        """Describes one partition."""
 
     async def explain(self, topic: str, partition: int) -> Explanation:
-        """Why it is as it is."""
+        """Explains the state, leader and ISR of a partition."""
 
     async def verify(self) -> Verification:
-        """Compares ZooKeeper, memory and every broker. The caller asks for one at a time."""
+        """Compares ZooKeeper, memory and every broker. The caller runs one at a time."""
 
     async def takeover(self, request: OperationRequest) -> Operation:
-        """Begins to take the role (or plans to, with a dry run) and answers at once."""
+        """Begins a take-over (or plans it, in a dry run) and answers at once."""
 
     async def handback(self, request: OperationRequest) -> Operation:
-        """Begins to give the role back to the brokers (or plans to) and answers at once."""
+        """Begins a hand-back to the brokers (or plans it, in a dry run) and answers at once."""
 
     def operation(self) -> Operation | None:
-        """The take-over or hand-back that runs, or the last one of this process."""
+        """Returns the running take-over or hand-back, or the last one of this process."""

@@ -1,6 +1,6 @@
-"""Requests over TCP: reading alone, by clients with credentials; probes are answered without, in short.
+"""Requests over TCP: reads by clients with credentials; probes without credentials get a short response.
 
-What is allowed runs on the daemon's own loop, few requests at a time; all else ends before it reaches that loop.
+Permitted requests run on the daemon's own loop, few at a time; all others end before they reach that loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.http.models import ErrorBody
-from controller.http.peers import CERTIFIED, PLACE
+from controller.http.peers import CERTIFIED, SLOT
 from controller.http.token import BearerToken
 
 log = logging.getLogger("regent.http")
@@ -28,7 +28,7 @@ PROBES: Final = frozenset({"/liveness", "/readiness"})
 AT_A_TIME_MAX: Final = 4
 """Requests with credentials that the daemon's loop works on at a time; further ones wait."""
 PROBES_AT_A_TIME_MAX: Final = 1
-"""The same of probes without credentials: no request with credentials waits for one of them."""
+"""The same for probes without credentials: no request with credentials waits for one of them."""
 REQUEST_S_MAX: Final = 60.0
 
 
@@ -41,31 +41,31 @@ class Answer(Struct, frozen=True):
 
 
 class Remote:
-    """The surface as TCP clients see it. ``loop`` runs ``app``; ``token`` is None where there are no tokens.
+    """The surface for TCP clients. ``loop`` runs ``app``; ``token`` is None without tokens.
 
-    ``everybody``: all who reach the address may read, because it is a loopback address without credentials.
+    ``open_to_all``: every client may read, because the address is a loopback address without credentials.
     """
 
     def __init__(
-        self, app: ASGIApp, loop: asyncio.AbstractEventLoop, token: BearerToken | None, *, everybody: bool
+        self, app: ASGIApp, loop: asyncio.AbstractEventLoop, token: BearerToken | None, *, open_to_all: bool
     ) -> None:
         self._app = app
         self._loop = loop
         self._token = token
-        self._everybody = everybody
+        self._open_to_all = open_to_all
         self._turns = asyncio.Semaphore(AT_A_TIME_MAX)
         self._probe_turns = asyncio.Semaphore(PROBES_AT_A_TIME_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, on the loop of the TCP surface."""
+        """Serves one request, on the loop of the TCP surface."""
         headers = Headers(scope=scope)
-        known = self._everybody or self._knows(scope, headers)
+        known = self._open_to_all or self._knows(scope, headers)
         refusal = _refusal(scope, headers, known)
         if refusal is None:
             if known:
-                scope["state"][PLACE].prove()
+                scope["state"][SLOT].prove()
             answer = await self._answer(scope, receive, self._turns if known else self._probe_turns)
-            refusal = _passed_on(answer if known else _short(answer))
+            refusal = _forwarded(answer if known else _short(answer))
         await refusal(scope, receive, send)
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
@@ -73,21 +73,21 @@ class Remote:
         return bool(scope["state"].get(CERTIFIED)) or (self._token is not None and self._token.allows(given))
 
     async def _answer(self, scope: Scope, receive: Receive, turns: asyncio.Semaphore) -> Answer:
-        """The daemon's answer; one that takes too long is given up."""
+        """Returns the daemon's response, or an error after ``REQUEST_S_MAX``."""
         try:
             async with asyncio.timeout(REQUEST_S_MAX) as until, _turn(turns, receive, until):
                 working = asyncio.run_coroutine_threadsafe(_whole(self._app, scope), self._loop)
                 return await asyncio.wrap_future(working)
         except TimeoutError:
-            body = _error(f"not answered within {REQUEST_S_MAX:g} s", "ask again, or ask at http.socket")
+            body = _error(f"not answered within {REQUEST_S_MAX:g} s", "try again, or use http.socket")
             return Answer(503, [(b"content-type", b"application/json")], body)
 
 
 @asynccontextmanager
 async def _turn(turns: asyncio.Semaphore, receive: Receive, until: asyncio.Timeout) -> AsyncIterator[None]:
-    """A turn on the daemon's loop; a client that is gone waits for none, so that connections bound those that wait.
+    """Waits for a turn on the daemon's loop. A client that is gone stops waiting, so connections bound the waiters.
 
-    Once begun, it is kept to its end: that loop has the request, and may be behind.
+    A turn lasts to the end of its request: that loop has the request, and may be behind.
     """
     leaving = asyncio.create_task(_end_when_gone(receive, until))
     try:
@@ -107,7 +107,7 @@ async def _end_when_gone(receive: Receive, until: asyncio.Timeout) -> None:
 
 
 async def _whole(app: ASGIApp, scope: Scope) -> Answer:
-    """Runs the application, on the daemon's loop, and keeps what it sends."""
+    """Runs the application on the daemon's loop, and returns its whole response."""
     status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
 
     async def receive() -> Message:
@@ -122,7 +122,7 @@ async def _whole(app: ASGIApp, scope: Scope) -> Answer:
 
     try:
         await app(scope, receive, send)
-    except Exception:  # the application has sent its answer, which says where to look
+    except Exception:  # the application has sent its response, which names the log
         log.exception("a request over TCP failed: %s", scope["path"])
     return Answer(status, headers, b"".join(parts))
 
@@ -134,7 +134,7 @@ def _refusal(scope: Scope, headers: Headers, known: bool) -> Response | None:
         return _refused(413, "a request with a body is not read", "send none")
     if not known and scope["path"] not in PROBES:
         remedy = "send Authorization: Bearer with the token of http.token_file, or a certificate of http.client_ca_file"
-        return _refused(401, "credentials are missing, or not the right ones", remedy)
+        return _refused(401, "credentials are missing or wrong", remedy)
     return None
 
 
@@ -148,12 +148,12 @@ def _error(message: str, remedy: str) -> bytes:
 
 
 def _short(answer: Answer) -> Answer:
-    """A probe's answer for clients without credentials: yes or no, and nothing of the cluster."""
+    """Returns a probe's response for clients without credentials: yes or no, and nothing of the cluster."""
     body = json.dumps({"ok": answer.status == 200}).encode()
     return Answer(answer.status, [(b"content-type", b"application/json")], body)
 
 
-def _passed_on(answer: Answer) -> Response:
+def _forwarded(answer: Answer) -> Response:
     response = Response(answer.body, answer.status)
     kept = [(name, value) for name, value in answer.headers if name != b"content-length"]
     response.raw_headers = [*kept, (b"content-length", str(len(answer.body)).encode())]

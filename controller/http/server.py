@@ -1,4 +1,4 @@
-"""uvicorn inside the daemon's own event loop: it handles no signals and its stop is bounded."""
+"""Runs uvicorn inside the daemon's event loop: without signal handlers, and with a bounded stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controller.http.unix_socket import listening
 log = logging.getLogger("regent.http")
 
 REQUESTS_MAX: Final = 64
-"""Requests under way at a time; further ones are answered 503."""
+"""Concurrent requests; further ones get 503."""
 
 KEEP_ALIVE_S: Final = 5
 STOP_EXTRA_S: Final = 1.0
@@ -30,13 +30,13 @@ STOP_EXTRA_S: Final = 1.0
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the daemon's."""
+        """Leaves the signals to the daemon."""
         yield
 
 
 @asynccontextmanager
 async def serving(app: FastAPI, settings: HttpSettings) -> AsyncIterator[asyncio.Event]:
-    """Serves ``app`` on ``http.socket`` inside the block; the event tells that the server ended, for whatever reason.
+    """Serves ``app`` on ``http.socket`` inside the block; the event is set when the server ends, for any reason.
 
     Raises ``SocketTaken`` if another daemon has the socket.
     """
@@ -51,7 +51,7 @@ async def serving(app: FastAPI, settings: HttpSettings) -> AsyncIterator[asyncio
             yield ended
         finally:
             server.should_exit = True
-            # Shielded: also when the daemon is cancelled, answers under way get their bounded time.
+            # Shielded: responses under way get their bounded time, also when the daemon is cancelled.
             with anyio.move_on_after(stop_s + STOP_EXTRA_S, shield=True):
                 await asyncio.wait({task})
             task.cancel()

@@ -1,4 +1,4 @@
-"""The TCP surface: a thread with a loop of its own, so that its clients never share the loop that watches the lease."""
+"""HTTP over TCP: a thread with a loop of its own, so that its clients never share the loop that watches the lease."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controller.http.token import BearerToken
 log = logging.getLogger("regent.http")
 
 CONNECTIONS_MAX: Final = 32
-"""Most connections at a time, those in their TLS handshake included. Where all places are in use, a connection
+"""Most connections at a time, those in their TLS handshake included. Where all slots are in use, a connection
 without an authenticated request gives way."""
 PER_ADDRESS_MAX: Final = 16
 BACKLOG: Final = 128
@@ -40,12 +40,12 @@ STOP_S_MAX: Final = 3.0
 
 
 class AddressUnusable(OSError):
-    """``http.address`` cannot be listened on; the text says why and what to do."""
+    """An ``http.address`` that cannot be listened on; the text names cause and remedy."""
 
 
 @asynccontextmanager
 async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterator[Address | None]:
-    """Serves ``app`` for reading at ``http.address`` inside the block; gives the address, None where there is none.
+    """Serves ``app`` for reading at ``http.address`` inside the block; yields the address, None without one.
 
     Raises ``OSError`` where the address, a certificate or the token cannot be used.
     """
@@ -53,8 +53,8 @@ async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterato
         yield None
         return
     tls, token = credentials_of(settings, os.geteuid())
-    everybody = not (settings.token_file or settings.client_ca_file)
-    remote = Remote(app, asyncio.get_running_loop(), token, everybody=everybody)
+    open_to_all = not (settings.token_file or settings.client_ca_file)
+    remote = Remote(app, asyncio.get_running_loop(), token, open_to_all=open_to_all)
     with _listener(parse_address(settings.address)) as listener:
         bound = Address(*listener.getsockname()[:2])
         surface = _Surface(remote, tls, listener)
@@ -68,7 +68,7 @@ async def serving_remotely(app: ASGIApp, settings: HttpSettings) -> AsyncIterato
 
 
 class _Surface(threading.Thread):
-    """The thread. The process does not wait for it where it does not end in time."""
+    """The thread of the TCP surface. The process does not wait for one that does not end in time."""
 
     def __init__(self, remote: Remote, tls: Tls | None, listener: socket.socket) -> None:
         super().__init__(name="http-tcp", daemon=True)
@@ -85,11 +85,11 @@ class _Surface(threading.Thread):
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
         except Exception:
-            log.exception("metrics and probes are no longer served at http.address; a restart of the daemon mends it")
+            log.exception("metrics and probes are no longer served at http.address: restart the daemon")
 
     def stop(self) -> None:
-        """From the daemon's thread."""
-        with suppress(RuntimeError):  # it has ended by itself, and said why
+        """Stops the thread; runs on the daemon's thread."""
+        with suppress(RuntimeError):  # it has ended by itself and logged the reason
             self._loop.call_soon_threadsafe(self._ended.set)
 
     async def _serve(self) -> None:
@@ -121,7 +121,7 @@ class _Surface(threading.Thread):
             "",
             "connections",
             f"a connection to http.address from {peer} is refused: of {CONNECTIONS_MAX} in all, or {PER_ADDRESS_MAX} "
-            "of one address, none is free, and clients that may read hold them; find out which, and let them ask less",
+            "of one address, none is free, because authorized clients hold them: find them, and lower their rate",
         )
 
 
@@ -146,13 +146,13 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 def credentials_of(settings: HttpSettings, user: int | None) -> tuple[Tls | None, BearerToken | None]:
     """Reads the files that the settings name; raises ``OSError`` with the reason where one cannot be used.
 
-    ``user`` is the daemon's, None where it is not known.
+    ``user`` is the daemon's, None where it is unknown.
     """
     token = BearerToken(settings.token_file, user) if settings.token_file else None
     if settings.certificate_file is None:
         return None, token
-    asks = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE
-    return Tls(settings.certificate_file, settings.key_file, settings.client_ca_file, clients=asks), token
+    clients = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE
+    return Tls(settings.certificate_file, settings.key_file, settings.client_ca_file, clients=clients), token
 
 
 def _listener(address: Address) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The token that clients of the TCP surface send: read from a file, again when the file has changed."""
+"""The bearer token of TCP clients: read from a file, and again after the file has changed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ log = logging.getLogger("regent.http")
 BYTES_MAX: Final = 1_002
 _TOKEN: Final = re.compile(rb"[!-~]{16,1000}")
 _OTHERS: Final = 0o027
-"""Mode bits that a token's file must not have: others read it, or somebody else writes it."""
+"""Mode bits that a token's file must not have: reading by others, writing by group or others."""
 _SCHEME: Final = b"bearer "
 
 _Stamp = tuple[int, int, int, int]
 
 
 class TokenUnusable(OSError):
-    """The file cannot serve as a token; the text says why and what mends it."""
+    """A file that cannot serve as a token; the text names cause and remedy."""
 
 
 class BearerToken:
-    """The token in ``path``, for the daemon of ``user`` (None: of anybody), to whom or to root it must belong.
+    """The token in ``path``, which root or the daemon's ``user`` (None: any user) must own.
 
-    A file that becomes unusable leaves the token in force that was read before.
+    While the file is unusable, the token read before stays in force.
     """
 
     def __init__(self, path: Path, user: int | None) -> None:
@@ -40,7 +40,7 @@ class BearerToken:
         self._digest = _read(path, user)
 
     def allows(self, authorization: bytes) -> bool:
-        """Whether a header ``Authorization`` carries the token. The time taken does not depend on the token."""
+        """Returns whether a header ``Authorization`` has the token, in a time that does not depend on the token."""
         self._renew()
         scheme, given = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :]
         same = hmac.compare_digest(sha256(given.strip()).digest(), self._digest)
@@ -59,7 +59,7 @@ class BearerToken:
 
 
 def _read(path: Path, user: int | None) -> bytes:
-    """The token's digest; raises :class:`TokenUnusable`."""
+    """Reads the token and returns its digest; raises :class:`TokenUnusable`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

@@ -1,4 +1,4 @@
-"""The unix socket that the daemon listens on: one daemon a path, a dead one's file is no obstacle."""
+"""The daemon's unix socket: one live daemon per path; the file of a dead one is replaced."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BACKLOG: Final = 64
 
 
 class SocketTaken(Exception):
-    """The path cannot be listened on; the message says why and what to do."""
+    """A path that cannot be listened on; the message names cause and remedy."""
 
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at ``path``, readable and writable for owner and group; removed at the end.
+    """Yields a listening socket at ``path``, readable and writable for owner and group; removes it at the end.
 
-    A lock file beside it tells a living owner from a dead one, and is left behind. Raises :class:`SocketTaken`.
+    A lock file beside it distinguishes a live owner from a dead one, and stays. Raises :class:`SocketTaken`.
     """
     with _permitted(path):
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _owned(path: Path) -> Iterator[None]:
 
 
 def _bind(listener: socket.socket, path: Path) -> None:
-    """Binds beside the path, then renames: nobody ever sees the socket with another mode."""
+    """Binds beside the path, then renames: no process ever sees the socket with another mode."""
     if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
         raise SocketTaken(f"{path} exists and is not a socket. Remedy: move it away, or change http.socket")
     fresh = path.with_name(f".{os.getpid()}")

@@ -1,5 +1,5 @@
-"""The journal of decisions: what was decided, observed and begun, row by row, in files of this daemon.
+"""The journal: decisions, observations and begins of terms, row by row, in files of this daemon.
 
-:mod:`~controller.journal.term_journal` is what handlers see, :mod:`~controller.journal.journal` the queue and the
-thread that writes, :mod:`~controller.journal.segments` the files, :mod:`~controller.journal.reader` reads them again.
+:mod:`~controller.journal.term_journal` is the handlers' interface, :mod:`~controller.journal.journal` the queue and the
+writing thread, :mod:`~controller.journal.segments` the files, :mod:`~controller.journal.reader` reads them again.
 """

@@ -1,6 +1,6 @@
-"""What goes through the journal's queue, and how it becomes rows: a batch in constant time, its rows later.
+"""Entries of the journal's queue and their rows: a batch is queued in constant time, its rows are made later.
 
-Changes are kept as they were applied: they are immutable, so the thread that writes can read them.
+Entries hold the applied changes themselves: these are immutable, so the writing thread can read them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.
 
 
 class Head(Struct, frozen=True):
-    """What all rows of a term begin with."""
+    """First fields of all rows of a term."""
 
     cluster: str
     ctl_id: int
@@ -31,7 +31,7 @@ class Head(Struct, frozen=True):
 
 
 class Moment(Struct, frozen=True, gc=False):
-    """When: the wall and the monotonic clock in microseconds; the event noticed, and decided on (0: not known)."""
+    """Wall and monotonic clock in microseconds; begin of the event and of its decision (0: unknown)."""
 
     ts_us: int
     mono_us: int
@@ -40,7 +40,7 @@ class Moment(Struct, frozen=True, gc=False):
 
 
 class Single(Struct, frozen=True):
-    """One row that is made already, but for its head, number and time."""
+    """One row, complete except for its head, number and time."""
 
     head: Head
     seq: int
@@ -52,7 +52,7 @@ class Single(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """Changes and moves that were entered together. ``before`` and ``rows`` belong to ``moves``, one each.
+    """Changes and moves that entered the model together. ``before`` and ``rows`` belong to ``moves``, one each.
 
     ``registered`` are the brokers at that time.
     """
@@ -74,7 +74,7 @@ class Batch(Struct, frozen=True):
 
 
 class Lost(Struct):
-    """Rows of a term that will not be written, from ``seq`` on: one row stands for them."""
+    """Rows of a term that will not be written, from ``seq`` on; one row marks them."""
 
     head: Head
     seq: int
@@ -90,12 +90,12 @@ Entry = Single | Batch | Lost
 
 
 def lost(entry: Entry, why: str) -> Lost:
-    """What is left of an entry that cannot be written."""
+    """Returns the mark of an entry that cannot be written."""
     return entry if isinstance(entry, Lost) else Lost(entry.head, entry.seq, entry.moment, len(entry), why)
 
 
 def rows_of(entry: Entry) -> Iterator[Row]:
-    """The rows of an entry in the order of their numbers."""
+    """Yields the rows of an entry in the order of their numbers."""
     if isinstance(entry, Batch):
         yield from _changes(entry)
         yield from _moves(entry)
@@ -112,7 +112,7 @@ def _row(entry: Single | Lost, fields: dict[str, object]) -> Row:
 
 
 def _changes(batch: Batch) -> Iterator[Row]:
-    """In one loop with positional fields: thousands of rows at a broker's death."""
+    """Yields rows of changes, in one loop with positional fields: a broker's death makes thousands."""
     head, moment, topics, reason = batch.head, batch.moment, batch.topics, batch.reason
     cluster, ctl_id, epoch, ts_us, mono_us = head.cluster, head.ctl_id, head.ctl_epoch, moment.ts_us, moment.mono_us
     detect, decide = moment.detect_us or None, moment.decide_us or None
@@ -167,7 +167,7 @@ def _changes(batch: Batch) -> Iterator[Row]:
 
 
 def _read_reason(before: PartitionRow, after: PartitionRow) -> str:
-    """An ISR that changed under the same leader and leader epoch was the leader's wish: no controller does that."""
+    """Attributes an ISR that changed under the same leader and leader epoch to the leader: no controller does that."""
     same = before.leader == after.leader and before.leader_epoch == after.leader_epoch
     return BY_LEADER if same and before.has_leadership and before.version != after.version else OBSERVED
 
@@ -177,7 +177,7 @@ def _named(topic: Topic) -> tuple[str, str | None]:
 
 
 def _strategy(steps: Sequence[str]) -> str | None:
-    """Of the last election among the steps."""
+    """Returns the strategy of the last election among the steps."""
     return next((found for step in reversed(steps) if (found := STRATEGIES.get(step)) is not None), None)
 
 

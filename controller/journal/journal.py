@@ -1,8 +1,8 @@
-"""The journal's queue and the thread that writes it. Control wins: nothing here ever holds up the event loop.
+"""The journal's queue and its writing thread. Control has priority: the journal never blocks the event loop.
 
-Entries wait in a queue that is bounded by rows. The thread lets a burst of decisions pass first, since its work would
-take turns with theirs, then makes rows, encodes and appends them some hundred at a time, and flushes the group to the
-disk. What does not fit in the queue, or cannot be written, is counted and marked in the journal by one row.
+Entries wait in a queue that is bounded by rows. The thread lets a burst of decisions pass first, because both share
+the interpreter, then makes rows, encodes and appends them some hundred at a time, and flushes the group to the disk.
+Entries that do not fit in the queue, or cannot be written, are counted and marked in the journal by one row.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from controller.metrics.counters import Counters
 log = logging.getLogger("regent.journal")
 
 QUIET_S: Final = 0.25
-"""A burst is over when nothing was added for so long."""
+"""Time without a new entry that ends a burst."""
 BURST_S_MAX: Final = 1.0
-"""After so long a burst is written although it goes on."""
+"""Time after which a burst is written although it continues."""
 SLICE_ROWS: Final = 250
-"""Rows that are encoded in one call, which keeps the interpreter for about 0.2 ms."""
+"""Rows that are encoded in one call, which holds the interpreter for about 0.2 ms."""
 RETRY_S: Final = 5.0
 """Pause after an error of the disk."""
 EXPIRE_S: Final = 3_600.0
-"""The age of files is looked at as often, also while nothing is written."""
+"""Interval between two checks of the files' age, also while nothing is written."""
 CLOSE_S_MAX: Final = 3.0
-"""At a stop: longest wait for the disk."""
+"""Longest wait for the disk at a stop."""
 FULL: Final = "the queue was full"
-DEFECT: Final = "a defect: the log of the daemon tells"
+DEFECT: Final = "a defect: see the log of the daemon"
 
 
 def folder_in(state: Path) -> Path:
-    """Where the journal is, in a daemon's state directory."""
+    """Returns the journal's folder in a daemon's state directory."""
     return state / "events"
 
 
 class Journal:
-    """One per daemon: :meth:`term` begins a term's part, :meth:`close` writes what waits."""
+    """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue."""
 
     def __init__(
         self, folder: Path, settings: JournalSettings, counters: Counters, *, wall: Callable[[], float] = time.time
@@ -73,17 +73,17 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
 
     def start(self) -> None:
-        """Begins to write."""
+        """Starts the writing thread."""
         self._thread.start()
 
     def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        """The part of a term that begins."""
+        """Creates the part of a term that begins."""
         return TermJournal(self.put, ctl_id, epoch)
 
     def put(self, entry: Entry) -> None:
-        """Takes an entry, or what marks its loss where the queue is full. Any thread; never waits for the disk.
+        """Queues an entry, or the mark of its loss where the queue is full. Any thread; never waits for the disk.
 
-        An entry larger than the queue is taken if the queue is empty: its rows are in memory anyway.
+        An empty queue takes an entry that is larger than the queue, because its rows are in memory anyway.
         """
         with self._lock:
             if self._queued and self._queued + len(entry) > self._rows_max:
@@ -97,12 +97,12 @@ class Journal:
             self._wake.set()
 
     def close(self) -> None:
-        """Writes what waits and ends the thread; does not wait long for a disk that stands still."""
+        """Writes the queue and ends the thread; waits ``CLOSE_S_MAX`` for a stalled disk."""
         self._closing.set()
         self._wake.set()
         self._thread.join(CLOSE_S_MAX)
         if self._thread.is_alive():
-            log.error("the journal's disk stands still: its last rows are given up")
+            log.error("the journal in %s lost its last rows, because its disk stalls: check the disk", self.folder)
 
     # -- the thread
 
@@ -140,7 +140,7 @@ class Journal:
         return taken
 
     def _write(self, group: Iterable[Entry], *, last: bool) -> None:
-        """Writes a group and flushes it, or owes all of it."""
+        """Writes and flushes a group; after an error keeps marks of its loss to write later."""
         entries: list[Entry] = [*self._owed, *group]
         if not last and self._failing and time.monotonic() < self._retry_s:
             self._owe(entries)
@@ -161,7 +161,7 @@ class Journal:
         self._recover()
 
     def _append(self, entry: Entry) -> int:
-        """Appends the rows of an entry; returns how many."""
+        """Appends the rows of an entry; returns their number."""
         seq, epoch, written = entry.seq, entry.head.ctl_epoch, 0
         for count, data in encoded(entry):
             self._segments.append(epoch, seq + written, data)
@@ -169,7 +169,7 @@ class Journal:
         return written
 
     def _owe(self, entries: Iterable[Entry], why: str = "") -> None:
-        """Rows that are lost: what marks them is written once the disk takes it."""
+        """Replaces entries by marks of their loss, which are written once the disk works again."""
         owed: deque[Entry] = deque()
         for entry in entries:
             if not isinstance(entry, Lost):
@@ -178,12 +178,12 @@ class Journal:
         self._owed = [entry for entry in owed if isinstance(entry, Lost)]
 
     def _count_lost(self, entry: Entry) -> None:
-        """Both threads count."""
+        """Counts lost rows under the lock, because both threads count."""
         with self._lock:
             self._counters.journal_rows_lost += len(entry)
 
     def _fail(self, error: OSError) -> None:
-        """Said once for as long as it lasts."""
+        """Records an error of the disk and logs it once while it lasts."""
         self._retry_s = time.monotonic() + RETRY_S
         self._counters.journal_bytes = self._segments.bytes_on_disk
         if not self._failing:
@@ -201,7 +201,7 @@ class Journal:
 
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:
-    """The lines of an entry, some at a time: how many, and their bytes."""
+    """Yields the lines of an entry, some at a time: their number and their bytes."""
     rows = rows_of(entry)
     while some := list(islice(rows, SLICE_ROWS)):
         yield len(some), _ENCODER.encode_lines(some)
@@ -211,7 +211,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def _merge(queue: deque[Entry], gone: Lost) -> None:
-    """One row marks rows that are lost in a row. What is in the queue is not changed: the thread may hold it."""
+    """Adds a mark, merged with the one before it. Queued entries never change, because the thread may hold them."""
     before = queue[-1] if queue else None
     end = (before.head.ctl_epoch, before.seq + before.count) if isinstance(before, Lost) else None
     if isinstance(before, Lost) and end == (gone.head.ctl_epoch, gone.seq):

@@ -1,4 +1,4 @@
-"""Questions to a journal: which rows, the last of them, those still to come, and sentences for people."""
+"""Queries of a journal: chosen rows, the last of them, new ones, and their sentences."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from state_machines.journal.events import PARTITION_KINDS, Kind, Row
 
 HISTORY_ROWS: Final = 20
 HISTORY_BYTES_MAX: Final = 256 << 20
-"""Of the newest files: what a partition's history is looked for in."""
+"""Bytes of the newest files that a query of a partition's history reads."""
 
 
 class Wanted(Struct, frozen=True):
-    """Which rows; what is None, or empty, does not matter. Times are on the wall clock, in microseconds."""
+    """Conditions of a query; None, or empty, is no condition. Times are on the wall clock, in microseconds."""
 
     topic: str | None = None
     partition: int | None = None
@@ -30,13 +30,13 @@ class Wanted(Struct, frozen=True):
     until_us: int | None = None
 
     def meets(self, begin_us: int | None, end_us: int | None) -> bool:
-        """Whether a time span, open where it has no begin or end, overlaps the wanted one."""
+        """Returns whether a time span, open without a begin or an end, overlaps the wanted one."""
         ends_before = self.since_us is not None and end_us is not None and end_us < self.since_us
         begins_after = self.until_us is not None and begin_us is not None and begin_us > self.until_us
         return not ends_before and not begins_after
 
     def matches(self, row: Row) -> bool:
-        """Whether a row is wanted."""
+        """Returns whether a row meets all conditions."""
         return (
             (self.topic is None or row.topic == self.topic)
             and (self.partition is None or row.partition == self.partition)
@@ -48,9 +48,9 @@ class Wanted(Struct, frozen=True):
 
 
 def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
-    """The last ``count`` rows that are wanted, oldest first, gaps in the wanted time, and whether there are more.
+    """Returns the last ``count`` wanted rows, oldest first, gaps in the wanted time, and whether there are more.
 
-    It begins with the newest file and goes back no further than it must: a journal may have millions of rows.
+    It reads back from the newest file no further than it must: a journal may have millions of rows.
     """
     paths = list(_since(folder, wanted.since_us))
     begin, seen = len(paths), 0
@@ -85,9 +85,9 @@ def _since(folder: Path, since_us: int | None) -> Iterator[Path]:
 
 
 def history(folder: Path, topic: str, partition: int, count: int = HISTORY_ROWS) -> list[Row]:
-    """The last rows of one partition over all terms, oldest first, from the newest files.
+    """Returns the last rows of one partition over all terms, oldest first, from the newest files.
 
-    It reads ``HISTORY_BYTES_MAX`` of them at the most, a megabyte at a time: the daemon asks beside its loop.
+    It reads at most ``HISTORY_BYTES_MAX`` of them, a megabyte at a time: the daemon calls it beside its loop.
     """
     needle = f'"topic":"{topic}","partition":{partition},'.encode()
     rows: list[Row] = []
@@ -104,7 +104,7 @@ def history(folder: Path, topic: str, partition: int, count: int = HISTORY_ROWS)
 
 
 def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
-    """Rows of lines that have ``needle`` in them, which every row's fixed order of fields allows."""
+    """Yields rows of lines that contain ``needle``, which the fixed order of fields in a row allows."""
     rest = b""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -116,14 +116,14 @@ def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
 
 
 class Follower:
-    """Gives what was added since the last look; a line that is not complete yet is left for the next one."""
+    """Reads rows that were added since the last look; leaves an incomplete line for the next look."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read = {path: path.stat().st_size for path in segments_in(folder)}
 
     def look(self) -> Iterator[Row]:
-        """New rows; whoever looks waits in between."""
+        """Yields new rows; the caller waits between two looks."""
         present = segments_in(self._folder)
         self._read = {path: self._read.get(path, 0) for path in present}
         for path in present:
@@ -137,12 +137,12 @@ class Follower:
 
 
 def at(row: Row) -> str:
-    """When it was, in UTC."""
+    """Returns the time of a row, in UTC."""
     return datetime.fromtimestamp(row.ts_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def entity(row: Row) -> str:
-    """What it is about: a partition, a replica, a topic, a broker, or the daemon."""
+    """Returns the entity of a row: a partition, a replica, a topic, a broker, or the daemon."""
     if row.partition is not None:
         return f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
     if row.topic is not None:
@@ -152,9 +152,9 @@ def entity(row: Row) -> str:
     return f"daemon {row.ctl_id}"
 
 
-def told(row: Row) -> str:
-    """What happened, and why."""
-    parts = [part for part in (say(row) for say in _SAYINGS) if part]
+def sentence(row: Row) -> str:
+    """Describes the event of a row, and its reason."""
+    parts = [part for part in (describe(row) for describe in _DESCRIPTIONS) if part]
     if row.kind == Kind.UNRECORDED:
         parts.append(f"{row.lost} rows are missing")
     why = row.err or row.why
@@ -165,9 +165,11 @@ def _leader(row: Row) -> str:
     if row.kind not in PARTITION_KINDS or row.leader1 is None:
         return ""
     if row.leader0 == row.leader1:
-        return f"leader {_who(row.leader1)} stays"
+        return f"leader {_leader_id(row.leader1)} stays"
     text = (
-        f"leader {_who(row.leader1)}" if row.leader0 is None else f"leader {_who(row.leader0)} -> {_who(row.leader1)}"
+        f"leader {_leader_id(row.leader1)}"
+        if row.leader0 is None
+        else f"leader {_leader_id(row.leader0)} -> {_leader_id(row.leader1)}"
     )
     return f"{text} uncleanly" if row.unclean else text
 
@@ -187,10 +189,10 @@ def _epoch(row: Row) -> str:
     return "" if row.leader_epoch1 is None else f"leader epoch {row.leader_epoch1}"
 
 
-_SAYINGS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
+_DESCRIPTIONS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
 
 
-def _who(leader: int) -> str:
+def _leader_id(leader: int) -> str:
     return "none" if leader < 0 else str(leader)
 
 

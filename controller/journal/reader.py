@@ -1,7 +1,7 @@
-"""Reads a journal: rows in the order of their files, and what is missing between them.
+"""Reads a journal: rows in the order of their files, and the gaps between them.
 
-A reader believes no file: a torn last line, damaged lines and holes in the numbers become :class:`Gap`, rows that were
-read already are passed over, and everything else goes on.
+A reader trusts no file: a torn last line, damaged lines and holes in the numbers become a :class:`Gap`, repeated rows
+are skipped, and all other rows are read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from controller.journal.segments import segments_in
 from state_machines.journal.events import Kind, Row
 
 LINE_BYTES_MAX: Final = 1 << 20
-"""A longer line is none of ours."""
+"""A longer line is not a row."""
 CHUNK_BYTES: Final = 1 << 20
 
 
 class Gap(Struct, frozen=True):
-    """Something is missing. ``rows`` is 0 where only ``why`` can tell; ``seq`` is the first row that is missing."""
+    """Missing rows, from ``seq`` on. ``rows`` is 0 where their number is unknown; ``why`` is the reason."""
 
     why: str
     file: str = ""
@@ -32,10 +32,10 @@ class Gap(Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f" in {self.file}" if self.file else ""
-        what = f"epoch {self.ctl_epoch}: " if self.ctl_epoch else ""
+        missing = f"epoch {self.ctl_epoch}: " if self.ctl_epoch else ""
         if self.rows:
-            what = f"rows {self.seq} to {self.seq + self.rows - 1} of {what}"
-        return f"{what}{self.why}{where}"
+            missing = f"rows {self.seq} to {self.seq + self.rows - 1} of {missing}"
+        return f"{missing}{self.why}{where}"
 
 
 class Damage(Struct, frozen=True):
@@ -52,7 +52,7 @@ _DECODE: Final = msgspec.json.Decoder(Row).decode
 
 
 def parsed(line: bytes) -> Row | Damage:
-    """A line without its end."""
+    """Decodes a line without its end."""
     if len(line) > LINE_BYTES_MAX:
         return Damage(f"a line of {len(line)} bytes is none of the journal's")
     try:
@@ -62,9 +62,9 @@ def parsed(line: bytes) -> Row | Damage:
 
 
 def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
-    """Lines from ``offset`` (bytes) on: where the next one begins, the line, whether it is complete.
+    """Yields lines from ``offset`` (bytes) on: the offset of the next one, the line, whether it is complete.
 
-    Of a line that is longer than any of ours the begin is given: the file may be anything, and without an end of line.
+    Of a line longer than ``LINE_BYTES_MAX`` it yields the begin: a foreign file may have no end of line.
     """
     with path.open("rb") as file:
         file.seek(offset)
@@ -82,12 +82,12 @@ def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def begin_of(line: bytes) -> bytes:
-    """As much of a line as shows that it is too long."""
+    """Returns as much of a line as shows that it is too long."""
     return line[: LINE_BYTES_MAX + 1]
 
 
 def read_file(path: Path) -> Iterator[Row | Gap]:
-    """The rows of one file, and its damage."""
+    """Yields the rows of one file, and its damage."""
     for _, line, complete in lines(path):
         found = parsed(line)
         if not complete:
@@ -99,12 +99,12 @@ def read_file(path: Path) -> Iterator[Row | Gap]:
 
 
 def read(folder: Path) -> Iterator[Row | Gap]:
-    """A whole journal. Files that vanish meanwhile were expired: what they held is not missing."""
+    """Reads a whole journal. Files that vanish meanwhile were expired: their rows do not count as missing."""
     return joined(read_each(segments_in(folder)))
 
 
 def read_each(paths: Iterable[Path]) -> Iterator[Row | Gap]:
-    """File by file."""
+    """Reads file by file."""
     for path in paths:
         try:
             yield from read_file(path)
@@ -113,10 +113,10 @@ def read_each(paths: Iterable[Path]) -> Iterator[Row | Gap]:
 
 
 def joined(found: Iterable[Row | Gap]) -> Iterator[Row | Gap]:
-    """Each row once, and a gap wherever numbers are missing within a term.
+    """Yields each row once, and a gap wherever numbers are missing within a term.
 
-    The first term begins where the oldest file does: what was before it is expired. An UNRECORDED row is given as it
-    is, and as the gap that it stands for. A daemon's term that another one of its own follows must have an end.
+    The first term begins with the oldest file: earlier rows are expired. An UNRECORDED row is yielded itself and as the
+    gap that it marks. A daemon's term must have an end before the next term of the same daemon.
     """
     due: dict[tuple[str, int, int], int] = {}
     serving: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""What came of a decision, in numbers and in one sentence."""
+"""Outcome of a decision, in numbers and in one sentence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BROKERS_SHOWN: Final = 5
 
 
 class Report:
-    """Counts of one carried-out decision. ``why`` is the event that it answers, ``reason`` the same in one word.
+    """Counts of one committed decision. ``why`` is the event that caused it, ``reason`` the same in one word.
 
-    ``doubted``: rows that were read again because their ISR stood in the way.
+    ``doubted``: rows that were read again because their ISR prevented an election.
     """
 
     def __init__(self, why: str, reason: str = "") -> None:
@@ -41,7 +41,7 @@ class Report:
         self.doubted: frozenset[int] = frozenset()
 
     def applied(self, changes: Iterable[Change]) -> None:
-        """Changes that ZooKeeper holds now."""
+        """Counts changes that ZooKeeper holds now."""
         for change in changes:
             self.done[change.why] += 1
             if change.why == ISR_CHANGED:
@@ -56,7 +56,7 @@ class Report:
         self.left.update(set(change.before.isr).difference(change.after.isr))
 
     def read_back(self, changes: Iterable[Change], epoch: int) -> None:
-        """Changes that were found on reading again: those of this controller ``epoch`` were ours, their reply lost."""
+        """Counts changes that were read again: those of this controller ``epoch`` are ours, with a lost reply."""
         for change in changes:
             if change.after.controller_epoch == epoch:
                 self._unclean(change)
@@ -70,20 +70,20 @@ class Report:
             self.uncleanly.append(change.entity)
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
-        """What was not done, by reason."""
+        """Counts refused transitions by reason."""
         self.refused.update(refusal.why for refusal in refusals)
 
     def unclean_sentence(self, name: Callable[[int], TopicPartition]) -> str:
-        """What is to be said of unclean elections, some of them by name."""
+        """Returns a sentence about unclean elections, with some partitions by name."""
         shown = ", ".join(str(name(i)) for i in self.uncleanly)
         more = f" and {self.unclean - len(self.uncleanly)} more" if self.unclean > len(self.uncleanly) else ""
         return (
-            f"{self.why}: unclean elections, as allowed or asked for: {shown}{more} are led by replicas that were not "
+            f"{self.why}: unclean elections, as allowed or requested: {shown}{more} are led by replicas that were not "
             "in sync; records may be lost"
         )
 
     def sentence(self) -> str:
-        """One line for the log."""
+        """Returns one line for the log."""
         parts = [f"{count} x {why}" for why, count in self.done.most_common() if why != ISR_CHANGED]
         parts += isr_sentences(self.joined, self.left)
         if self.refused:
@@ -98,14 +98,14 @@ class Report:
 
 
 def isr_sentences(joined: Counter[int], left: Counter[int]) -> list[str]:
-    """Says which brokers left and joined how many ISRs; the brokers with most partitions are named."""
+    """Describes the ISRs that brokers left and joined; names the brokers with most partitions."""
     return [*_of_brokers(left, "left"), *_of_brokers(joined, "joined")]
 
 
-def _of_brokers(counts: Counter[int], what: str) -> list[str]:
+def _of_brokers(counts: Counter[int], verb: str) -> list[str]:
     named = [
-        f"broker {broker} {what} the ISR of {counted(n, 'partition')}"
+        f"broker {broker} {verb} the ISR of {counted(n, 'partition')}"
         for broker, n in counts.most_common(BROKERS_SHOWN)
     ]
     more = len(counts) - len(named)
-    return [*named, f"{more} more brokers {what} ISRs"] if more else named
+    return [*named, f"{more} more brokers {verb} ISRs"] if more else named

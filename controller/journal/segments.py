@@ -1,7 +1,7 @@
 """The journal's files: ``EPOCH-SEQ.jsonl``, named by their first row, rolled by size and age, bounded on disk.
 
-A file belongs to one term. What an error cut short is cut off again where the disk lets us; a reader passes over a last
-line that is torn. Only files with such names are ever deleted. One thread uses it.
+A file belongs to one term. Rows that an error cut short are truncated where the disk permits it; a reader skips a torn
+last line. Only files with such names are ever deleted. One thread uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODE: Final = 0o640
 
 
 class SegmentName(NamedTuple):
-    """What a file's name says. Names sort as their rows do; ``again`` tells files apart that begin alike."""
+    """Parts of a file's name. Names sort as their rows do; ``again`` numbers files with the same first row."""
 
     epoch: int
     seq: int
@@ -29,7 +29,7 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> SegmentName | None:
-        """None for any other file."""
+        """Parses a path; returns None for any other file."""
         found = NAME.fullmatch(path.name)
         return cls(int(found[1]), int(found[2]), int(found[3] or 0)) if found is not None else None
 
@@ -39,7 +39,7 @@ class SegmentName(NamedTuple):
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The journal's files in the order in which they were begun; none where there is no such folder."""
+    """Returns the journal's files in the order of their first rows; none without the folder."""
     try:
         found = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if SegmentName.of(path) is not None]
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 class Bounds(NamedTuple):
-    """Of the folder and of one file. Sizes in bytes, times in seconds."""
+    """Bounds of the folder and of one file. Sizes in bytes, times in seconds."""
 
     bytes_max: int
     age_s_max: float
@@ -57,7 +57,7 @@ class Bounds(NamedTuple):
 
 
 class Segments:
-    """Appends to the newest file. Methods raise ``OSError``; after that :meth:`abandon` makes the next call begin anew.
+    """Appends to the newest file. After an ``OSError``, :meth:`abandon` makes the next call begin a new file.
 
     ``sync``: whether files are flushed to the disk, by :meth:`sync` and when one is full.
     """
@@ -76,7 +76,7 @@ class Segments:
         self._opened_s = 0.0
 
     def append(self, epoch: int, seq: int, data: bytes) -> None:
-        """Whole lines of a term, the first of which is ``seq``."""
+        """Appends whole lines of a term; the first line is row ``seq``."""
         if self._file is None or epoch != self._epoch or self._full(len(data)):
             self.close()
             self._begin(epoch, seq)
@@ -89,14 +89,14 @@ class Segments:
             self.bytes_on_disk += written
 
     def sync(self) -> None:
-        """What was appended is safe afterwards."""
+        """Flushes the appended lines to the disk."""
         if self._file is not None and self._size > self._safe:
             if self._sync:
                 os.fdatasync(self._file)
             self._safe = self._size
 
     def abandon(self) -> None:
-        """After an error: gives up what was appended since the last :meth:`sync`, and the file. Never raises."""
+        """Truncates the file to the last :meth:`sync` and closes it, after an error. Never raises."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -110,14 +110,14 @@ class Segments:
                 self._path.unlink()
 
     def close(self) -> None:
-        """The file is complete."""
+        """Completes the file."""
         if self._file is not None:
             self.sync()
             file, self._file = self._file, None
             os.close(file)
 
     def expire(self) -> None:
-        """Deletes the oldest files beyond the bounds, so that one more fits; never the one that is written."""
+        """Deletes the oldest files beyond the bounds, so that one more fits; never the present one."""
         present = [(path, path.stat()) for path in segments_in(self.folder) if self._file is None or path != self._path]
         total = sum(stat.st_size for _, stat in present) + (self._size if self._file is not None else 0)
         room = self._bounds.bytes_max - (self._bounds.segment_bytes if self._file is None else 0)
@@ -152,7 +152,7 @@ class Segments:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The file's name is safe, too."""
+    """Flushes the file's name to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

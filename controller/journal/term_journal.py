@@ -1,6 +1,6 @@
-"""A term's part of the journal, as the controller and its handlers see it.
+"""A term's part of the journal: the interface of the controller and its handlers.
 
-Every call takes constant time and never waits or raises: rows are made, encoded and written elsewhere.
+Every call takes constant time and never waits or raises: the writing thread makes, encodes and writes rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Clock = Callable[[], tuple[int, int]]
 
 
 class Journals(Protocol):
-    """Keeps the journals of a daemon's terms."""
+    """The journals of a daemon's terms."""
 
     def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        """The part of a term that begins."""
+        """Creates the part of a term that begins."""
 
 
 def clocks() -> tuple[int, int]:
-    """The real ones."""
+    """Reads the machine's clocks."""
     return time.time_ns() // 1_000, time.monotonic_ns() // 1_000
 
 
 class TermJournal:
-    """Numbers the rows of one term. Without a sink nothing is kept."""
+    """Numbers the rows of one term. Without a sink no row is kept."""
 
     def __init__(self, sink: Sink | None = None, ctl_id: int = 0, epoch: int = 0, clock: Clock = clocks) -> None:
         self._sink = sink
@@ -47,23 +47,23 @@ class TermJournal:
 
     @property
     def kept(self) -> bool:
-        """Whether anybody keeps the rows."""
+        """Returns whether a sink keeps the rows."""
         return self._sink is not None
 
     def of_cluster(self, cluster_id: str) -> None:
-        """Rows from now on name the cluster."""
+        """Sets the cluster id of all rows from now on."""
         self._head = Head(cluster_id, self._head.ctl_id, self._head.ctl_epoch)
 
     def noticed(self, monotonic_s: float) -> None:
-        """When the event was noticed that is handled from now on."""
+        """Sets the time at which the event that is handled from now on was noticed."""
         self._detect_us = int(monotonic_s * 1e6)
 
     def now_us(self) -> int:
-        """The monotonic clock."""
+        """Returns the monotonic clock."""
         return self._clock()[1]
 
     def before(self, cluster: Cluster, moves: Sequence[ReplicaMove]) -> list[ReplicaState]:
-        """The states that replicas have before their moves are entered."""
+        """Returns the replicas' states before their moves enter the model."""
         return [cluster.replica_state(move.entity, move.broker) for move in moves] if self.kept else []
 
     def decided(
@@ -74,7 +74,7 @@ class TermJournal:
         before: Sequence[ReplicaState],
         report: Report,
     ) -> None:
-        """A decision, or a part of it, was entered; ``before`` are the states that the moves began with."""
+        """Records a decision, or a part of it, in the model; ``before`` are the states before the moves."""
         if self._sink is None or not (changes or moves):
             return
         rows = [cluster.rows[move.entity] for move in moves]
@@ -85,13 +85,13 @@ class TermJournal:
         )
 
     def observed(self, cluster: Cluster, changes: Sequence[Change]) -> None:
-        """Leaderships were read that the model did not have."""
+        """Records leaderships that were read and that the model did not have."""
         if self._sink is not None and changes:
             moment = self._moment()
             self._put(Batch(self._head, self._seq, moment, cluster.topics, OBSERVED, READ, changes), self._sink)
 
     def placed(self, cluster: Cluster, before: Iterable[PartitionRow], rows: Iterable[int]) -> None:
-        """Rows whose write was given up have another state all the same, which needs no write."""
+        """Records state changes, which need no write, of rows whose write was given up."""
         if self._sink is None:
             return
         pairs = [(i, old, cluster.rows[i]) for i, old in zip(rows, before, strict=True)]
@@ -99,12 +99,12 @@ class TermJournal:
         self.observed(cluster, moved)
 
     def brokers(self, kind: Kind, brokers: Iterable[Broker]) -> None:
-        """Brokers came, went, or shut down."""
+        """Records brokers that registered, left or shut down."""
         for broker in brokers:
             self.event(kind, broker=broker.id, broker_epoch=broker.epoch, rack=broker.rack)
 
     def event(self, kind: Kind, **fields: object) -> None:
-        """One row; ``fields`` are those of :class:`state_machines.journal.events.Row`."""
+        """Records one row; ``fields`` are those of :class:`state_machines.journal.events.Row`."""
         if self._sink is not None:
             detect = {"t_detect": self._detect_us} if self._detect_us else {}
             row = Single(self._head, self._seq, self._moment(), {"kind": kind, **detect, **fields})

@@ -119,7 +119,7 @@ def happenings(rows: Iterable[Row]) -> list[models.Happening]:
 
 def _of_partition(row: Row) -> str:
     """Describes the event of a partition, or of one of its replicas."""
-    return query.told(row) if row.broker is None else f"replica on broker {row.broker}: {query.told(row)}"
+    return query.sentence(row) if row.broker is None else f"replica on broker {row.broker}: {query.sentence(row)}"
 
 
 def verification(verdict: Verdict) -> Verification:

@@ -377,7 +377,7 @@ async def test_a_request_that_takes_too_long_is_given_up() -> None:
     with mock.patch.object(remote, "REQUEST_S_MAX", 0.2):
         async with surface(view) as at, client(at) as http:
             answer = await http.get("/v1/verification")
-            assert (answer.status_code, answer.json()["remedy"]) == (503, "ask again, or ask at http.socket")
+            assert (answer.status_code, answer.json()["remedy"]) == (503, "try again, or use http.socket")
 
 
 async def test_a_failure_of_the_daemon_is_an_answer_and_has_its_traceback_in_the_log(
