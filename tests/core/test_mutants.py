@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from tests.mutants.planted import DoesNotApply, Planted, planted
 from tests.mutants.sites import all_generated, drawn
-from tests.mutants.source import ROOT
+from tests.mutants.source import ROOT, product_files
+
+
+@cache
+def attributes_of_the_product() -> frozenset[str]:
+    """Every attribute that it reads or sets."""
+    return frozenset().union(*(attributes_of(ast.parse((ROOT / file).read_text())) for file in product_files()))
+
+
+def attributes_of(tree: ast.AST) -> frozenset[str]:
+    """The attributes that code reads or sets."""
+    return frozenset(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+
+
+def names_of(tree: ast.AST) -> frozenset[str]:
+    """The names that code reads or sets."""
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def stored_in(tree: ast.AST) -> frozenset[str]:
+    """The names that code sets."""
+    return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
 @pytest.mark.parametrize("bug", planted(), ids=lambda bug: bug.id)
@@ -24,17 +47,39 @@ def test_bugs_have_names_of_their_own() -> None:
     assert len(planted()) >= 75
 
 
+@pytest.mark.parametrize("bug", planted(), ids=lambda bug: bug.id)
+def test_a_bug_uses_names_that_there_are(bug: Planted) -> None:
+    tree = ast.parse((ROOT / bug.file).read_text(encoding="utf-8"))
+    mutant = ast.parse(bug.mutant)
+    assert names_of(mutant) - names_of(tree) - set(dir(builtins)) <= stored_in(mutant)
+    assert attributes_of(mutant) <= attributes_of_the_product()
+
+
+def planted_in(text: str, old: str, new: str) -> str:
+    """What a bug makes of the function ``A.f``."""
+    return Planted("one", "a.py", "A.f", old, new, "It is wrong.").planted_in(text, "A.f")
+
+
 def test_layout_and_comments_do_not_matter() -> None:
-    bug = Planted("one", "a.py", "A.f", "g(a, b)", "g(b, a)", "It is wrong.")
     text = "class A:\n    def f(a, b):\n        return g(  # why\n            a,\n            b,\n        )\n"
-    assert "return g(b, a)\n" in bug.planted_in(text)
+    assert "return g(b, a)\n" in planted_in(text, "g(a, b)", "g(b, a)")
 
 
-@pytest.mark.parametrize("body", ["return h(a, b)", "return g(a, b) + g(a, b)"])
+def test_locals_may_be_renamed() -> None:
+    text = "class A:\n    def f(found, b):\n        return g(found, found.a, b, 1)\n"
+    assert "return g(b, found.a, found, 1)\n" in planted_in(text, "g(a, a.a, b,", "g(b, a.a, a,")
+
+
+@pytest.mark.parametrize("body", ["h(a, b)", "g(a, b) + g(a, b)", "g(b, b)", "g(c, c)", "g(a, b, c)"])
 def test_a_fragment_occurs_once(body: str) -> None:
-    bug = Planted("one", "a.py", "f", "g(a, b)", "g(b, a)", "It is wrong.")
     with pytest.raises(DoesNotApply, match="not once"):
-        bug.planted_in(f"def f(a, b):\n    {body}\n")
+        planted_in(f"class A:\n    def f(a, b):\n        return {body}\n", "g(a, b)", "g(b, a)")
+
+
+def test_several_lines_keep_their_indentation() -> None:
+    text = "class A:\n    def f(a):\n        if a:\n            g(a)\n        return a\n"
+    changed = "class A:\n    def f(a):\n        if not a:\n            h(a)\n        g(a)\n        return a\n"
+    assert planted_in(text, "if a:\n    g(a)", "if not a:\n    h(a)\ng(a)") == changed
 
 
 def test_drawn_mutants_are_other_programs() -> None:
