@@ -1,4 +1,4 @@
-# regent's daemon. Settings: mount /etc/regent/regent.toml or set REGENT_SECTION__KEY (docs/operations.md).
+# regent's daemon. Settings: mount /etc/regent/regent.toml or set REGENT_SECTION__KEY (docs/reference/settings.md).
 # The build's steps are scripts/image/build.sh, which the tests run as well.
 # The digest says which image; its tag is for people. Renew both for security updates: docker buildx imagetools inspect.
 ARG PYTHON_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7

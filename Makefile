@@ -52,7 +52,7 @@ mutants: venv ## plants bugs one at a time, counts those that tests miss: those 
 bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
 	$(BIN)/python -m benchmarks
 
-bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/performance.md from it
+bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/reference/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts

@@ -1,4 +1,4 @@
-"""``docs/performance.md`` and its picture from ``build/bench.json``: ``python -m benchmarks.report``."""
+"""``docs/reference/performance.md`` and its picture from ``build/bench.json``: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from benchmarks import plot
 from benchmarks.plan import PLOT_BROKERS
 from benchmarks.results import RESULTS, Sample, digits
 
-PAGE: Final = Path("docs/performance.md")
-PICTURE: Final = Path("docs/failover.svg")
+PAGE: Final = Path("docs/reference/performance.md")
+PICTURE: Final = Path("docs/images/failover.svg")
 METHOD: Final = Path(__file__).with_name("method.md")
 
 COSTS_OF: Final = frozenset({"F2", "F3", "D1t", "D2", "D3", "R1", "R2", "P1", "T1", "T2"})
@@ -26,7 +26,7 @@ def page(machine: Mapping[str, Any], rows: Rows, method: str, *, picture: bool) 
     """The whole page."""
     parts = ["# Performance", "", _measured_on(machine), "", _table(rows), ""]
     if picture:
-        parts += [f"![Failover time over partitions]({PICTURE.name})", ""]
+        parts += [f"![Failover time over partitions](../images/{PICTURE.name})", ""]
     return "\n".join([*parts, "## What a round took of the machine", "", _costs(rows), "", _phases(rows), "", method])
 
 

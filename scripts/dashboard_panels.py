@@ -160,7 +160,7 @@ CLUSTER: Final = [
     ),
     Panel(
         "Alerts that fire",
-        "docs/runbook.md has an entry for each.",
+        "docs/how-to/runbook.md has an entry for each.",
         {
             "{{alertname}}": 'sum by (alertname) (ALERTS{alertstate="firing", alertname=~"Regent.+"})'
             f" or on() {none_of('alertname', 1)}"

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scripts import checklist_page
 from state_machines.machines import diagrams
 from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 
 def main() -> None:
-    pages = {"state-machines.md": diagrams, "stock-tools.md": stock_tools, "clients.md": clients}
+    pages = {
+        "state-machines.md": diagrams,
+        "checklist.md": checklist_page,
+        "stock-tools.md": stock_tools,
+        "clients.md": clients,
+    }
     for name, source in pages.items():
         text = source.document()
         page = DOCS / name
         page.write_text(text)
-        print(f"wrote {page.relative_to(DOCS.parent)}")
+        print(f"wrote {page.relative_to(DOCS.parents[1])}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def _label(state: IntEnum) -> str:
 
 
 def document() -> str:
-    """Returns the page ``docs/state-machines.md``."""
+    """Returns the page ``docs/reference/state-machines.md``."""
     parts = ["# State machines", "", "Drawn from the tables in `state_machines/` by `make docs`; do not edit.", ""]
     for title, machine in (("Partition", PartitionStateMachine), ("Replica", ReplicaStateMachine)):
         parts += [f"## {title}", "", "```mermaid", mermaid(machine).rstrip(), "```", ""]

@@ -10,7 +10,7 @@ from state_machines.machines.diagrams import document, mermaid
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 
-PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "state-machines.md"
 
 
 def test_the_page_is_up_to_date() -> None:

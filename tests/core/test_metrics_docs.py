@@ -1,4 +1,4 @@
-"""docs/operations.md names everything that an operator meets: metrics, commands, exit codes, relations of settings."""
+"""docs/reference names everything that an operator meets: metrics, commands, exit codes, rules between settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
 from controller.term.dispatch import KAFKA_STATES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = ("settings", "cli", "http", "metrics", "logs", "journal")
+TEXT = "\n".join((REFERENCE / f"{page}.md").read_text() for page in PAGES)
 
 
 class View:

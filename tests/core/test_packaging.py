@@ -19,6 +19,7 @@ from configs.loading import DEFAULT_FILE
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
 
 ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to"
 UNIT = ROOT / "configs" / "regent.service"
 ENDPOINT_UNIT = ROOT / "configs" / "regent-admin-endpoint.service"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -123,7 +124,7 @@ def test_the_image_runs_as_a_number_stops_by_sigterm_and_knows_its_health() -> N
 
 def test_the_documented_installation_lets_the_service_read_its_settings() -> None:
     """systemd leaves the owner of this folder as it is: made by root, it must be the service's group's."""
-    lines = (ROOT / "docs" / "operations.md").read_text().split("### systemd")[1].split("```")[1].splitlines()
+    lines = (HOW_TO / "put-it-on-a-cluster.md").read_text().split("### systemd")[1].split("```")[1].splitlines()
     script, folder, file = (next(i for i, line in enumerate(lines) if part in line) for part in INSTALLED)
     assert script < folder < file, "the script makes the folder for root alone"
     service = unit()
@@ -133,9 +134,10 @@ def test_the_documented_installation_lets_the_service_read_its_settings() -> Non
 
 
 def documented(heading: str) -> list[str]:
-    """Commands of a section of docs/operations.md, in all its blocks."""
-    text = (ROOT / "docs" / "operations.md").read_text()
-    section = re.split(rf"(?m)^##+ {heading}$", text)[1].split("\n## ")[0].split("\n### ")[0]
+    """Commands of a section of the how-to pages, in all its blocks."""
+    found = [re.split(rf"(?m)^##+ {heading}$", page.read_text())[1:] for page in HOW_TO.glob("*.md")]
+    [[below]] = [parts for parts in found if parts]
+    section = below.split("\n## ")[0].split("\n### ")[0]
     lines = (line.partition("  #")[0].strip() for block in section.split("```")[1::2] for line in block.splitlines())
     return [line for line in lines if line]
 
@@ -204,16 +206,16 @@ def test_what_people_install_is_in_the_package() -> None:
 
 
 def test_the_documented_ways_to_install_go_by_the_lock() -> None:
-    for text in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+    for text in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         assert not re.findall(r"(?m)^.*pip install(?!.*--require-hashes).*$", text.read_text()), text
-    assert "make venv-pipeline" in (ROOT / "README.md").read_text()
+    assert "make venv-pipeline" in (HOW_TO / "read-the-journal.md").read_text()
 
 
 def test_extras_that_people_are_told_of_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = [
         ROOT / "README.md",
-        ROOT / "docs/operations.md",
+        *HOW_TO.glob("*.md"),
         ROOT / "pipeline/session.py",
         ROOT / "testing/embedded/java.py",
     ]

@@ -1,4 +1,4 @@
-"""What the README says about ``make`` and ``python -m`` can be typed: targets, variables and options exist."""
+"""Lines with ``make`` and ``python -m`` in the README and its pages can be typed: targets and options exist."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-MADE = sorted(set(re.findall(r"(?:`|^)make ([a-z-]+(?: [A-Z]+=\w+)*)", README, re.MULTILINE)))
-MODULES = sorted(set(re.findall(r"`.venv/bin/python -m ([^`]+)`", README)))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+)
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+MADE = sorted(set(re.findall(r"(?:`|^)make ([a-z-]+(?: [A-Z]+=\w+)*)", TEXT, re.MULTILINE)))
+MODULES = sorted(set(re.findall(r"`.venv/bin/python -m ([^`]+)`", TEXT)))
 
 
 def run(*command: str) -> str:

@@ -17,7 +17,7 @@ from tests.verify.stock_tools.page import document
 from tests.verify.stock_tools.sites import Result
 from tests.verify.stock_tools.steps import Line
 
-PAGE = Path(__file__).parents[2] / "docs" / "stock-tools.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "stock-tools.md"
 
 
 def test_the_page_is_up_to_date() -> None:

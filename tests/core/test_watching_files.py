@@ -22,13 +22,13 @@ from tests.verify.watched.replay import EXPECTED, TESTS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "configs" / "prometheus" / "regent-alerts.yml"
-RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+RUNBOOK = (ROOT / "docs" / "how-to" / "runbook.md").read_text()
 METRIC = re.compile(r"\b(?:regent|kafka_controller|process)_[a-z_]+[a-z]\b")
 
 
 def test_commands_of_zookeeper_that_are_off_by_default_stand_with_what_allows_them() -> None:
     """``srvr`` alone is in ZooKeeper's default ``4lw.commands.whitelist``."""
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         steps = re.split(r"\n\n|\n(?=\d\. )", page.read_text())
         for step in (step for step in steps if "| nc " in step):
             for command in set(re.findall(r"echo (\w+) \| nc ", step)) - {"srvr"}:
@@ -67,7 +67,7 @@ def test_every_alert_has_a_severity_and_an_entry_in_the_runbook() -> None:
     assert list(rules()) == entries, "in the same order"
     for alert, rule in rules().items():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}, alert
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{alert.lower()}"
+        assert rule["annotations"]["runbook"] == f"docs/how-to/runbook.md#{alert.lower()}"
         assert set(rule["annotations"]) == {"summary", "description", "runbook"}
 
 

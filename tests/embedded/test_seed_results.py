@@ -1,4 +1,4 @@
-"""The evidence for docs/conformance.md: marks and outcomes of several runs, and the page that is made of them."""
+"""The evidence for docs/reference/conformance.md: marks, outcomes of several runs, and the page made of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_unmarked(): pass
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with two marked tests."""
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
     (tmp_path / seed_results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -113,7 +113,10 @@ def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
     environment = {**os.environ, **QUICK, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode != 0
-    assert f"no such row in docs/{'checklist' if 'seed' in mark else 'kafka-tests'}.csv" in ran.stderr + ran.stdout
+    assert (
+        f"no such row in docs/reference/{'checklist' if 'seed' in mark else 'kafka-tests'}.csv"
+        in ran.stderr + ran.stdout
+    )
 
 
 def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:

@@ -1,9 +1,9 @@
 """Story files: what happens, what Kafka's controller would do, and exactly what this one does.
 
 A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``, and ``# tests: ...`` with names of
-docs/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow, separated by
-blank lines: commands (see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see :mod:`tests.stories.kafka`), then
-``----`` and the output, which ``pytest tests/stories --rewrite-stories`` writes anew.
+docs/reference/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow,
+separated by blank lines: commands (see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see
+:mod:`tests.stories.kafka`), then ``----`` and the output, which ``pytest tests/stories --rewrite-stories`` writes anew.
 """
 
 from __future__ import annotations

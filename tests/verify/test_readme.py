@@ -1,4 +1,4 @@
-"""Every command of the README, run in its order on a real cluster."""
+"""Every command of the README and of the way there and back in docs/how-to, run in its order on a real cluster."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from tests.cluster.scene import Scene, regent, scene
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+HOW_TO = ROOT / "docs" / "how-to"
+THERE, LOOK, BACK = (HOW_TO / f"{name}.md" for name in ("put-it-on-a-cluster", "watch", "go-back"))
 TOPIC = "orders"
 RUNNING = {"run", "run --shadow"}
 """Commands that stay: they are started as processes."""
 
 
-def commands(heading: str) -> list[str]:
-    """Lines ``regent ...`` of the code blocks below a heading, without the ``regent``."""
-    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for block in re.findall(r"```\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+def commands(page: Path) -> list[str]:
+    """Lines ``regent ...`` of a page's code blocks, without the ``regent``."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     return [line.removeprefix("regent ") for line in lines if line.startswith("regent ")]
 
 
-async def test_the_way_there_and_back_as_the_readme_tells_it() -> None:
+async def test_the_way_there_and_back_as_documented() -> None:
     async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {TOPIC: 6}, rate_per_s=50):
         daemon = w.daemon()
-        for line in commands("On your cluster"):
+        for line in commands(THERE):
             if line in RUNNING:
                 await daemon.kill()
                 daemon = w.daemon(flags=line.split()[1:])
@@ -40,9 +43,9 @@ async def test_the_way_there_and_back_as_the_readme_tells_it() -> None:
             else:
                 await done(daemon, line)
         await eventually(lambda: daemon.is_in("active"), 30.0)
-        for line in commands("Looking at it"):
+        for line in commands(LOOK):
             await done(daemon, line)
-        back, offline = commands("Going back")
+        back, offline = commands(BACK)
         await done(daemon, f"{back} --wait")
         await w.broker_controls()
         await daemon.kill()
@@ -57,7 +60,11 @@ async def done(daemon: object, line: str) -> None:
 
 
 async def test_the_way_back_with_nothing_but_kafkas_own_shell() -> None:
-    lines = [line for line in README.split("zookeeper-shell.sh")[1].split("```")[1].splitlines() if line.strip()]
+    lines = [
+        line
+        for line in BACK.read_text(encoding="utf-8").split("zookeeper-shell.sh")[1].split("```")[1].splitlines()
+        if line.strip()
+    ]
     assert [line.split()[0] for line in lines] == ["set", "setAcl", "delete"]
     async with scene(settings={"controller.on_absence": "brokers"}) as stage:
         await stage.daemon.kill()
@@ -83,6 +90,14 @@ async def shell(w: World, lines: list[str]) -> None:
     assert await process.wait() == 0, out.decode()
 
 
-@pytest.mark.parametrize("heading", ["On your cluster", "Going back", "Looking at it"])
-def test_there_are_commands_to_run(heading: str) -> None:
-    assert len(commands(heading)) >= 2
+@pytest.mark.parametrize("page", [THERE, LOOK, BACK], ids=lambda page: page.stem)
+def test_there_are_commands_to_run(page: Path) -> None:
+    assert len(commands(page)) >= 2
+
+
+def test_the_readme_goes_the_same_way() -> None:
+    """Each command of the README is one that was run above, and in that order."""
+    way = iter([*commands(THERE), *commands(LOOK), *commands(BACK)])
+    short = commands(README)
+    assert {line.split()[0] for line in short} >= {"preflight", "run", "takeover", "verify", "explain", "handback"}
+    assert [line for line in short if line not in way] == []

@@ -1,4 +1,4 @@
-"""Kafka's own tools cannot tell regent's cluster from Kafka's: docs/stock-tools.md."""
+"""Kafka's own tools cannot tell regent's cluster from Kafka's: docs/reference/stock-tools.md."""
 
 from __future__ import annotations
 

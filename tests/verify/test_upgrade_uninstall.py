@@ -1,4 +1,4 @@
-"""Every command of docs/operations.md, Upgrade and Uninstall, in its order, on two machines in the mode ``hold``.
+"""Every command of docs/how-to/upgrade-and-uninstall.md, in its order, on two machines in the mode ``hold``.
 
 A machine is a folder with an installation of its own. ``systemctl`` and ``userdel`` are played here; all other commands
 are run as they stand, below that folder. Daemons are handed their password over, commands by hand are not.

@@ -1,4 +1,4 @@
-"""docs/clients.md from the table and the results of a whole run."""
+"""docs/reference/clients.md from the table and the results of a whole run."""
 
 from __future__ import annotations
 

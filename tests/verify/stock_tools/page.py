@@ -1,4 +1,4 @@
-"""docs/stock-tools.md from the table."""
+"""docs/reference/stock-tools.md from the table."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Pages of docs/: links lead somewhere, named files exist, every page is in an index, records have one form."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from scripts import checklist_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+FOLDERS = (
+    "admin|benchmarks|brokers|cli|configs|controller|docs|metadata_store|pipeline|scripts|state_machines|testing|tests"
+)
+NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w")
+GENERATED = {"conformance.md", "stock-tools.md", "clients.md"}
+
+
+def name(page: Path) -> str:
+    """A page as tests name it."""
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Headings of a page as GitHub links them."""
+    text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"(?m)^#+ (.+)$", text)
+    return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not link.startswith(("http:", "https:")):
+            target, _, anchor = link.partition("#")
+            found = (page.parent / target).resolve() if target else page
+            assert found.exists(), link
+            assert not anchor or anchor in anchors(found), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for path in NAMED.findall(page.read_text(encoding="utf-8").replace("`", " ` ")):
+        assert (ROOT / path).exists() or list(ROOT.glob(f"{path}*")), path
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        if page.name != "README.md" and page.parent != DOCS / "decisions":
+            assert f"({page.relative_to(DOCS)})" in index, page
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: str(record.stem))
+def test_a_record_has_context_decision_and_consequence(record: Path) -> None:
+    text = record.read_text(encoding="utf-8")
+    number = record.name[:3]
+    title = re.findall(rf"^# {number}\. (.+)$", text, re.MULTILINE)
+    assert re.findall(r"(?m)^## (\w+)$", text) == ["Context", "Decision", "Consequence"]
+    assert 10 <= text.count("\n") <= 26
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert f"- [{number}]({record.name}) {title[0]}\n" in index
+
+
+def test_records_are_numbered_without_holes() -> None:
+    assert [int(record.name[:3]) for record in RECORDS] == list(range(1, len(RECORDS) + 1))
+
+
+def test_the_checklist_is_up_to_date() -> None:
+    assert (DOCS / "reference" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
+
+
+def test_rows_that_pages_name_are_on_the_checklist() -> None:
+    known = {row for row, _ in checklist_page.rows()}
+    for page in PAGES:
+        assert set(re.findall(r"\bS4-\d+\b", page.read_text(encoding="utf-8"))) <= known, page
