@@ -43,7 +43,7 @@ async def make(java: Java, verified: Sequence[Path]) -> None:
 
 
 def main() -> None:
-    """Makes what is missing; that it cannot be made is said and is no failure."""
+    """Makes missing archives; a failure is logged and does no harm."""
     java, verified = find_java(), jars()
     if all(archive(kind, java, verified).exists() for kind in KINDS):
         return

@@ -2,7 +2,7 @@
 
 A broker then starts with 1.1 instead of 1.8 s of processor time, a tool with 0.45 instead of 0.75 s. The archives are
 beside the jars in the cache folder; ``python -m testing.embedded.archives`` makes those that are missing. Without them
-everything works as well, and a JVM passes over one that does not fit it.
+everything works as well, and a JVM ignores one that does not fit it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ QUIET: Final = "-Xlog:cds*=off"
 
 
 def kind_of(main_class: str) -> str:
-    """The archive that suits a program."""
+    """Returns the archive that suits a program."""
     if main_class.startswith("org.apache.zookeeper.server."):
         return ZOOKEEPER
     return BROKER if main_class == "kafka.Kafka" else TOOLS
 
 
 def archive(kind: str, java: Java, verified: Sequence[Path]) -> Path:
-    """Where the archive of a kind is, or would be, for this Java and the verified jars."""
+    """Returns the path of the archive of a kind, made or not, for this Java and the verified jars."""
     binary = Path(java.path).resolve()
     changed_ns = binary.stat().st_mtime_ns if binary.exists() else 0
     known = ":".join(map(str, [binary, changed_ns, *verified]))
@@ -39,6 +39,6 @@ def archive(kind: str, java: Java, verified: Sequence[Path]) -> Path:
 
 
 def options(main_class: str, java: Java, verified: Sequence[Path]) -> list[str]:
-    """The JVM's options that use the archive, if it has been made."""
+    """Returns the JVM's options that use the archive, if it has been made."""
     found = archive(kind_of(main_class), java, verified)
     return [f"-XX:SharedArchiveFile={found}", QUIET] if found.exists() else []

@@ -1,4 +1,4 @@
-"""ZooKeeper and some brokers, all real, under one temporary folder: what demo and cluster tests stand on."""
+"""ZooKeeper and some brokers, all real, under one temporary folder: the base of the demo and of cluster tests."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ log = logging.getLogger("regent.brokers")
 class EmbeddedCluster:
     """``async with EmbeddedCluster() as cluster``: ZooKeeper and brokers 1..n serve inside the block.
 
-    ``racks`` gives each broker's rack in order; ``chroot`` is where the cluster lives in ZooKeeper;
-    ``broker_options`` goes to every :class:`EmbeddedBroker`, ``zookeeper_options`` to :class:`EmbeddedZooKeeper`.
-    ``zookeepers`` is the size of the ensemble; ``zookeeper`` is its first server.
-    With ``start_brokers=False`` only ZooKeeper is up inside the block: boot brokers singly.
+    ``racks`` gives each broker's rack in order; ``chroot`` is the cluster's path in ZooKeeper; ``broker_options`` goes
+    to every :class:`EmbeddedBroker`, ``zookeeper_options`` to :class:`EmbeddedZooKeeper`. ``zookeepers`` is the size of
+    the ensemble; ``zookeeper`` is its first server. With ``start_brokers=False`` only ZooKeeper is up inside the block:
+    boot brokers singly.
 
-    Leaving the block kills every process. The folder is removed, unless the block failed or ``keep`` was asked for:
-    then the path of the logs is added to the exception.
+    Leaving the block kills every process. The folder is removed, unless the block failed or ``keep`` is set: then the
+    path of the logs is added to the exception.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class EmbeddedCluster:
         return broker
 
     async def registered(self) -> set[int]:
-        """Ids of the brokers whose ephemeral nodes ZooKeeper holds now; those of paused and just killed ones too."""
+        """Returns ids of brokers with ephemeral znodes in ZooKeeper now; those of paused and just killed ones too."""
         answers = await asyncio.gather(*(server.ask("dump") for server in self.zookeepers))
         listed = next((answer for answer in answers if "ephemeral" in answer.lower()), "")
         return set(map(int, re.findall(rf"^\s*{re.escape(self.chroot)}/brokers/ids/(\d+)$", listed, re.MULTILINE)))

@@ -1,7 +1,7 @@
 """Kafka's and ZooKeeper's jars: fetched once by coordinates, held in a cache folder, verified before every use.
 
-``jars.sha256`` lists the closure of ``org.apache.kafka:kafka_2.13`` and of the slf4j binding that Kafka ships with,
-so nothing is resolved here: `scripts/jars.py` wrote it. ``python -m testing.embedded.jars`` fetches what is missing.
+``jars.sha256`` lists the closure of ``org.apache.kafka:kafka_2.13`` and of the slf4j binding that Kafka ships with, so
+nothing is resolved here: `scripts/jars.py` wrote it. ``python -m testing.embedded.jars`` fetches missing jars.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CA_BUNDLES: Final = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/c
 
 
 class JarsUnavailable(RuntimeError):
-    """A jar could not be fetched, or is not the one that was listed; the message says which and what to do."""
+    """A jar could not be fetched, or is not the one that was listed; the message has its name and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Jar:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``REGENT_CACHE``, else ``regent`` in the XDG cache folder (``~/.cache``)."""
+    """Returns the folder of downloads: ``REGENT_CACHE``, else ``regent`` in the XDG cache folder (``~/.cache``)."""
     named = os.environ.get("REGENT_CACHE")
     if named:
         return Path(named).expanduser()
@@ -65,14 +65,14 @@ def cache_folder() -> Path:
 
 
 def listed(names: Path | None = None) -> list[Jar]:
-    """What a list names, ours unless another is given, in its order (the order of the class path)."""
+    """Reads a list, the project's unless another is given, in its order (the order of the class path)."""
     lines = [line.split() for line in (names or LIST).read_text().splitlines() if not line.startswith("#")]
     return [Jar(sha256, int(size), coordinates) for sha256, size, coordinates in lines]
 
 
 @cache
 def jars() -> tuple[Path, ...]:
-    """Paths of all jars, verified; what is missing or damaged is fetched first. Once per process."""
+    """Returns paths of all jars, verified; missing or damaged ones are fetched first. Once per process."""
     return fetch(_tell)
 
 
@@ -121,7 +121,7 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
 
 
 def _place(found: Path, target: Path) -> None:
-    """Copies into the folder under a name of its own first, so that nobody ever sees half a jar."""
+    """Copies into the folder under a temporary name first, so that no process ever sees half a jar."""
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.copyfile(found, partial)
     partial.replace(target)
@@ -133,7 +133,7 @@ def _forget(path: Path | None) -> None:
 
 
 def _context(scratch: Path) -> Any:
-    """The resolver: downloads into ``scratch``, looks into the user's local Maven repository first."""
+    """Returns the resolver: it downloads into ``scratch`` and tries the user's local Maven repository first."""
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext

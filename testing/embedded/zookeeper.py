@@ -31,19 +31,19 @@ class Member(NamedTuple):
     ports: tuple[tuple[int, int], ...]
 
     def properties(self) -> dict[str, object]:
-        """A frozen leader is replaced after ``syncLimit`` ticks."""
+        """Returns the ensemble's lines of the configuration; a frozen leader is replaced after ``syncLimit`` ticks."""
         servers = {f"server.{n}": f"127.0.0.1:{peer}:{vote}" for n, (peer, vote) in enumerate(self.ports, start=1)}
         return {"initLimit": 10, "syncLimit": 4, **servers}
 
 
 class EmbeddedZooKeeper(ChildProcess):
-    """A ZooKeeper server, standalone unless ``member`` says which one of which ensemble it is.
+    """A ZooKeeper server, standalone unless ``member`` makes it one of an ensemble.
 
     ``folder`` receives its configuration, log and data.
 
-    ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min``/``session_ms_max`` say otherwise);
+    ``tick_ms`` bounds sessions (2 to 20 ticks unless ``session_ms_min`` and ``session_ms_max`` are given);
     ``jute_maxbuffer`` is the largest packet in bytes (server default 1 MiB - 1); with ``super_password`` the digest
-    user ``super`` may do everything, whatever the ACLs; ``properties`` are further lines of its configuration file,
+    user ``super`` may do anything, whatever the ACLs; ``properties`` are further lines of its configuration file,
     ``jaas`` is the text of its JAAS file, ``jvm`` are further options of the JVM.
     """
 
@@ -106,16 +106,16 @@ class EmbeddedZooKeeper(ChildProcess):
         return await self.start(self.serves)
 
     async def restart(self) -> float:
-        """Clean stop, then start on the same port and data; returns the seconds of the start."""
+        """Stops the server cleanly and starts it on the same port and data; returns the seconds of the start."""
         await self.stop()
         return await self.boot()
 
     async def serves(self) -> bool:
-        """Whether the server answers ``srvr`` as one that serves requests."""
+        """Whether the server's response to ``srvr`` shows that it serves requests."""
         return "Mode:" in await self.ask("srvr")
 
     async def ask(self, command: str) -> str:
-        """The answer to a four-letter command; empty where the server does not answer."""
+        """Returns the response to a four-letter command; empty where there is none."""
         try:
             return await asyncio.wait_for(self._ask(command), COMMAND_S_MAX)
         except (OSError, TimeoutError):
@@ -140,9 +140,9 @@ def ensemble(folder: Path, size: int, **options: Any) -> list[EmbeddedZooKeeper]
 
 
 async def in_sync(servers: Sequence[EmbeddedZooKeeper]) -> bool:
-    """Whether one server leads and has all others of the ensemble in sync: only then it does without any one of them.
+    """Whether one server leads and has all others of the ensemble in sync: only then any single one may go.
 
-    A server that was frozen says that it serves before it notices that its leader has dropped it.
+    A server that was frozen reports that it serves before it notices that its leader has dropped it.
     """
     modes = [re.search(r"Mode: (\w+)", await server.ask("srvr")) for server in servers]
     if sorted(mode[1] if mode else "none" for mode in modes) != ["follower"] * (len(servers) - 1) + ["leader"]:
@@ -152,6 +152,6 @@ async def in_sync(servers: Sequence[EmbeddedZooKeeper]) -> bool:
 
 
 def digest(user: str, password: str) -> str:
-    """``user:hash`` as ZooKeeper's digest scheme stores it in ACLs and takes it for ``superDigest``."""
+    """Returns ``user:hash`` as ZooKeeper's digest scheme stores it in ACLs and takes it for ``superDigest``."""
     hashed = hashlib.sha1(f"{user}:{password}".encode(), usedforsecurity=False).digest()
     return f"{user}:{base64.b64encode(hashed).decode()}"

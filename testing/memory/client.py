@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 class MemoryZooKeeper(MemorySession):
-    """The operations; see :class:`metadata_store.port.ZooKeeper` for what each promises."""
+    """The operations; :class:`metadata_store.port.ZooKeeper` has the contract of each."""
 
     # -- reads
 
     async def get(self, path: str) -> Node | None:
-        """Data and stat, or None."""
+        """Returns data and stat, or None."""
         found = (await self.read_many([path]))[0]
         if isinstance(found, Node):
             return found
@@ -40,15 +40,15 @@ class MemoryZooKeeper(MemorySession):
         raise ZkError(found, path)
 
     async def exists(self, path: str) -> Stat | None:
-        """Stat, or None."""
+        """Returns the stat, or None."""
         return await self._read(lambda identity: self.server.tree.exists(self._path(path), identity))
 
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
-        """Names of the children and the stat, or None."""
+        """Returns the names of the children and the stat, or None."""
         return await self._read(lambda identity: self.server.tree.children(self._path(path), identity))
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
-        """Many znodes in order; ``paths_max`` of them are read in one turn."""
+        """Reads many znodes in order; ``paths_max`` of them are read in one turn."""
         found: list[Node | Code] = []
         self._admit()
         for start in range(0, len(paths), paths_max):
@@ -59,20 +59,20 @@ class MemoryZooKeeper(MemorySession):
     async def read_decoded(
         self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
     ) -> list[T | Code]:
-        """Many znodes in order, each as ``decode(data, version)``."""
+        """Reads many znodes in order, each as ``decode(data, version)``."""
         found = await self.read_many(paths, paths_max=paths_max)
         return [decode(node.data, node.stat.version) if isinstance(node, Node) else node for node in found]
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
-        """ACL list and stat."""
+        """Returns the ACL list and stat."""
         return await self._read(lambda identity: self.server.tree.acls(self._path(path), identity))
 
     async def sync(self, path: str = "/") -> None:
-        """A turn: this server is never behind."""
+        """Takes a turn: this server is never behind."""
         await self._read(lambda _: self._path(path))
 
     async def heartbeat(self) -> None:
-        """A turn."""
+        """Takes a turn."""
         await self.sync("/")
 
     async def watch(
@@ -87,11 +87,11 @@ class MemoryZooKeeper(MemorySession):
     # -- writes
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing, with the result of each operation."""
+        """Writes all operations or none; returns the result of each operation."""
         return await self._write(ops, single=False)
 
     async def apply(self, ops: Sequence[Op]) -> int:
-        """All or nothing, with the zxid."""
+        """Writes all operations or none; returns the zxid."""
         await self._write(ops, single=False)
         return self.last_zxid
 

@@ -25,18 +25,18 @@ class Refused(Exception):
 def allowed(acls: Iterable[Acl], perms: int, identity: Identity) -> bool:
     """Whether an ACL list gives one of ``perms``."""
     for entry in acls:
-        who = (entry.scheme, entry.id)
-        if entry.perms & perms and (who == _WORLD or who in identity):
+        identified = (entry.scheme, entry.id)
+        if entry.perms & perms and (identified == _WORLD or identified in identity):
             return True
     return False
 
 
 def expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
-    """The list as it is stored: the scheme ``auth`` becomes the session's own ids, which it must have."""
+    """Returns the list as it is stored: the scheme ``auth`` becomes the session's own ids, which it must have."""
     stored: list[Acl] = []
     for entry in acls:
         if entry.scheme == "auth":
-            own = [Acl(entry.perms, scheme, who) for scheme, who in sorted(identity) if scheme != "world"]
+            own = [Acl(entry.perms, scheme, identified) for scheme, identified in sorted(identity) if scheme != "world"]
         else:
             own = [entry] if entry.scheme in _SCHEMES else []
         if not own:
@@ -48,5 +48,5 @@ def expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
 
 
 def masked(acls: Iterable[Acl]) -> list[Acl]:
-    """The list as who may not administer it sees it: without the hashes of passwords."""
+    """Returns the list as a session without ADMIN sees it: without the hashes of passwords."""
     return [Acl(e.perms, e.scheme, e.id.partition(":")[0] + ":x") if e.scheme == "digest" else e for e in acls]

@@ -1,7 +1,7 @@
 """The in-memory ZooKeeper's server side: sessions, one-shot watches, and faults on request.
 
-Deterministic: no clock and no randomness; nothing ends a session or loses a reply unless a test says so. Sessions are
-named by their id (``zk.session_id``).
+Deterministic: no clock and no randomness; only a test ends a session or loses a reply. Sessions are named by their id
+(``zk.session_id``).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ FIRST_SESSION_ID: Final = 0x1000
 
 
 class Connection(Protocol):
-    """What the server does to a client; called synchronously while a request or a fault is handled."""
+    """Calls of the server on a client; made synchronously while a request or a fault is handled."""
 
     def event(self, event: WatchEvent) -> None:
-        """A watch fired."""
+        """Delivers a watch event."""
 
     def dropped(self) -> None:
-        """The connection is lost; the session may live."""
+        """Ends the connection; the session may live."""
 
     def restored(self) -> None:
-        """Connected again with the same session."""
+        """Connects again with the same session."""
 
     def expired(self) -> None:
-        """The session is over."""
+        """Ends the session."""
 
 
 class _Session:
@@ -51,7 +51,7 @@ class MemoryServer:
     def __init__(self) -> None:
         self.tree = Tree()
         self.down = False
-        """While True nobody gets a new session."""
+        """While True no client gets a new session."""
         self._sessions: dict[int, _Session] = {}
         self._next_session = FIRST_SESSION_ID
         self._data: dict[str, dict[int, None]] = {}
@@ -60,7 +60,7 @@ class MemoryServer:
     # -- faults
 
     def expire(self, session: int) -> None:
-        """The session ends: its ephemeral znodes vanish, its client sees SUSPENDED, then LOST."""
+        """Ends a session: its ephemeral znodes vanish, its client sees SUSPENDED, then LOST."""
         ended = self._sessions.pop(session)
         self._unwatch(session)
         if ended.connected:
@@ -69,7 +69,7 @@ class MemoryServer:
         self._fire(self.tree.end_session(session))
 
     def suspend(self, session: int) -> None:
-        """The connection is lost, and with it every watch; the session lives."""
+        """Ends the connection, and with it every watch; the session lives."""
         found = self._sessions[session]
         if found.connected:
             found.connected = False
@@ -78,44 +78,44 @@ class MemoryServer:
             found.connection.dropped()
 
     def resume(self, session: int) -> None:
-        """The client of a suspended session is connected again."""
+        """Connects the client of a suspended session again."""
         found = self._sessions[session]
         if not found.connected:
             found.connected = True
             found.connection.restored()
 
     def blip(self, session: int) -> None:
-        """The connection is lost and comes back at once."""
+        """Ends the connection and restores it at once."""
         self.suspend(session)
         self.resume(session)
 
     def hold_watches(self, session: int) -> None:
-        """Watch events of the session wait for :meth:`release_watches`."""
+        """Holds watch events of the session until :meth:`release_watches`."""
         self._sessions[session].held = []
 
     def release_watches(self, session: int) -> None:
-        """The events that waited are delivered, in order."""
+        """Delivers the events that waited, in order."""
         found = self._sessions[session]
         held, found.held = found.held or [], None
         for event in held:
             found.connection.event(event)
 
     def lose_replies(self, session: int, writes: int = 1) -> None:
-        """The next writes are applied, but the connection blips before their answer."""
+        """Applies the next writes, but ends the connection for a moment before their reply."""
         self._sessions[session].replies_to_lose = writes
 
     def lose_requests(self, session: int, writes: int = 1) -> None:
-        """The connection blips before the next writes reach the server; their sender cannot know."""
+        """Ends the connection for a moment before the next writes reach the server; their sender cannot know."""
         self._sessions[session].requests_to_lose = writes
 
     def answer_with(self, session: int, code: Code, requests: int = 1) -> None:
-        """The next requests are answered with a code; nothing of them is carried out."""
+        """Replies to the next requests with a code; nothing of them is carried out."""
         self._sessions[session].codes = [code] * requests
 
     # -- what clients call
 
     def open(self, connection: Connection, credentials: str | None) -> int:
-        """A new session; returns its id."""
+        """Opens a session; returns its id."""
         if self.down:
             raise ConnectFailed("no ZooKeeper gave a session: the in-memory server is down")
         session, self._next_session = self._next_session, self._next_session + 1
@@ -127,22 +127,22 @@ class MemoryServer:
         return session
 
     def close(self, session: int) -> None:
-        """The client ends its session."""
+        """Ends the session at its client's request."""
         if self._sessions.pop(session, None) is not None:
             self._unwatch(session)
             self._fire(self.tree.end_session(session))
 
     def identity(self, session: int) -> Identity:
-        """What the session has proven."""
+        """Returns the identities that the session has proven."""
         return self._sessions[session].identity
 
     def code_of(self, session: int) -> Code | None:
-        """With which code the request that is made now is answered, if not by what it says."""
+        """Returns the code of a test that replaces the reply to the present request, if any."""
         codes = self._sessions[session].codes
         return codes.pop() if codes else None
 
     def write(self, session: int, ops: Sequence[Write], *, single: bool) -> list[OpResult] | None:
-        """One write; None where its request or its answer was lost."""
+        """Carries out one write; None where its request or its reply was lost."""
         found = self._sessions[session]
         if found.requests_to_lose:
             found.requests_to_lose -= 1
@@ -176,7 +176,7 @@ class MemoryServer:
     def arm(
         self, session: int, data: Iterable[str], exists: Iterable[str], children: Iterable[str], *, since_zxid: int
     ) -> None:
-        """One-shot watches; what changed after ``since_zxid`` fires at once (``DataTree.setWatches``)."""
+        """Arms one-shot watches; changes after ``since_zxid`` fire at once (``DataTree.setWatches``)."""
         for path in data:
             stat = self.tree.stat(path)
             changed = stat is not None and stat.mzxid > since_zxid

@@ -1,7 +1,7 @@
-"""The session of :class:`testing.memory.MemoryZooKeeper`: connecting, ending, requests and what comes back.
+"""The session of :class:`testing.memory.MemoryZooKeeper`: connecting, ending, requests and replies.
 
-A request is carried out when it is made; its answer, like events and states, reaches the caller in a later turn of
-the event loop, in order. There is no thread: ``on_state_thread`` is called where the fault is caused.
+A request is carried out when it is made; its reply, like events and states, reaches the caller in a later turn of the
+event loop, in order. There is no thread: ``on_state_thread`` is called where the fault is caused.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class MemorySession:
     # -- session
 
     async def connect(self, timeout_s: float) -> None:
-        """A new session."""
+        """Opens a session."""
         if self._link is not ConnectionState.LOST:
             return
         self._loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ class MemorySession:
 
     @property
     def state(self) -> ConnectionState:
-        """CONNECTED only once ``on_state`` has been told so."""
+        """CONNECTED only once ``on_state`` was called with it."""
         if self._link is ConnectionState.CONNECTED and self._told is not ConnectionState.CONNECTED:
             return ConnectionState.SUSPENDED
         return self._link
@@ -131,20 +131,20 @@ class MemorySession:
     # -- what the server does
 
     def event(self, event: WatchEvent) -> None:
-        """A watch fired."""
+        """Hands a watch event over."""
         session = self.session_id
         self._hand_over(lambda: self._watch_fired(session, event))
 
     def dropped(self) -> None:
-        """The connection is lost."""
+        """Hands over that the connection is lost."""
         self._enter(ConnectionState.SUSPENDED)
 
     def restored(self) -> None:
-        """The connection is back."""
+        """Hands over that the connection is back."""
         self._enter(ConnectionState.CONNECTED)
 
     def expired(self) -> None:
-        """The session is over."""
+        """Hands over that the session is over."""
         self._enter(ConnectionState.LOST)
 
     def _enter(self, state: ConnectionState) -> None:
@@ -181,7 +181,7 @@ class MemorySession:
     # -- one request
 
     async def _turn(self) -> None:
-        """Until everything that was handed over so far has been delivered."""
+        """Waits until everything that was handed over so far has been delivered."""
         assert self._loop is not None
         turned: asyncio.Future[None] = self._loop.create_future()
         self._hand_over(lambda: None if turned.done() else turned.set_result(None))
@@ -200,7 +200,7 @@ class MemorySession:
         return (self.chroot + path if path != "/" else self.chroot) or "/"
 
     async def _well(self, request: str, *, writes: bool) -> None:
-        """Raises what a test has the server answer instead."""
+        """Raises the error that a test has the server reply instead."""
         code = self.server.code_of(self.session_id)
         if code in TROUBLE:
             await asyncio.sleep(TROUBLE_PAUSE_S)
@@ -241,7 +241,7 @@ class MemorySession:
             await self._turn()
             self.last_zxid = max(self.last_zxid, zxid)
         if results is None:
-            raise OutcomeUnknown("connection lost before the answer")
+            raise OutcomeUnknown("connection lost before the reply")
         return [self._unrooted(result) for result in results]
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The znodes of the in-memory ZooKeeper: transactions, versions and permissions, checked in the real server's order.
 
-Pure: no sessions, no watches, no clock. A transaction is all or nothing and gives back what it touched.
+Pure: no sessions, no watches, no clock. A transaction is all or nothing and returns the paths that it touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from testing.memory.permissions import Identity, Refused, allowed, expanded, mas
 
 
 class Touched(NamedTuple):
-    """What happened to a path (CHILD where a child came or went), and the ACL list that says who may know."""
+    """The event of a path (CHILD where a child came or went), and the ACL list of the sessions that receive it."""
 
     kind: WatchKind
     path: str
@@ -53,7 +53,7 @@ class _Znode:
 
 
 def parent_of(path: str) -> str:
-    """Path of the parent."""
+    """Returns the path of the parent."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -74,7 +74,7 @@ class Tree:
     # -- reading
 
     def node(self, path: str, identity: Identity) -> Node | Code:
-        """A znode, or why it cannot be read."""
+        """Returns a znode, or the code of its refusal."""
         found = self._nodes.get(path)
         if found is None:
             return Code.NO_NODE
@@ -85,23 +85,23 @@ class Tree:
         return Node(found.data, found.stat())
 
     def nodes(self, paths: Iterable[str], identity: Identity) -> list[Node | Code]:
-        """Many znodes at one instant."""
+        """Returns many znodes at one instant."""
         return [self.node(path, identity) for path in paths]
 
     def stat(self, path: str) -> Stat | None:
-        """Stat, whoever asks."""
+        """Returns the stat, for any session."""
         found = self._nodes.get(path)
         return found.stat() if found is not None else None
 
     def exists(self, path: str, identity: Identity) -> Stat | None:
-        """Stat; needs the permission to read, as on servers since 3.8.4."""
+        """Returns the stat; needs the permission to read, as on servers since 3.8.4."""
         found = self.node(path, identity)
         if found is Code.NO_AUTH:
             raise ZkError(found, path)
         return found.stat if isinstance(found, Node) else None
 
     def children(self, path: str, identity: Identity) -> tuple[list[str], Stat] | None:
-        """Children in the order of their creation."""
+        """Returns children in the order of their creation."""
         found = self._nodes.get(path)
         if found is None:
             return None
@@ -112,7 +112,7 @@ class Tree:
         return list(found.children), found.stat()
 
     def acls(self, path: str, identity: Identity) -> tuple[list[Acl], Stat]:
-        """ACL list and stat."""
+        """Returns the ACL list and stat."""
         try:
             found = self._get(path)
             found.allows(READ | ADMIN, identity)
@@ -122,13 +122,13 @@ class Tree:
         return list(shown), found.stat()
 
     def ephemerals(self, owner: int) -> Iterator[str]:
-        """Paths that end with a session."""
+        """Returns paths that end with a session."""
         return (path for path, found in self._nodes.items() if found.owner == owner)
 
     # -- writing
 
     def single(self, op: Write, identity: Identity, session: int) -> tuple[OpResult, list[Touched]]:
-        """One write; raises :class:`ZkError`."""
+        """Applies one write; raises :class:`ZkError`."""
         try:
             [result], touched = self._transaction([op], identity, session)
         except MultiFailed as failed:
@@ -136,7 +136,7 @@ class Tree:
         return result, touched
 
     def multi(self, ops: Sequence[Write], identity: Identity, session: int) -> tuple[list[OpResult], list[Touched]]:
-        """All or nothing; raises :class:`MultiFailed`."""
+        """Applies all writes or none; raises :class:`MultiFailed`."""
         return self._transaction(ops, identity, session)
 
     def end_session(self, session: int) -> list[Touched]:
@@ -192,7 +192,7 @@ class Tree:
         return found
 
     def _remember(self, node: _Znode) -> None:
-        """Undo restores the fields of ``node``."""
+        """Records the fields of ``node`` for an undo."""
         before = [(name, getattr(node, name)) for name in _Znode.__slots__ if name != "children"]
 
         def undo() -> None:

@@ -1,1 +1,1 @@
-"""Brokers that answer a controller as Kafka 3.9 brokers in ZooKeeper mode do, and host nothing."""
+"""Brokers that respond to a controller as Kafka 3.9 brokers in ZooKeeper mode do, and host nothing."""

@@ -1,7 +1,7 @@
-"""Requests as they arrive at brokers that look at them later: heads read at once, bodies kept as bytes, each once.
+"""Requests as they arrive at brokers that decode them later: heads read at once, bodies kept as bytes, each once.
 
-The header of a request differs per broker, the body behind it is mostly the same for all: 100 brokers that are told
-of 100,000 partitions keep 5 MB instead of 500.
+The header of a request differs per broker, the body behind it is mostly the same for all: 100 brokers that are sent
+100,000 partitions keep 5 MB instead of 500.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LENGTHS: Final = tuple(map(varint, range(_SHORT)))
 
 
 class Body:
-    """What follows the head of a request; ``data`` is never changed. ``head`` is that of its first arrival."""
+    """The bytes behind the head of a request; ``data`` is never changed. ``head`` is that of its first arrival."""
 
     __slots__ = ("_answers", "_request", "data", "head")
 
@@ -46,7 +46,7 @@ class Body:
         self._answers: dict[int, bytes] = {}
 
     def request(self, head: Head, *, keep: bool = False) -> Request:
-        """The decoded request; raises :class:`Malformed`. Kept entries are shared by all heads."""
+        """Decodes the request; raises :class:`Malformed`. Kept entries are shared by all heads."""
         if self._request is not None:
             return replace(self._request, head=head)
         request = read_body(head, Reader(self.data, items_max=len(self.data)))
@@ -55,11 +55,11 @@ class Body:
         return request
 
     def release(self) -> None:
-        """Forgets what :meth:`request` kept."""
+        """Forgets the entries that :meth:`request` kept."""
         self._request = None
 
     def answer(self, code: int) -> bytes:
-        """A full answer in which every partition has the error ``code``, from behind the correlation id on."""
+        """Returns a full response, every partition with the error ``code``, from behind the correlation id on."""
         found = self._answers.get(code)
         if found is None:
             found = self._answers[code] = self._listed(code)
@@ -74,14 +74,14 @@ class Body:
 
 
 class Bodies:
-    """Every distinct body that is still referred to, bounded by whoever calls :meth:`clear`."""
+    """Every distinct body that is still referred to, bounded by callers of :meth:`clear`."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int, bytes, bytes], list[Body]] = {}
         self.kept_bytes = 0
 
     def intern(self, head: Head, data: bytearray | bytes) -> Body:
-        """The one body that is equal to ``data``; compared with memcmp, copied only if it is new."""
+        """Returns the one body that is equal to ``data``; compared with memcmp, copied only if it is new."""
         size, middle = len(data), len(data) // 2
         sample = bytes(data[:SAMPLE_BYTES]), bytes(data[middle : middle + SAMPLE_BYTES])
         candidates = self._known.setdefault((head.api, head.version, size, *sample), [])
@@ -100,7 +100,7 @@ class Bodies:
 
 
 def _scanned(data: bytes, version: int, code: int) -> bytes:
-    """The topics (or partitions) of an answer: from partition to partition without building anything of them.
+    """Encodes the topics (or partitions) of a response: scans from partition to partition without building them.
 
     Reads the plain form alone (names, topics and arrays with short lengths, no tags); raises Malformed or IndexError
     for everything else.
@@ -137,7 +137,7 @@ def _scanned(data: bytes, version: int, code: int) -> bytes:
 
 
 def _stopped(data: bytes, version: int, code: int) -> bytes:
-    """The same of a StopReplica: one flat array of partitions, each with the name of its topic."""
+    """Encodes the same of a StopReplica: one flat array of partitions, each with the name of its topic."""
     reader = Reader(data, items_max=len(data))
     end = _CODE(code, False)
     listed: list[bytes] = []
@@ -157,7 +157,7 @@ def _stopped(data: bytes, version: int, code: int) -> bytes:
 
 
 def _walk(data: bytes, pos: int, flags: int) -> tuple[list[bytes], int]:
-    """The partition numbers of one topic as bytes, and the position behind them."""
+    """Returns the partition numbers of one topic as bytes, and the position behind them."""
     sizes = {data[pos]}
     found: list[bytes] = []
     for _ in range(data[pos] - 1):

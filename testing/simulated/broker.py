@@ -1,7 +1,7 @@
-"""A broker as a controller sees it: requests in, answers out, and the state that they leave behind.
+"""A broker as a controller sees it: requests in, responses out, and the state that they leave behind.
 
-It has no clock, no sockets and no randomness: equal requests leave equal state. What a 3.9 broker checks, in which
-order, and which error it answers was compared with a real one (``tests/contracts/brokers.py``).
+It has no clock, no sockets and no randomness: equal requests leave equal state. The checks of a 3.9 broker, their
+order, and the errors of each were compared with a real one (``tests/contracts/brokers.py``).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Heard(Struct, frozen=True):
 class SimulatedBroker:
     """One broker through all its incarnations. ``epoch`` is its broker epoch, the czxid of its registration.
 
-    ``recorded`` is called with every decoded request, refused ones included, after it took effect. ``isr`` is what it
-    does as a leader (:class:`testing.simulated.isr.IsrWork`).
+    ``recorded`` is called with every decoded request, refused ones included, after it took effect. ``isr`` is its work
+    as a leader (:class:`testing.simulated.isr.IsrWork`).
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class SimulatedBroker:
 
     @property
     def metadata(self) -> dict[Key, MetadataEntry]:
-        """What it would tell clients."""
+        """The metadata that it would send to clients."""
         return self.cache.partitions
 
     @property
     def replicas(self) -> dict[Key, Replica]:
-        """What it hosts in this incarnation, offline ones left out."""
+        """The replicas that it hosts in this incarnation, offline ones left out."""
         return self.hosting.replicas
 
     def controller(self, listener: str) -> Endpoint | None:
-        """Where it would look for the controller."""
+        """Returns the endpoint at which it would look for the controller."""
         entry = self.live.get(self.controller_id)
         return entry.endpoint(listener) if entry is not None else None
 
@@ -114,7 +114,7 @@ class SimulatedBroker:
         )
 
     def copy(self) -> SimulatedBroker:
-        """An equal one that changes apart; records nothing, and has no ISR change under way."""
+        """Returns an equal broker that changes apart; it records nothing, and has no ISR change under way."""
         other = SimulatedBroker(self.id, self.epoch, ibp=self.ibp)
         other.controller_epoch = self.controller_epoch
         other.hosting, other.cache = self.hosting.copy(), self.cache.copy()
@@ -124,7 +124,7 @@ class SimulatedBroker:
     # -- what happens to it
 
     def restart(self, epoch: int) -> None:
-        """A new incarnation: it forgets what it was told and keeps its logs."""
+        """Begins a new incarnation: it forgets the metadata that it was sent and keeps its logs."""
         self.epoch = epoch
         self.controller_epoch = 0
         self.hosting.restart()
@@ -132,14 +132,14 @@ class SimulatedBroker:
         self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
 
     def registered(self, epoch: int) -> None:
-        """It learns its epoch, perhaps after the controller did, whose requests it has taken already.
+        """Sets its epoch, perhaps after the controller learned it, whose requests it has accepted already.
 
-        What it was told stays, and so do the ISR changes that it wants.
+        The metadata that it was sent stays, and so do the ISR changes that it wants.
         """
         self.epoch = self.isr.epoch = epoch
 
     def fail_partition(self, topic: str, partition: int) -> Create:
-        """The log directory of a replica fails: error 56. Returns the znode by which it says so.
+        """Fails the log directory of a replica: error 56. Returns the znode by which it notifies the controller.
 
         While a directory is failed no replica is created but new ones (``isNew``), as no log can be missed then.
         """
@@ -147,24 +147,24 @@ class SimulatedBroker:
         return Create(LOG_DIR_EVENT, encode_log_dir_event(self.id), sequential=True)
 
     def recover(self) -> None:
-        """The log directories are mended. The broker notices at its next :meth:`restart`."""
+        """Repairs the log directories. The broker notices at its next :meth:`restart`."""
         self.hosting.recover()
 
     def adopt(self, cache: MetadataCache) -> None:
-        """Knows of the cluster what ``cache`` holds; brokers that are not sent anything more may share one."""
+        """Adopts the content of ``cache``; brokers that are not sent anything more may share one."""
         self.cache = cache
         self.isr = IsrWork(self.hosting, cache, self.epoch, self.ibp)
 
     # -- requests
 
     def receive(self, frame: bytes) -> bytes:
-        """The answer to a request, both without their 4-byte lengths; raises :class:`Malformed`."""
+        """Returns the response to a request, both without their 4-byte lengths; raises :class:`Malformed`."""
         if frame[:2] == _API_VERSIONS_KEY and len(frame) >= 8:
             return api_versions_answer(int.from_bytes(frame[4:8], "big"), VERSIONS)
         return self.take(read_request(frame), len(frame))
 
     def take(self, request: Request, size: int = 0) -> bytes:
-        """The answer to a decoded request."""
+        """Returns the response to a decoded request."""
         error, errors = self.apply(request)
         if self.recorded is not None:
             self.recorded(Heard(self.id, request, size, error, errors))
@@ -189,7 +189,7 @@ class SimulatedBroker:
 
 
 def refused(head: Head, epoch: int, controller_epoch: int) -> int:
-    """Why a whole request is refused, or 0. Equal controller epochs are taken, whoever sends them."""
+    """Returns why a whole request is refused, or 0. Equal controller epochs are accepted from any sender."""
     if head.broker_epoch != NO_BROKER_EPOCH:
         if head.kraft:
             return Error.UNKNOWN_SERVER_ERROR

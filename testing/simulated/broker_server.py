@@ -1,9 +1,9 @@
 """A simulated broker on a socket.
 
-*Lean*, the default: requests are timed, kept as bytes and answered at once, and looked at only when somebody asks what
-the broker knows, so that the broker is not what a benchmark measures. Epochs are checked as they come, partitions are
-not: an answer lists none, or (``full_answers``) gives each the error 0, or 11 where this incarnation was sent the very
-same before. *Exact*: every request is decoded and answered from the broker's state.
+*Lean*, the default: requests are timed, kept as bytes and answered at once, and decoded only for a query of the
+broker's view, so that a benchmark does not measure the broker. Epochs are checked as they come, partitions are not. A
+response lists none, or (``full_answers``) gives each the error 0, or 11 where this incarnation was sent the very same
+before. *Exact*: every request is decoded, and the response comes from the broker's state.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Count(Struct):
 
 
 class Faults(Struct):
-    """How a broker misbehaves. ``top`` and ``each`` are error codes by kind of request, all partitions alike.
+    """The faults of a broker. ``top`` and ``each`` are error codes by kind of request, all partitions alike.
 
-    ``full``: kinds of request of which a lean broker's answers list every partition.
+    ``full``: kinds of request of which a lean broker's responses list every partition.
     """
 
     delay_s: float = 0.0
@@ -57,7 +57,7 @@ class Faults(Struct):
 
 
 class Options(Struct, frozen=True):
-    """What all brokers of a process share."""
+    """Options that all brokers of a process share."""
 
     ibp: Ibp
     listeners: tuple[str, ...] = ("INTERNAL",)
@@ -66,7 +66,7 @@ class Options(Struct, frozen=True):
 
 
 class BrokerServer:
-    """One broker: its port, its counters, and what it was sent (lean) or knows (exact)."""
+    """One broker: its port, its counters, and the requests it was sent (lean) or its view (exact)."""
 
     def __init__(self, broker_id: int, options: Options, bodies: Bodies, room: Room) -> None:
         self.id = broker_id
@@ -91,7 +91,7 @@ class BrokerServer:
 
     @property
     def registration(self) -> Broker:
-        """What it registers."""
+        """Its registration."""
         endpoints = tuple(Endpoint(name, HOST, self.port) for name in self.options.listeners)
         return Broker(self.id, self.epoch, endpoints)
 
@@ -125,17 +125,17 @@ class BrokerServer:
         self.begin(UNREGISTERED)
 
     def begin(self, epoch: int) -> None:
-        """A new incarnation, or none."""
+        """Begins a new incarnation, or none."""
         self.broker.restart(epoch)
         self.log.clear()
         self._taken.clear()
 
     def enter(self, epoch: int) -> None:
-        """It is registered; requests that came meanwhile count, but for those to its former life."""
+        """Enters the registration; requests that came meanwhile count, but for those to its earlier incarnation."""
         self.broker.registered(epoch)
 
     def forget(self) -> None:
-        """Empty views, logs included, and no controller epoch; the registration stays."""
+        """Empties its view, logs included, and forgets the controller epoch; the registration stays."""
         epoch = self.epoch
         self.broker = SimulatedBroker(self.id, epoch, ibp=self.options.ibp)
         self.begin(epoch)
@@ -143,20 +143,20 @@ class BrokerServer:
     # -- called by connections
 
     def joined(self, connection: Incoming) -> None:
-        """See :class:`testing.simulated.connection.Listener`."""
+        """Implements :class:`testing.simulated.connection.Listener`."""
         self._connections.add(connection)
 
     def left(self, connection: Incoming) -> None:
-        """See :class:`testing.simulated.connection.Listener`."""
+        """Implements :class:`testing.simulated.connection.Listener`."""
         self._connections.discard(connection)
 
     def question(self, frame: bytes, answer: Answer) -> None:
-        """See :class:`testing.simulated.connection.Listener`."""
+        """Implements :class:`testing.simulated.connection.Listener`."""
         found = answer_question(frame, self._settings)
         self._deliver(answer, found)
 
     def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
-        """See :class:`testing.simulated.connection.Listener`."""
+        """Implements :class:`testing.simulated.connection.Listener`."""
         count = self.counts.setdefault(head.api, Count())
         count.requests += 1
         count.bytes += size
@@ -174,7 +174,7 @@ class BrokerServer:
             self._deliver(answer, self._keep(head, self._bodies.intern(head, body)))
 
     def _keep(self, head: Head, body: Body) -> bytes:
-        """Puts a request aside; returns its answer. What an injected error is given for has no effect."""
+        """Puts a request aside; returns its response. A request with an injected error has no effect."""
         error = self.faults.each.get(head.api)
         if error is not None:
             return head.correlation.to_bytes(4, "big") + body.answer(error)

@@ -1,6 +1,6 @@
-"""What brokers call on the controller, from their side: AlterPartition and ControlledShutdown.
+"""Calls of brokers on the controller, from their side: AlterPartition and ControlledShutdown.
 
-Frames come without their 4-byte length. Answers are read as :mod:`brokers.wire.calls` reads calls: nothing is built
+Frames come without their 4-byte length. Responses are read as :mod:`brokers.wire.calls` reads calls: nothing is built
 that the bytes do not hold.
 """
 
@@ -30,7 +30,7 @@ _NO_MEMBER_EPOCH = -1
 
 
 class IsrChange(Struct, frozen=True):
-    """The ISR that a leader asks for. ``controller_epoch`` is that of the decision that made it leader."""
+    """The ISR that a leader requests. ``controller_epoch`` is that of the decision that made it leader."""
 
     key: Key
     topic_id: bytes | None
@@ -41,7 +41,7 @@ class IsrChange(Struct, frozen=True):
 
 
 class PartitionAnswer(Struct, frozen=True, gc=False):
-    """What the controller says of one partition; ``state`` (its version is the partition epoch) counts if error 0."""
+    """The controller's response for one partition; ``state`` (its version is the partition epoch) counts if error 0."""
 
     topic: str | bytes
     partition: int
@@ -61,13 +61,13 @@ def _header(api: Api, version: int, correlation: int, broker: int) -> bytes:
 
 
 def controlled_shutdown(correlation: int, broker: int, epoch: int) -> bytes:
-    """ControlledShutdown v3."""
+    """Encodes ControlledShutdown v3."""
     head = _header(Api.CONTROLLED_SHUTDOWN, CONTROLLED_SHUTDOWN_VERSION, correlation, broker)
     return head + _BROKER(broker, epoch) + NO_TAGS
 
 
 def shutdown_answer(frame: bytes) -> ShutdownAnswer:
-    """The answer to it; raises :class:`Malformed`."""
+    """Decodes the response to it; raises :class:`Malformed`."""
     reader = Reader(frame)
     reader.i32()
     reader.skip_tags()
@@ -85,7 +85,7 @@ def _remaining(reader: Reader) -> Key:
 
 
 def alter_partition(version: int, correlation: int, broker: int, epoch: int, changes: Sequence[IsrChange]) -> bytes:
-    """AlterPartition v0 to v3; from v2 on every change must have a topic id. Leaders always say *recovered*."""
+    """Encodes AlterPartition v0 to v3; from v2 on every change needs a topic id. Leaders always send *recovered*."""
     topics: dict[str, list[IsrChange]] = {}
     for change in changes:
         topics.setdefault(change.key[0], []).append(change)
@@ -115,7 +115,7 @@ def _change(version: int, change: IsrChange) -> bytes:
 
 
 def alter_partition_answer(version: int, frame: bytes) -> tuple[int, int, list[PartitionAnswer]]:
-    """Correlation id, top-level error and every partition of an answer; raises :class:`Malformed`."""
+    """Decodes correlation id, top-level error and every partition of a response; raises :class:`Malformed`."""
     reader = Reader(frame)
     correlation = reader.i32()
     reader.skip_tags()

@@ -1,8 +1,8 @@
-"""What a process of simulated brokers can be told to do: one JSON object a line, one line of answer each.
+"""Commands to a process of simulated brokers: one JSON object a line, one line of response each.
 
 ``{"do": "stats"}`` and so on; the methods of :class:`Commands` are the commands, their arguments the further fields.
 ``brokers`` is a list of ids, empty for all. Times are nanoseconds of the monotonic clock, which all processes of one
-machine share. A command that cannot be done is answered ``{"error": "..."}``.
+machine share. The response to a command that cannot be done is ``{"error": "..."}``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Commands:
         self._prepared: list[Leader] | None = None
 
     async def answer(self, line: bytes) -> bytes:
-        """The answer to one line; never raises."""
+        """Returns the response to one line; never raises."""
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
             name = str(fields.pop("do", ""))
@@ -56,13 +56,13 @@ class Commands:
 
     @classmethod
     def names(cls) -> list[str]:
-        """All commands."""
+        """Returns all commands."""
         return sorted(name.removeprefix("do_") for name in vars(cls) if name.startswith("do_"))
 
     # -- measuring
 
     def do_stats(self) -> Fields:
-        """Per broker its state and, by kind of request, the counts since the last mark; cheap."""
+        """Returns per broker its state and, by kind of request, the counts since the last mark; cheap."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "now_ns": time.monotonic_ns(),
@@ -88,7 +88,7 @@ class Commands:
         return {"at_ns": time.monotonic_ns()}
 
     def do_forget(self) -> Fields:
-        """All views are empty, no controller epoch is known; registrations and counts stay."""
+        """Empties all views and forgets the controller epoch; registrations and counts stay."""
         for server in self._fleet.servers.values():
             server.forget()
         self._fleet.bodies.clear()
@@ -105,11 +105,11 @@ class Commands:
         return {"at_ns": await self._fleet.register(brokers)}
 
     async def do_bounce(self, brokers: Sequence[int]) -> Fields:
-        """Both; with a shared session in one multi, so nobody sees the brokers missing."""
+        """Ends and begins incarnations; with a shared session in one multi, so that no reader misses the brokers."""
         return {"at_ns": await self._fleet.bounce(brokers)}
 
     async def do_shutdown(self, broker: int) -> Fields:
-        """ControlledShutdown to the present controller, timed; the broker goes on as before."""
+        """Sends ControlledShutdown to the present controller, timed; the broker goes on as before."""
         timed = await self._fleet.shut_down(broker)
         answer = timed.answer
         return {
@@ -127,19 +127,19 @@ class Commands:
     # -- manners
 
     def do_slow(self, brokers: Sequence[int], ms: float) -> Fields:
-        """Answers come ``ms`` later."""
+        """Delays responses by ``ms``."""
         for server in self._fleet.chosen(brokers or self._all()):
             server.faults.delay_s = ms / 1000
         return {}
 
     def do_mute(self, brokers: Sequence[int], on: bool = True) -> Fields:
-        """Requests take effect and are not answered."""
+        """Lets requests take effect without a response."""
         for server in self._fleet.chosen(brokers or self._all()):
             server.faults.mute = on
         return {}
 
     def do_errors(self, brokers: Sequence[int], api: str, top: int = 0, each: int | None = None) -> Fields:
-        """Requests of one kind get this top-level error, or this error for every partition, and have no effect."""
+        """Gives requests of one kind this top-level error, or this error for every partition; they have no effect."""
         for server in self._fleet.chosen(brokers or self._all()):
             faults = server.faults
             faults.top = {**faults.top, Api[api]: top}
@@ -147,22 +147,22 @@ class Commands:
         return {}
 
     def do_full(self, brokers: Sequence[int], api: str, on: bool = True) -> Fields:
-        """Lean brokers give every partition of such requests its code, as real ones do."""
+        """Has lean brokers give every partition of such requests its code, as real ones do."""
         for server in self._fleet.chosen(brokers or self._all()):
             full = server.faults.full
             server.faults.full = full | {Api[api]} if on else full - {Api[api]}
         return {}
 
     async def do_fail(self, broker: int, topic: str, partition: int) -> Fields:
-        """The log directory of a replica fails, and ZooKeeper hears of it (exact brokers only)."""
+        """Fails the log directory of a replica, and notifies the controller (exact brokers only)."""
         [server] = self._fleet.chosen([broker])
         if not server.options.exact:
             raise Impossible("lean brokers have no logs: start the process with --exact")
-        told = server.broker.fail_partition(topic, partition)
-        return {"path": (await self._fleet.zk.create(told.path, told.data, sequential=True)).path}
+        notification = server.broker.fail_partition(topic, partition)
+        return {"path": (await self._fleet.zk.create(notification.path, notification.data, sequential=True)).path}
 
     def do_recover(self, brokers: Sequence[int] = ()) -> Fields:
-        """Log directories are mended; it counts from the next registration on."""
+        """Repairs log directories; it counts from the next registration on."""
         for server in self._fleet.chosen(brokers or self._all()):
             server.broker.recover()
         return {}
@@ -173,7 +173,10 @@ class Commands:
     # -- views
 
     def do_digest(self, brokers: Sequence[int] = ()) -> Fields:
-        """Digests of what each broker knows (:mod:`testing.simulated.entries`), and its live list. Takes seconds."""
+        """Returns digests of each broker's view (:mod:`testing.simulated.entries`), and its live list.
+
+        Takes seconds.
+        """
         metadata: dict[int, tuple[int, str]] = {}
         found: Fields = {}
         for server, broker in self._fleet.known(brokers):
@@ -188,7 +191,7 @@ class Commands:
         return {"brokers": found}
 
     def do_dump(self, broker: int, file: str) -> Fields:
-        """Writes what a broker knows as sorted lines."""
+        """Writes a broker's view as sorted lines."""
         _, knows = next(self._fleet.known([broker]), (None, None))
         if knows is None:
             raise Impossible(f"broker {broker} is not registered")
@@ -198,7 +201,7 @@ class Commands:
         return {"lines": len(lines)}
 
     async def do_compare(self, brokers: Sequence[int] = (), leaving: Sequence[int] = ()) -> Fields:
-        """How brokers' views differ from ZooKeeper; ``leaving`` are being shut down. For people and small clusters."""
+        """Returns differences of brokers' views from ZooKeeper; ``leaving`` are being shut down. For small clusters."""
         truth = await _truth(KafkaStore(self._fleet.zk))
         listed = await self._fleet.zk.children("/brokers/ids")
         live = {int(name) for name in (listed[0] if listed else [])}
@@ -206,7 +209,7 @@ class Commands:
         for server, broker in self._fleet.known(brokers):
             seen, expected = view(broker), expected_view(server.id, live, truth, leaving)
             expected = replace(expected, live=tuple(sorted(live - {broker.controller_id})))
-            if server.id in leaving:  # it was told to stop its replicas, and hears no more of them
+            if server.id in leaving:  # its replicas were stopped, and it is sent nothing more of them
                 expected = replace(expected, led=seen.led, followed=seen.followed)
             found = differences(seen, expected, DIFFERENCES_MAX)
             if found:
@@ -214,14 +217,14 @@ class Commands:
         return {"partitions": len(truth), "wrong": wrong}
 
     async def do_prepare(self, brokers: Sequence[int] = (), port: int = 0) -> Fields:
-        """Does what the next ``catch_up`` needs beforehand; ``port``: of the controller, if brokers do not know it."""
+        """Prepares the next ``catch_up``; ``port``: of the controller, if brokers do not know it."""
         listener = self._fleet.chosen(self._all()[:1])[0].options.listeners[0]
         controller = Endpoint(listener, HOST, port) if port else None
         self._prepared = await prepare(self._fleet, list(brokers) or self._all(), controller)
         return {}
 
     async def do_catch_up(self, brokers: Sequence[int] = ()) -> Fields:
-        """All replicas on live brokers are in sync: leaders ask for it until nothing is left to ask for.
+        """Brings all replicas on live brokers in sync: leaders request it until nothing is left to request.
 
         After ``prepare`` it is the brokers that were named there.
         """

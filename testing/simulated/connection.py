@@ -1,7 +1,7 @@
-"""A controller's connection to a simulated broker, read without copying what is big.
+"""A controller's connection to a simulated broker, read without copying large bodies.
 
-The first bytes of a request are read into a small buffer; behind its head the rest of a big request is received into
-a buffer of its own, of exactly its size.
+The first bytes of a request are read into a small buffer; behind its head the rest of a big request is received into a
+buffer of its own, of exactly its size.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ ARRIVING_BYTES_MAX: Final = 1 << 30
 _LENGTH_BYTES: Final = 4
 
 Answer = Callable[[bytes], None]
-"""Sends an answer without its length, unless the connection has ended."""
+"""Sends a response without its length, unless the connection has ended."""
 
 
 class Listener(Protocol):
-    """What a connection needs of the broker that it leads to. Times are nanoseconds of the monotonic clock."""
+    """The broker that a connection leads to. Times are nanoseconds of the monotonic clock."""
 
     def joined(self, connection: Incoming) -> None:
-        """A connection was made."""
+        """Notes a new connection."""
 
     def left(self, connection: Incoming) -> None:
-        """It ended."""
+        """Notes the end of a connection."""
 
     def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
-        """A request of a controller, complete at ``at_ns``; ``size`` counts its length field. Raises Malformed."""
+        """Takes a controller's request, complete at ``at_ns``; ``size`` counts its length field. Raises Malformed."""
 
     def question(self, frame: bytes, answer: Answer) -> None:
-        """Any other request, without its length; raises Malformed."""
+        """Takes any other request, without its length; raises Malformed."""
 
 
 class Room:
-    """What requests that are still arriving may occupy together; who finds no room is not read from meanwhile."""
+    """The space that requests which are still arriving may occupy together; without room, reading pauses."""
 
     def __init__(self, bytes_max: int = ARRIVING_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -59,7 +59,7 @@ class Room:
         self._admit()
 
     def give_back(self, size: int) -> None:
-        """A request has arrived, or its connection ended."""
+        """Frees the space of a request that has arrived, or whose connection ended."""
         self._used -= size
         self._admit()
 
@@ -71,7 +71,7 @@ class Room:
 
 
 class Incoming(asyncio.BufferedProtocol):
-    """Cuts the stream into requests; whatever is malformed closes the connection."""
+    """Cuts the stream into requests; malformed bytes close the connection."""
 
     def __init__(self, listener: Listener, room: Room) -> None:
         self._listener = listener
@@ -84,12 +84,12 @@ class Incoming(asyncio.BufferedProtocol):
         self._size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio."""
+        """Begins the connection; asyncio calls it."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._listener.joined(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio."""
+        """Ends the connection; asyncio calls it."""
         self._transport = None
         if self._body is not None:
             self._room.give_back(len(self._body))
@@ -102,11 +102,11 @@ class Incoming(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio."""
+        """Returns the buffer to fill; asyncio calls it."""
         return memoryview(self._first if self._body is None else self._body)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio."""
+        """Takes the bytes in the buffer; asyncio calls it."""
         self._filled += nbytes
         try:
             if self._body is None:
@@ -151,7 +151,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._listener.request(head, frame[reader.position :], size, time.monotonic_ns(), self._send)
 
     def _begin(self, size: int) -> None:
-        """The head is here, the body is not."""
+        """Begins a request whose head is here and whose body is not."""
         reader = Reader(bytes(self._first[_LENGTH_BYTES : self._filled]))
         self._head, self._size = read_head(reader), _LENGTH_BYTES + size
         assert self._transport is not None
@@ -160,7 +160,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._room.take(body_size, lambda: self._enter(body_size, here))
 
     def _enter(self, size: int, here: bytes) -> None:
-        """There is room for the body, of which ``here`` has arrived."""
+        """Enters the body, for which there is room now, and of which ``here`` has arrived."""
         if self._transport is None:
             self._room.give_back(size)
             return

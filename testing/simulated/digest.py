@@ -1,9 +1,9 @@
-"""A broker's view of its partitions, reduced to what two controllers, or a controller and an oracle, must agree on.
+"""A broker's view of its partitions, reduced to the parts that do not depend on the controller or the order.
 
-Left out are the controller's id and epoch, request by request details (``isNew``, recovery state), and of followers
-the ISR: the leader epoch decides whether a LeaderAndIsr is heeded, so what a follower heard of the ISR is as old as
-its leader. Left out are replicas of partitions without a leader, too: brokers do not heed a LeaderAndIsr without one,
-so what such a replica does depends on what it was told before; and stopped replicas, for the same reason.
+Left out are the controller's id and epoch, details of single requests (``isNew``, recovery state), and of followers the
+ISR: the leader epoch decides whether a LeaderAndIsr is heeded, so a follower's ISR is as old as its leader. Left out
+are replicas of partitions without a leader, too: brokers do not heed a LeaderAndIsr without one, so such a replica
+depends on earlier requests; and stopped replicas, for the same reason.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Known = tuple[int, int, tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 Led = tuple[int, tuple[int, ...], int, tuple[int, ...]]
 """Leader epoch, ISR, partition epoch, replicas."""
 Followed = tuple[int, int, tuple[int, ...]]
-"""Leader (-1: it was told of one that is not live), leader epoch, replicas."""
+"""Leader (-1: it was sent one that is not live), leader epoch, replicas."""
 
 _UNKNOWN: Known = (0, 0, (), 0, (), ())
 
 
 class View(Struct, frozen=True):
-    """What one broker knows, leads and follows; equal views have equal digests."""
+    """The partitions that one broker knows, leads and follows; equal views have equal digests."""
 
     live: tuple[int, ...]
     metadata: dict[Key, Known]
@@ -39,7 +39,7 @@ class View(Struct, frozen=True):
     followed: dict[Key, Followed]
 
     def digest(self) -> str:
-        """Hexadecimal; the order in which partitions were told does not matter."""
+        """Returns a hexadecimal digest; the order of requests does not matter."""
         hashed = hashlib.blake2b(repr(self.live).encode(), digest_size=DIGEST_BYTES)
         for part in (self.metadata, self.led, self.followed):
             hashed.update(digest_of(part).encode())
@@ -47,7 +47,7 @@ class View(Struct, frozen=True):
 
 
 def digest_of(part: Mapping[Key, object]) -> str:
-    """Digest of one of the maps of a view."""
+    """Returns the digest of one of the maps of a view."""
     hashed = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for key in sorted(part):
         hashed.update(f"{key}{part[key]}\n".encode())
@@ -55,7 +55,7 @@ def digest_of(part: Mapping[Key, object]) -> str:
 
 
 def view(broker: SimulatedBroker) -> View:
-    """The view of a broker; the controller's own entry in the live list is left out."""
+    """Returns the view of a broker; the controller's own entry in the live list is left out."""
     led, followed = {}, {}
     metadata = {key: known_as(entry) for key, entry in broker.metadata.items()}
     for key, replica in broker.replicas.items():
@@ -70,7 +70,7 @@ def view(broker: SimulatedBroker) -> View:
 
 
 def known_as(entry: MetadataEntry) -> Known:
-    """What counts of a partition in the metadata."""
+    """Returns the compared part of a partition's metadata."""
     return (
         entry.leader,
         entry.leader_epoch,
@@ -82,7 +82,7 @@ def known_as(entry: MetadataEntry) -> Known:
 
 
 def led_as(replica: Replica) -> Led:
-    """What counts of a partition that is led."""
+    """Returns the compared part of a partition that is led."""
     return replica.leader_epoch, replica.isr, replica.partition_epoch, replica.replicas
 
 
@@ -97,7 +97,7 @@ class Truth(Struct, frozen=True, gc=False):
 
 
 def expected_view(broker: int, live: Iterable[int], truth: Mapping[Key, Truth], leaving: Collection[int] = ()) -> View:
-    """What ``broker`` must know once it has been told everything; replicas on brokers ``leaving`` are offline too."""
+    """Returns the view of ``broker`` once it was sent everything; replicas on brokers ``leaving`` are offline too."""
     registered = frozenset(live)
     alive = registered - frozenset(leaving)
     metadata: dict[Key, Known] = {}
@@ -116,7 +116,7 @@ def expected_view(broker: int, live: Iterable[int], truth: Mapping[Key, Truth], 
 
 
 def differences(found: View, expected: View, limit: int = 20) -> list[str]:
-    """The first ``limit`` differences, in words."""
+    """Returns the first ``limit`` differences, in words."""
     lines = [] if found.live == expected.live else [f"live {found.live} instead of {expected.live}"]
     for name in ("metadata", "led", "followed"):
         mine, theirs = getattr(found, name), getattr(expected, name)

@@ -1,7 +1,7 @@
-"""What a broker knows as lines of text, and digests of such lines that do not depend on their order.
+"""A broker's view as lines of text, and digests of such lines that do not depend on their order.
 
-``topic|partition|leader|leader epoch|ISR|partition epoch|replicas``, ids separated by commas in the order in which
-they were told; metadata ends with ``|offline replicas`` in ascending order, a stopped replica with ``|stopped``.
+``topic|partition|leader|leader epoch|ISR|partition epoch|replicas``, ids separated by commas in the order of the
+request; metadata ends with ``|offline replicas`` in ascending order, a stopped replica with ``|stopped``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _csv(ids: tuple[int, ...]) -> str:
 
 
 def metadata_lines(cache: MetadataCache) -> Iterator[str]:
-    """What UpdateMetadata left."""
+    """Returns the lines of UpdateMetadata."""
     for e in cache.partitions.values():
         yield (
             f"{e.topic}|{e.partition}|{e.leader}|{e.leader_epoch}|{_csv(e.isr)}|{e.partition_epoch}"
@@ -34,14 +34,14 @@ def metadata_lines(cache: MetadataCache) -> Iterator[str]:
 
 
 def replica_lines(replicas: Iterable[tuple[Key, Replica]]) -> Iterator[str]:
-    """What LeaderAndIsr and StopReplica left."""
+    """Returns the lines of LeaderAndIsr and StopReplica."""
     for (topic, partition), r in replicas:
         line = f"{topic}|{partition}|{r.leader}|{r.leader_epoch}|{_csv(r.isr)}|{r.partition_epoch}|{_csv(r.replicas)}"
         yield f"{line}|stopped" if r.stopped else line
 
 
 def digest(lines: Iterable[str]) -> tuple[int, str]:
-    """How many lines, and the sum of their BLAKE2b hashes (8 bytes, little-endian) modulo 2**64 in hexadecimal."""
+    """Returns the number of lines, and the sum of their BLAKE2b hashes (8 bytes, little-endian) modulo 2**64 as hex."""
     count = total = 0
     for line in lines:
         count += 1

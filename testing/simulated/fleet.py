@@ -1,4 +1,4 @@
-"""The simulated brokers of one process: their registrations in ZooKeeper, their lives and deaths."""
+"""The simulated brokers of one process: their registrations in ZooKeeper, their incarnations and deaths."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdow
 from testing.simulated.replay import known
 
 CONNECT_S_MAX: Final = 60.0
-ANSWER_S_MAX: Final = 600.0
+RESPONSE_S_MAX: Final = 600.0
 
 
 class Impossible(RuntimeError):
-    """What was asked for cannot be done; says why."""
+    """The command cannot be done; the message has the reason."""
 
 
 class Timed(Struct, frozen=True):
-    """An answer of the controller. Times are nanoseconds of the monotonic clock, connecting not included."""
+    """A response of the controller. Times are nanoseconds of the monotonic clock, connecting not included."""
 
     sent_ns: int
     answered_ns: int
@@ -75,7 +75,7 @@ class Fleet:
         return self._shared
 
     async def start(self) -> None:
-        """Every broker listens and is registered; raises ``ConnectFailed``, ``ZkError``, OSError."""
+        """Starts and registers every broker; raises ``ConnectFailed``, ``ZkError``, OSError."""
         await self._shared.connect(CONNECT_S_MAX)
         await ensure_top_level_paths(self._shared)
         await self.register(self.servers)
@@ -88,7 +88,7 @@ class Fleet:
         self._sessions.clear()
 
     def chosen(self, brokers: Collection[int]) -> list[BrokerServer]:
-        """The brokers with these ids; raises :class:`Impossible` for one that is not of this process."""
+        """Returns the brokers with these ids; raises :class:`Impossible` for one that is not of this process."""
         missing = sorted(set(brokers) - self.servers.keys())
         if missing:
             raise Impossible(f"there is no broker {missing} here")
@@ -117,7 +117,7 @@ class Fleet:
         server.enter(created.stat.czxid)
 
     async def die(self, brokers: Collection[int]) -> int:
-        """They vanish with their registrations, all at once; returns the moment right before that was sent."""
+        """Ends brokers with their registrations, all at once; returns the moment right before that was sent."""
         servers = self.chosen(brokers)
         for server in servers:
             if server.epoch == UNREGISTERED:
@@ -131,7 +131,7 @@ class Fleet:
         return at_ns
 
     async def bounce(self, brokers: Collection[int]) -> int:
-        """They are gone and back with new epochs in one instant, if the session is shared."""
+        """Ends brokers and registers them with new epochs in one instant, if the session is shared."""
         if self._own_sessions:
             await self.die(brokers)
             return await self.register(brokers)
@@ -156,12 +156,12 @@ class Fleet:
     # -- what they know and do
 
     def known(self, brokers: Collection[int] = ()) -> Iterator[tuple[BrokerServer, SimulatedBroker]]:
-        """What the registered ones of ``brokers`` (default: all) know, one at a time; may take seconds."""
+        """Yields views of the registered ones of ``brokers`` (default: all), one at a time; may take seconds."""
         chosen = self.chosen(brokers) if brokers else list(self.servers.values())
         return known([server for server in chosen if server.epoch != UNREGISTERED])
 
     async def controller(self, broker: int) -> Endpoint:
-        """Where ``broker`` finds the controller: by its live list, else by the registrations."""
+        """Returns where ``broker`` finds the controller: by its live list, else by the registrations."""
         server = self.servers[broker]
         listener = server.options.listeners[0]
         _, knows = next(self.known([broker]), (server, server.broker))
@@ -187,7 +187,7 @@ class Fleet:
         try:
             frame = controlled_shutdown(1, broker, server.epoch)
             sent_ns = time.monotonic_ns()
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with asyncio.timeout(RESPONSE_S_MAX):
                 answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
             answered_ns = time.monotonic_ns()
         finally:

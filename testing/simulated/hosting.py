@@ -1,7 +1,7 @@
-"""The replicas that a broker hosts: what LeaderAndIsr and StopReplica do to them (Kafka's ``ReplicaManager``).
+"""The replicas that a broker hosts, under LeaderAndIsr and StopReplica (Kafka's ``ReplicaManager``).
 
-A log outlives the broker's process, what the broker was told does not. A partition whose log cannot be opened is
-*offline*: it answers 56 to everything until the broker restarts.
+A log outlives the broker's process, the metadata that it was sent does not. A partition whose log cannot be opened is
+*offline*: it responds with 56 to everything until the broker restarts.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from brokers.wire.partitions import EPOCH_DURING_DELETE, NO_EPOCH
 from state_machines.model.types import NO_LEADER
 from testing.simulated.values import Key, LeaderAndIsr, LeaderAndIsrEntry, StopEntry, StopReplica
 
-UNTOLD_EPOCH: Final = -1
-"""Leader epoch of a replica that has not been told any leader in this incarnation of its broker."""
+NO_LEADER_EPOCH: Final = -1
+"""Leader epoch of a replica that has not been sent any leader in this incarnation of its broker."""
 
 
 class Replica(Struct, frozen=True, gc=False):
-    """What the broker does with one partition. Replaced by another object at every change.
+    """A broker's part in one partition. Replaced by another object at every change.
 
-    ``leader`` -1: it neither leads nor follows, because it was told so, or was told of a leader that is not live.
-    ``isr`` and ``partition_epoch`` are what it was told last, for a leader what the controller or ZooKeeper granted
-    last. ``stopped``: told not to fetch.
+    ``leader`` -1: it neither leads nor follows, because the request was so, or named a leader that is not live. ``isr``
+    and ``partition_epoch`` are those of the last request, for a leader those that the controller or ZooKeeper granted
+    last. ``stopped``: StopReplica ended its fetching.
     """
 
     topic_id: bytes | None = None
     leader: int = NO_LEADER
-    leader_epoch: int = UNTOLD_EPOCH
+    leader_epoch: int = NO_LEADER_EPOCH
     partition_epoch: int = 0
     controller_epoch: int = 0
     isr: tuple[int, ...] = ()
@@ -58,33 +58,33 @@ class Hosting:
         self.failed: dict[Key, bytes | None] = {}
 
     def copy(self) -> Hosting:
-        """An equal one that changes apart."""
+        """Returns an equal one that changes apart."""
         other = Hosting(self.broker_id)
         other.replicas, other.offline = dict(self.replicas), set(self.offline)
         other.logs, other.failed = dict(self.logs), dict(self.failed)
         return other
 
     def restart(self) -> None:
-        """A new incarnation: nothing was told to it, the logs are there."""
+        """Begins a new incarnation: no request has come, the logs are there."""
         self.replicas = {}
         self.offline = set()
 
     def fail(self, key: Key) -> None:
-        """The log directory with the log of ``key`` fails."""
+        """Fails the log directory with the log of ``key``."""
         if key in self.logs:
             self.failed[key] = self.logs.pop(key)
             if self.replicas.pop(key, None) is not None:
                 self.offline.add(key)
 
     def recover(self) -> None:
-        """The log directories are mended; a running broker notices only at its next start."""
+        """Repairs the log directories; a running broker notices only at its next start."""
         self.logs.update(self.failed)
         self.failed = {}
 
     # -- LeaderAndIsr
 
     def lead(self, request: LeaderAndIsr, live: Container[int]) -> dict[Key, int]:
-        """What becomes of every partition of a request whose epochs are good; ``live`` is the live list."""
+        """Applies every partition of a request whose epochs are good; ``live`` is the live list."""
         errors: dict[Key, int] = {}
         for entry in request.entries:
             key = entry.topic, entry.partition
@@ -148,7 +148,7 @@ class Hosting:
     # -- StopReplica
 
     def stop(self, request: StopReplica) -> dict[Key, int]:
-        """What becomes of every partition of a request whose epochs are good."""
+        """Stops every partition of a request whose epochs are good."""
         return {(entry.topic, entry.partition): self._stop(entry) for entry in request.entries}
 
     def _stop(self, entry: StopEntry) -> int:

@@ -1,8 +1,8 @@
-"""What a broker does as a leader: the ISR changes it wants, how it asks for them, and what it makes of the answers.
+"""A broker's work as a leader: the ISR changes it wants, its requests for them, and its handling of the responses.
 
-From IBP 2.7-IV2 on it asks the controller, one AlterPartition in flight; below it writes the state znode itself and
-tells the controller by a znode (Kafka's ``AlterPartitionManager`` and ``ZkAlterPartitionManager``). Requests and
-writes are values; whoever owns the broker carries them.
+From IBP 2.7-IV2 on it sends them to the controller, one AlterPartition in flight. Below it writes the state znode
+itself and notifies the controller by a znode (Kafka's ``AlterPartitionManager`` and ``ZkAlterPartitionManager``).
+Requests and writes are values; the broker's owner carries them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ InSync = Callable[[Key], Container[int]]
 
 
 class InFlight(Struct, frozen=True):
-    """An AlterPartition that is not answered yet. ``frame`` has no length."""
+    """An AlterPartition without a response yet. ``frame`` has no length."""
 
     correlation: int
     version: int
@@ -63,7 +63,7 @@ class IsrWork:
     """The ISR changes of one incarnation. ``epoch`` is its broker epoch, which changes when it registers again.
 
     A partition has at most one change pending. Where it was refused for good (errors 3, 42, 74, 95, 100) the leader
-    wants nothing more of it until it is told a higher leader epoch, as a real one does.
+    wants nothing more of it until it is sent a higher leader epoch, as a real one does.
     """
 
     def __init__(self, hosting: Hosting, cache: MetadataCache, epoch: int, ibp: Ibp) -> None:
@@ -78,11 +78,11 @@ class IsrWork:
 
     @property
     def waiting(self) -> int:
-        """Changes that were not answered or written yet."""
+        """Changes without a response or write yet."""
         return len(self._unsent)
 
     def pending(self, key: Key) -> IsrChange | None:
-        """The change that a led partition waits for, one that was refused for good included."""
+        """Returns the change that a led partition waits for, one that was refused for good included."""
         basis, change = self._pending.get(key, (None, None))
         return change if basis is not None and basis is self._hosting.replicas.get(key) else None
 
@@ -118,10 +118,10 @@ class IsrWork:
     # -- from IBP 2.7-IV2 on
 
     def alter_partition(self, correlation: int, offered: int = ALTER_PARTITION_MAX) -> bytes | None:
-        """The next request with everything that waits; None while one is in flight, or where nothing waits.
+        """Returns the next request with everything that waits; None while one is in flight, or where nothing waits.
 
-        ``offered`` is the controller's highest version. No answer, or one that :meth:`answered` does not count as
-        settled: the bytes of :attr:`in_flight` are sent again, to whoever is the controller then.
+        ``offered`` is the controller's highest version. Without a settled response (:meth:`answered`) the bytes of
+        :attr:`in_flight` are sent again, to the controller of that moment.
         """
         if self.in_flight is not None or not self._unsent:
             return None
@@ -133,9 +133,9 @@ class IsrWork:
         return frame
 
     def answered(self, frame: bytes) -> bool:
-        """Takes the answer; False where it is not settled, because a NOT_CONTROLLER is in it.
+        """Takes the response; False where it is not settled, because a NOT_CONTROLLER is in it.
 
-        An answer to anything but the request in flight changes nothing. Raises :class:`Malformed`.
+        A response to anything but the request in flight changes nothing. Raises :class:`Malformed`.
         """
         request = self.in_flight
         if request is None or int.from_bytes(frame[:4], "big") != request.correlation:
@@ -154,7 +154,7 @@ class IsrWork:
         return True
 
     def give_up(self, lives: Callable[[IsrChange], bool]) -> None:
-        """Changes of partitions that are no more are asked for no more; the next request goes without them."""
+        """Gives up changes of partitions that are gone; the next request goes without them."""
         gone = [key for key, change in self._unsent.items() if not lives(change)]
         for key in gone:
             del self._unsent[key]
@@ -174,7 +174,7 @@ class IsrWork:
             self._unsent[key] = change
 
     def _granted(self, key: Key, state: Leadership) -> None:
-        """The controller or ZooKeeper has it. What is older than what the leader knows is left alone."""
+        """Enters a change that the controller or ZooKeeper has. A state older than the leader's is left alone."""
         replica = self._hosting.replicas[key]
         if state.leader_epoch == replica.leader_epoch and state.version >= replica.partition_epoch:
             del self._pending[key]
@@ -183,7 +183,7 @@ class IsrWork:
     # -- below
 
     def writes(self) -> list[IsrWrite]:
-        """The conditional writes of everything that waits; each must be reported by :meth:`written`."""
+        """Returns the conditional writes of everything that waits; each must be reported by :meth:`written`."""
         found, self._unsent = self._unsent, {}
         broker = self._hosting.broker_id
         return [
@@ -199,7 +199,7 @@ class IsrWork:
         ]
 
     def written(self, write: IsrWrite, state: Leadership | None) -> None:
-        """``state`` is what the znode holds after the write: ours with its new version, or what another wrote."""
+        """Reports a write; ``state`` is the znode's afterwards: the broker's own, or another writer's."""
         change = write.change
         if self.pending(change.key) is not change:
             return
@@ -210,7 +210,7 @@ class IsrWork:
         self._changed[change.key] = None
 
     def notification(self) -> Create | None:
-        """The znode that tells the controller of the writes since the last one; real brokers wait 2.5 to 60 s."""
+        """Returns the znode that notifies the controller of writes since the last one; real ones wait 2.5 to 60 s."""
         if not self._changed:
             return None
         data = encode_partitions([TopicPartition(*key) for key in self._changed])

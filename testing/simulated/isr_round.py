@@ -1,4 +1,4 @@
-"""All leaders of a process ask for the ISRs that they want, until they have them."""
+"""All leaders of a process request the ISRs that they want, until they have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata_store.codecs.state import decode_state
 from metadata_store.errors import Code, ZkError
 from state_machines.model.types import Endpoint, Leadership
 from testing.simulated.broker import SimulatedBroker
-from testing.simulated.fleet import ANSWER_S_MAX, Fleet, Impossible
+from testing.simulated.fleet import RESPONSE_S_MAX, Fleet, Impossible
 from testing.simulated.isr import IsrWrite
 from testing.simulated.values import Key
 
@@ -20,7 +20,7 @@ ROUNDS_MAX: Final = 100
 
 
 class Leader:
-    """A broker that may want ISR changes, and its connection to the controller, if it asks for them."""
+    """A broker that may want ISR changes, and its connection to the controller, if it sends it any."""
 
     def __init__(self, broker: SimulatedBroker, connection: Connection | None) -> None:
         self.broker = broker
@@ -28,9 +28,9 @@ class Leader:
 
 
 async def prepare(fleet: Fleet, brokers: Collection[int], controller: Endpoint | None = None) -> list[Leader]:
-    """Finds out what each broker knows and connects those that lead something to the controller.
+    """Reads each broker's view and connects those that lead something to the controller.
 
-    ``controller``: where that is, if not where the brokers themselves find it.
+    ``controller``: its endpoint, if not the one that the brokers themselves find.
     """
     known = [broker for _, broker in fleet.known(brokers)]
     return list(await asyncio.gather(*(_leader(fleet, broker, controller) for broker in known)))
@@ -45,10 +45,10 @@ async def _leader(fleet: Fleet, broker: SimulatedBroker, controller: Endpoint | 
 
 
 async def catch_up(fleet: Fleet, leaders: Sequence[Leader]) -> dict[str, Any]:
-    """Every replica on a live broker counts as caught up. Returns times, and what was asked for and how often."""
+    """Counts every replica on a live broker as caught up. Returns times, and the numbers of changes and requests."""
     began_ns = time.monotonic_ns()
     try:
-        counts = await asyncio.gather(*(_ask_all(fleet, leader) for leader in leaders))
+        counts = await asyncio.gather(*(_request_all(fleet, leader) for leader in leaders))
     finally:
         for leader in leaders:
             if leader.connection is not None:
@@ -61,8 +61,8 @@ async def catch_up(fleet: Fleet, leaders: Sequence[Leader]) -> dict[str, Any]:
     }
 
 
-async def _ask_all(fleet: Fleet, leader: Leader) -> tuple[int, int]:
-    """One leader; returns how many changes it asked for, and in how many requests (or writes)."""
+async def _request_all(fleet: Fleet, leader: Leader) -> tuple[int, int]:
+    """Requests the changes of one leader; returns how many changes, and in how many requests (or writes)."""
     broker = leader.broker
     live = frozenset(broker.live)
 
@@ -76,33 +76,33 @@ async def _ask_all(fleet: Fleet, leader: Leader) -> tuple[int, int]:
             return changes, requests
         if leader.connection is not None:
             requests += 1
-            await _ask(broker, leader.connection, requests)
+            await _request(broker, leader.connection, requests)
         else:
             requests += await _write(fleet, broker)
     raise Impossible(f"broker {broker.id} still waits for {broker.isr.waiting} ISR changes after {ROUNDS_MAX} rounds")
 
 
-async def _ask(broker: SimulatedBroker, connection: Connection, correlation: int) -> None:
+async def _request(broker: SimulatedBroker, connection: Connection, correlation: int) -> None:
     frame = broker.isr.alter_partition(correlation)
     assert frame is not None, "something waits, and nothing is in flight"
-    async with asyncio.timeout(ANSWER_S_MAX):
+    async with asyncio.timeout(RESPONSE_S_MAX):
         answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
     if not broker.isr.answered(answer):
-        raise Impossible(f"broker {broker.id} was told that it does not ask the controller")
+        raise Impossible(f"broker {broker.id} sent AlterPartition to a broker that is not the controller")
 
 
 async def _write(fleet: Fleet, broker: SimulatedBroker) -> int:
     writes = broker.isr.writes()
     for write in writes:
         broker.isr.written(write, await _written(fleet, write))
-    told = broker.isr.notification()
-    if told is not None:
-        await fleet.zk.create(told.path, told.data, sequential=True)
+    notification = broker.isr.notification()
+    if notification is not None:
+        await fleet.zk.create(notification.path, notification.data, sequential=True)
     return len(writes)
 
 
 async def _written(fleet: Fleet, write: IsrWrite) -> Leadership | None:
-    """What the znode holds after the write, whoever wrote it."""
+    """Returns the znode's state after the write, whichever writer was last."""
     data, version = write.op.data, -1
     try:
         version = (await fleet.zk.set(write.op.path, data, write.op.version)).version

@@ -1,4 +1,4 @@
-"""What a broker knows of the cluster: the content of its UpdateMetadata requests (Kafka's ``ZkMetadataCache``)."""
+"""A broker's view of the cluster: the content of its UpdateMetadata requests (Kafka's ``ZkMetadataCache``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MetadataCache:
         self._sizes: dict[str, int] = {}
 
     def copy(self) -> MetadataCache:
-        """An equal one that changes apart."""
+        """Returns an equal one that changes apart."""
         other = MetadataCache()
         other.controller_id, other.live = self.controller_id, self.live
         other.partitions, other.topic_ids = dict(self.partitions), dict(self.topic_ids)

@@ -1,7 +1,7 @@
 """A process of simulated brokers: ``python -m testing.simulated --zookeeper HOST:PORT[/chroot] --brokers 1-50``.
 
-It is told what to do on a unix socket (``--control``) or on its standard input, see
-:mod:`testing.simulated.commands`. SIGTERM, SIGINT, the command ``stop`` and the end of its input end it.
+Commands come on a unix socket (``--control``) or on its standard input, see :mod:`testing.simulated.commands`. SIGTERM,
+SIGINT, the command ``stop`` and the end of its input end it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("regent.simulated")
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with 2 where it is wrong."""
+    """Parses the command line; exits with 2 where it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m testing.simulated", description="Simulated Kafka brokers.")
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT[/CHROOT]")
     parser.add_argument("--brokers", type=_range, metavar="FIRST-LAST", help="ids, such as 1-50")
@@ -57,7 +57,7 @@ def _range(text: str) -> range:
 
 
 async def serve(given: argparse.Namespace) -> int:
-    """Runs until it is told to stop; returns the exit code."""
+    """Runs until it is stopped; returns the exit code."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -85,7 +85,7 @@ async def serve(given: argparse.Namespace) -> int:
 
 
 async def _control(socket: Path | None, commands: Commands) -> None:
-    """Until cancelled, or until the end of the input."""
+    """Takes commands until cancelled, or until the end of the input."""
     if socket is None:
         await _standard_input(commands)
         return
@@ -118,7 +118,7 @@ async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 
 def main() -> int:
-    """The command."""
+    """Runs the command."""
     import uvloop
 
     logging.getLogger("kazoo").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What else a simulated broker is asked on its port: ApiVersions v0 to v3 and above, and DescribeConfigs v4."""
+"""Other requests to a simulated broker's port: ApiVersions v0 to v3 and above, and DescribeConfigs v4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATIC, _STRING = b"\4", b"\2"
 
 
 def answer_question(frame: bytes, settings: dict[str, str]) -> bytes:
-    """The answer, without length, as frames come; ``settings`` are those of the broker. Raises Malformed."""
+    """Returns the response, without length, as frames come; ``settings`` are the broker's. Raises Malformed."""
     reader = Reader(frame)
     api, version, correlation = reader.i16(), reader.i16(), reader.i32()
     if api == Api.API_VERSIONS:
@@ -36,7 +36,7 @@ def answer_question(frame: bytes, settings: dict[str, str]) -> bytes:
 
 
 def _unsupported(correlation: int) -> bytes:
-    """ApiVersions in a version that is not served: error 35 and a v0 body, as Kafka does."""
+    """Encodes ApiVersions in a version that is not served: error 35 and a v0 body, as Kafka does."""
     ranges = [b"".join(n.to_bytes(2, "big") for n in (api, *versions)) for api, versions in _OFFERED.items()]
     error = Error.UNSUPPORTED_VERSION.to_bytes(2, "big")
     return correlation.to_bytes(4, "big") + error + len(ranges).to_bytes(4, "big") + b"".join(ranges)

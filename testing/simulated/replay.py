@@ -1,4 +1,4 @@
-"""What lean brokers know, found out from the requests that they kept.
+"""Derives the views of lean brokers from the requests that they kept.
 
 Brokers that were sent the same metadata share one cache, and each shared body is decoded once: the views of 100 brokers
 of 100,000 partitions take seconds, not minutes.
@@ -20,7 +20,7 @@ Listed = dict[Body, frozenset[int]]
 
 
 def known(servers: Iterable[BrokerServer]) -> Iterator[tuple[BrokerServer, SimulatedBroker]]:
-    """Each broker with what it knows now; brokers with equal metadata follow each other and share their cache.
+    """Yields each broker with its present view; brokers with equal metadata follow each other and share their cache.
 
     Raises :class:`Malformed` where a request that was kept cannot be read.
     """
@@ -57,7 +57,7 @@ def _cache(server: BrokerServer) -> MetadataCache:
 
 
 def _replayed(server: BrokerServer, cache: MetadataCache, listed: Listed) -> SimulatedBroker:
-    """The broker after its requests, in their order: what follows a LeaderAndIsr has depends on the live list."""
+    """Returns the broker after its requests, in their order: the effect of a LeaderAndIsr depends on the live list."""
     broker = SimulatedBroker(server.id, server.epoch, ibp=server.options.ibp)
     broker.controller_epoch = server.broker.controller_epoch
     live: frozenset[int] = frozenset()

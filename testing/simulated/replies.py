@@ -1,4 +1,4 @@
-"""Answers of a broker to LeaderAndIsr, UpdateMetadata and StopReplica, in full, after their 4-byte length."""
+"""Responses of a broker to LeaderAndIsr, UpdateMetadata and StopReplica, in full, after their 4-byte length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _API_VERSIONS: Final = Struct(">ih").pack
 
 
 def encode_answer(request: Request, error: int, errors: Mapping[Key, int]) -> bytes:
-    """The answer to ``request``: the top-level ``error`` and what became of its partitions, in the order of ``errors``.
+    """Encodes the response to ``request``: the top-level ``error`` and its partitions, in the order of ``errors``.
 
     LeaderAndIsr from v5 on names topics by id, so topics without one share the zero id, as with a real broker.
     """
@@ -40,13 +40,13 @@ def _by_topic_id(request: LeaderAndIsr, errors: Mapping[Key, int]) -> bytes:
 
 
 def bare_answer(head: Head, error: int) -> bytes:
-    """An answer without partitions: what StopReplica gets with a top-level error."""
+    """Encodes a response without partitions, as StopReplica gets with a top-level error."""
     listed = b"" if head.api is Api.UPDATE_METADATA else EMPTY_ARRAY
     return _TOP(head.correlation, False, error) + listed + NO_TAGS
 
 
 def api_versions_answer(correlation: int, offered: Mapping[Api, tuple[int, int]]) -> bytes:
-    """ApiVersions v3 and v4; the header of this answer never has tags."""
+    """Encodes ApiVersions v3 and v4; the header of this response never has tags."""
     apis = _array([_API(api, *versions, False) for api, versions in offered.items()])
     return _API_VERSIONS(correlation, 0) + apis + bytes(4) + NO_TAGS
 

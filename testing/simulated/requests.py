@@ -1,9 +1,8 @@
 """LeaderAndIsr v4 to v7, UpdateMetadata v6 to v8 and StopReplica v3 and v4 as a broker reads them.
 
-Requests of every controller are read, Kafka's own included; a million partitions in one request are no exception.
-Sizes are checked against the bytes that are left before anything is built, so hostile frames cost no more than a
-small multiple of their own length; whatever does not follow the protocol raises
-:class:`brokers.wire.primitives.Malformed`.
+Requests of every controller are read, Kafka's own included; a million partitions in one request are no exception. Sizes
+are checked against the bytes that are left before anything is built, so hostile frames cost no more than a small
+multiple of their own length. Bytes against the protocol raise :class:`brokers.wire.primitives.Malformed`.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ _ENTRY_BYTES_MIN: Final = {Api.LEADER_AND_ISR: 26, Api.UPDATE_METADATA: 24, Api.
 
 
 def read_request(frame: bytes) -> Request:
-    """A request after its 4-byte length; raises :class:`Malformed`."""
+    """Decodes a request after its 4-byte length; raises :class:`Malformed`."""
     reader = Reader(frame, items_max=len(frame))
     return read_body(read_head(reader), reader)
 
 
 def read_body(head: Head, reader: Reader) -> Request:
-    """The rest of a request, at which ``reader`` stands; raises :class:`Malformed`."""
+    """Decodes the rest of a request, at which ``reader`` stands; raises :class:`Malformed`."""
     try:
         request = _BODIES[head.api](reader, head)
         reader.end()
@@ -61,7 +60,10 @@ def read_body(head: Head, reader: Reader) -> Request:
 
 
 def read_head(reader: Reader) -> Head:
-    """The header and the controller's fields; ``reader`` stands at the body afterwards. Raises :class:`Malformed`."""
+    """Decodes the header and the controller's fields; ``reader`` stands at the body afterwards.
+
+    Raises :class:`Malformed`.
+    """
     api, version, correlation = _take(reader, _PREFIX)
     first, last = VERSIONS.get(api, (0, -1))
     if not first <= version <= last:
@@ -133,7 +135,7 @@ def _update_metadata(reader: Reader, head: Head) -> UpdateMetadata:
 
 
 def _kind(reader: Reader) -> int:
-    """The tags of an UpdateMetadata, of which field 0 is its type (v8)."""
+    """Decodes the tags of an UpdateMetadata, of which field 0 is its type (v8)."""
     kind, last = 0, -1
     for _ in range(reader.varint()):
         tag, size = reader.varint(), reader.varint()
@@ -187,7 +189,7 @@ Partitions = Callable[[str, bytes | None, bytes, int, int], int]
 
 
 def _topics(reader: Reader, head: Head, partitions: Partitions) -> dict[str, bytes | None]:
-    """The array of topics; returns their ids by name."""
+    """Decodes the array of topics; returns their ids by name."""
     with_ids = head.version >= {Api.LEADER_AND_ISR: 5, Api.UPDATE_METADATA: 7}.get(head.api, 0x7FFF)
     found: dict[str, bytes | None] = {}
     for _ in range(count_items(reader, TOPIC_BYTES_MIN)):
@@ -200,7 +202,7 @@ def _topics(reader: Reader, head: Head, partitions: Partitions) -> dict[str, byt
 
 
 def count_items(reader: Reader, item_bytes_min: int) -> int:
-    """The length of a compact array, checked against the bytes that are left; raises :class:`Malformed`."""
+    """Decodes the length of a compact array, checked against the bytes that are left; raises :class:`Malformed`."""
     count = reader.varint() - 1
     if count < 0 or count * item_bytes_min > len(reader.data) - reader.position:
         raise Malformed(f"array of {count} items at {reader.position} does not fit into {len(reader.data)} bytes")
@@ -208,7 +210,7 @@ def count_items(reader: Reader, item_bytes_min: int) -> int:
 
 
 def _partition(data: bytes, pos: int) -> tuple[_Fields, int]:
-    """The fields that LeaderAndIsr and UpdateMetadata share, and the position behind them."""
+    """Decodes the fields that LeaderAndIsr and UpdateMetadata share; returns the position behind them, too."""
     partition, controller_epoch, leader, leader_epoch = _HEAD(data, pos)
     isr, pos = _ids(data, pos + _HEAD_BYTES)
     (partition_epoch,) = _I32(data, pos)
@@ -217,7 +219,7 @@ def _partition(data: bytes, pos: int) -> tuple[_Fields, int]:
 
 
 def _ids(data: bytes, pos: int) -> tuple[tuple[int, ...], int]:
-    """A compact array of int32, and the position behind it."""
+    """Decodes a compact array of int32; returns the position behind it, too."""
     size = data[pos]
     if 0 < size < _SMALL:
         return _IDS[size - 1](data, pos + 1), pos + 4 * size - 3
@@ -228,7 +230,7 @@ def _ids(data: bytes, pos: int) -> tuple[tuple[int, ...], int]:
 
 
 def _end(data: bytes, pos: int) -> int:
-    """The position behind a section of tagged fields."""
+    """Returns the position behind a section of tagged fields."""
     if data[pos] == 0:
         return pos + 1
     reader = Reader(data)

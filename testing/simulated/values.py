@@ -1,4 +1,4 @@
-"""What a controller sends to a broker, as values: LeaderAndIsr, UpdateMetadata, StopReplica."""
+"""Requests of a controller to a broker, as values: LeaderAndIsr, UpdateMetadata, StopReplica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 class Head(Struct, frozen=True, gc=False):
-    """What every request to a broker begins with. ``kraft`` is ``isKRaftController`` (False where it has none)."""
+    """The first fields of every request to a broker. ``kraft`` is ``isKRaftController`` (False where it has none)."""
 
     api: Api
     version: int
