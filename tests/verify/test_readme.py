@@ -28,7 +28,7 @@ RUNNING = {"run", "run --shadow"}
 def commands(page: Path) -> list[str]:
     """Lines ``regent ...`` of a page's code blocks, without the ``regent``."""
     text = page.read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    lines = [line for block in re.findall(r"(?ms)^```\w*\n(.*?)^```$", text) for line in block.splitlines()]
     return [line.removeprefix("regent ") for line in lines if line.startswith("regent ")]
 
 
