@@ -5,7 +5,6 @@ The table is complete: a rule without a row fails the first test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pytest
@@ -16,7 +15,7 @@ from configs.problems import ConfigError
 from configs.rules import RULES
 from configs.settings import Settings, section_type
 
-Given = Mapping[str, str | int]
+Given = dict[str, str | int]
 """Values by ``section.key``."""
 
 NEEDED: Final[Given] = {"zookeeper.connect": "zk1:2181", "listener.advertised_host": "regent1.example.com"}
