@@ -1,4 +1,4 @@
-"""What waited too long: a difference, unless it is known why it cannot be compared."""
+"""Judges decisions and writes without a counterpart in time: differences, or uncomparable for a known reason."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from controller.shadow.waiting import Waiting
 from metadata_store import paths
 
 EXCUSE_SHARE: Final = 10
-"""A read that nothing explains counts as uncomparable, where it can, after the tenth part of the usual wait."""
+"""An unexplained read may count as uncomparable after this fraction (one in so many) of the usual wait."""
 
 TRIES_LEFT_MIN: Final = 2 * ORDERS_MAX + 10
-"""What one partition may take of the budget: none is judged on a part of what may explain it."""
+"""Tries that one partition may need: no judgement begins with fewer left in the budget."""
 
 BEING_DELETED: Final = "the topic is being deleted"
 BEING_REASSIGNED: Final = "the partition is being reassigned"
@@ -30,12 +30,12 @@ class Deadlines:
         self.tracker = tracker
 
     def hold(self, now: float) -> None:
-        """Nobody holds the role: nothing can be answered, so nothing is late."""
+        """Extends all waits: without a controller no event is handled, so no write is late."""
         for waiting in self.tracker.waiting.values():
             waiting.due_s = max(waiting.due_s, now + self.tracker.wait_s)
 
     def expire(self, now: float, deleting: Collection[str] = ()) -> None:
-        """Judges what is due; ``deleting``: topics that are being deleted."""
+        """Judges partitions whose wait is over; ``deleting``: topics that are being deleted."""
         tracker = self.tracker
         tracker.tries.refill()
         excusable_s = now - tracker.wait_s / EXCUSE_SHARE
@@ -59,17 +59,17 @@ class Deadlines:
         if why is not None:
             tracker.statistics.uncomparable[why] += 1
         else:
-            cause = tracker.what(steps[-1]) if steps else NO_EVENT
+            cause = tracker.cause(steps[-1]) if steps else NO_EVENT
             ours = compare.after(waiting.base, steps)
             tracker.statistics.differs(difference(self._path(i), waiting.base, ours, theirs, cause, reasons(steps)))
         if why is None or theirs == waiting.base:
-            waiting.answered(steps[-1].event if steps else tracker.number)
+            waiting.handled(steps[-1].event if steps else tracker.number)
         waiting.due_s = now + tracker.wait_s
         tracker.rebase(i, waiting, theirs)
         tracker.evaluate([i], now)
 
     def _unclear(self, i: int, waiting: Waiting, deleting: Collection[str]) -> str | None:
-        """Why the partition cannot be compared; None where it can."""
+        """Returns why the partition cannot be compared; None where it can."""
         row, tries = self.tracker.model.rows[i], self.tracker.tries
         if self.tracker.model.name(i).topic in deleting:
             return BEING_DELETED
@@ -86,9 +86,9 @@ class Deadlines:
         return ORDER_UNKNOWN if waiting.nothing_in_another_order(i, row, tries) else None
 
     def _begun_before(self, waiting: Waiting) -> bool:
-        """Whether a controller had something to do for the partition when the shadow began to read."""
+        """Returns whether a controller had a pending decision for the partition when the shadow began to read."""
         tracker, base = self.tracker, waiting.base
-        if waiting.happened or waiting.due_s - tracker.began_s > 2 * tracker.wait_s:
+        if waiting.events or waiting.due_s - tracker.began_s > 2 * tracker.wait_s:
             return False
         return base is None or bool({base.leader, *base.isr} - tracker.model.brokers.keys())
 

@@ -1,6 +1,6 @@
-"""What the shadow decides on, and the deciding: the same decide functions as the active controller's.
+"""Events of the cluster, and decisions on them by the same functions as the active controller's.
 
-A happening keeps the registrations that it was decided under, so that it can be decided again for one partition whose
+An event keeps the registrations that its decision is based on. So the decision can be repeated for one partition whose
 leader changed the ISR meanwhile, or in another order.
 """
 
@@ -25,14 +25,14 @@ from state_machines.model.decision import Change
 from state_machines.model.types import Broker, Leadership, PartitionRow, TopicAssignment
 
 ORDERS_MAX: Final = 40
-"""Orders of the happenings of one partition that are tried."""
+"""Orders of the events of one partition that are tried."""
 
 PERMUTED_BROKERS_MAX: Final = 3
-"""Brokers of one snapshot whose order is tried out; with more of them only the snapshot itself is."""
+"""Most brokers of one snapshot in any order; a larger snapshot is tried as a whole only."""
 
 
 class Kind(StrEnum):
-    """Sorts of happenings."""
+    """Kinds of events."""
 
     CREATION = "topic creation"
     DEATH = "broker departure"
@@ -43,21 +43,20 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class ClusterEvent:
-    """Something that a controller answers. ``brokers`` and ``shutting_down`` are as it is decided on.
+    """An event that a controller handles. The decision is based on ``brokers`` and ``shutting_down``.
 
-    ``who``: the brokers that it is about; of a FAILOVER those that are gone since the last reading. ``rows``: the new
-    partitions of a CREATION, or of a FAILOVER that finds them. Nobody can have answered before zxid ``after`` or
-    controller epoch ``controller``. A SHUTDOWN is inferred from what the other controller wrote: until it is
-    ``confirmed``, ``matching`` holds the rows that speak for it. ``doubt``: why something may have happened before it
-    that nobody saw. ``expected`` and ``met`` count partitions; ``met_s``: when the first counterpart was found,
-    ``met_zxid``: the earliest at which one was written; ``answered_s``: when any write of its partitions was found,
-    the same or another one.
+    ``subjects``: its brokers; of a FAILOVER those that are gone since the last reading. ``rows``: the new partitions of
+    a CREATION, or of a FAILOVER that finds them. No controller can have handled it before zxid ``after`` or controller
+    epoch ``controller``. A SHUTDOWN is inferred from writes of the other controller: until it is ``confirmed``,
+    ``matching`` holds the rows that agree with it. ``doubt``: why an event before it may have passed unseen.
+    ``expected`` and ``met`` count partitions; ``met_s``: time of the first counterpart, ``met_zxid``: its earliest
+    write; ``handled_s``: time of the first write of its partitions, equal or not.
     """
 
     number: int
     controller: int
     kind: Kind
-    who: tuple[int, ...]
+    subjects: tuple[int, ...]
     brokers: Mapping[int, Broker] = field(repr=False)
     shutting_down: frozenset[int]
     at_s: float
@@ -69,42 +68,44 @@ class ClusterEvent:
     met: int = 0
     met_s: float = inf
     met_zxid: float = inf
-    answered_s: float = inf
+    handled_s: float = inf
     matching: set[int] = field(default_factory=set)
 
     @property
-    def what(self) -> str:
-        """For people."""
+    def description(self) -> str:
+        """Describes the event for operators."""
         if self.kind is Kind.CREATION:
             return f"{self.kind} ({len(self.rows)} partitions)"
-        return f"{self.kind} of {', '.join(map(str, self.who))}" if self.kind is not Kind.FAILOVER else str(self.kind)
+        return (
+            f"{self.kind} of {', '.join(map(str, self.subjects))}" if self.kind is not Kind.FAILOVER else str(self.kind)
+        )
 
     def knows(self, broker: int, zxid: int) -> bool:
-        """Whether it is decided under a registration of ``broker`` that is older than ``zxid``."""
+        """Returns whether its decision is based on a registration of ``broker`` that is older than ``zxid``."""
         return broker in self.brokers and self.brokers[broker].epoch < zxid and broker not in self.shutting_down
 
     def leaves_out(self, broker: int) -> bool:
-        """Whether it is decided as if ``broker`` had gone, or were about to go."""
+        """Returns whether its decision takes ``broker`` as gone or shutting down."""
         return broker not in self.brokers or broker in self.shutting_down
 
 
 def decide(draft: Draft, event: ClusterEvent, rows: Sequence[int]) -> None:
     """Draws our decision; ``rows`` are those of ``event.rows`` in the draft's numbering."""
     if event.kind is Kind.DEATH:
-        broker_death(draft, event.who)
+        broker_death(draft, event.subjects)
     elif event.kind is Kind.RETURN:
-        broker_return(draft, event.who)
+        broker_return(draft, event.subjects)
     elif event.kind is Kind.CREATION:
         new_partitions(draft, rows)
     elif event.kind is Kind.FAILOVER:
         failover(draft)
     else:
-        for broker in event.who:
+        for broker in event.subjects:
             controlled_shutdown(draft, broker)
 
 
 def prepare(cluster: Cluster, event: ClusterEvent) -> None:
-    """Enters the registrations that the happening is decided under."""
+    """Enters the registrations on which the decision is based."""
     if event.kind is Kind.FAILOVER:
         cluster.observe_brokers({})
     cluster.observe_brokers(event.brokers)
@@ -128,14 +129,14 @@ def carry_out(cluster: Cluster, event: ClusterEvent, rows: Sequence[int]) -> lis
 
 
 def step_of(change: Change, event: ClusterEvent) -> Step:
-    """A write as a step."""
+    """Returns a write as a step."""
     before, after = leadership_of(change.before), change.after
     epochs = after.leader_epoch - epoch_of(before)
     return Step(event.number, event.controller, event.after, after.leader, after.isr, epochs, change.why)
 
 
 def replay(i: int, row: PartitionRow, base: Leadership | None, events: Sequence[ClusterEvent]) -> list[Step]:
-    """Our decisions on one partition alone, beginning with ``base``: one step per happening that writes it."""
+    """Returns our decisions on one partition alone, from ``base`` on: one step per event that writes it."""
     if not events:
         return []
     alone = Cluster()
@@ -151,10 +152,10 @@ def replay(i: int, row: PartitionRow, base: Leadership | None, events: Sequence[
 
 
 def other_orders(events: Sequence[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
-    """Orders in which another controller may have handled the same: it reads registrations at other moments than we.
+    """Yields orders in which the other controller may have handled events: it reads registrations at other times.
 
-    Neighbours may have been one snapshot for it or the other way round, one snapshot of ours may have been several.
-    The nearest orders come first, at most :data:`ORDERS_MAX`.
+    It may have seen neighbours in one snapshot or in the opposite order, or one snapshot of ours as several. The
+    nearest orders come first, at most :data:`ORDERS_MAX`.
     """
     known = {_key(events)}
     waiting = deque([list(events)])
@@ -170,7 +171,7 @@ def other_orders(events: Sequence[ClusterEvent]) -> Iterator[list[ClusterEvent]]
 
 
 def _key(events: Sequence[ClusterEvent]) -> tuple[object, ...]:
-    return tuple((h.number, h.kind, h.who, frozenset(h.brokers), h.shutting_down) for h in events)
+    return tuple((e.number, e.kind, e.subjects, frozenset(e.brokers), e.shutting_down) for e in events)
 
 
 def _neighbours(events: list[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
@@ -183,13 +184,13 @@ def _neighbours(events: list[ClusterEvent]) -> Iterator[list[ClusterEvent]]:
 
 
 def _split(event: ClusterEvent) -> Iterator[list[ClusterEvent]]:
-    """One snapshot as several, in every order. While one broker is handled, the later ones are as before."""
-    if event.kind is Kind.FAILOVER and event.who:
-        with_all = {**event.brokers, **_absent(event.who)}
-        yield [replace(event, who=(), brokers=with_all), replace(event, kind=Kind.DEATH, rows=frozenset())]
-    if event.kind not in {Kind.DEATH, Kind.RETURN} or not 1 < len(event.who) <= PERMUTED_BROKERS_MAX:
+    """Yields one snapshot as several, in every order; later brokers are as before while one is handled."""
+    if event.kind is Kind.FAILOVER and event.subjects:
+        with_all = {**event.brokers, **_absent(event.subjects)}
+        yield [replace(event, subjects=(), brokers=with_all), replace(event, kind=Kind.DEATH, rows=frozenset())]
+    if event.kind not in {Kind.DEATH, Kind.RETURN} or not 1 < len(event.subjects) <= PERMUTED_BROKERS_MAX:
         return
-    for order in permutations(event.who):
+    for order in permutations(event.subjects):
         parts: list[ClusterEvent] = []
         for at, broker in enumerate(order):
             later = order[at + 1 :]
@@ -197,39 +198,39 @@ def _split(event: ClusterEvent) -> Iterator[list[ClusterEvent]]:
                 brokers: Mapping[int, Broker] = {**event.brokers, **_absent(later)}
             else:
                 brokers = {b: known for b, known in event.brokers.items() if b not in later}
-            parts.append(replace(event, who=(broker,), brokers=brokers))
+            parts.append(replace(event, subjects=(broker,), brokers=brokers))
         yield parts
 
 
 def _joined(one: ClusterEvent, two: ClusterEvent) -> Iterator[list[ClusterEvent]]:
-    """Two neighbours as one snapshot, or the other way round."""
+    """Yields two neighbours as one snapshot, or in the opposite order."""
     if Kind.FAILOVER in {one.kind, two.kind}:
-        yield [replace(two, kind=Kind.FAILOVER, who=(), rows=one.rows | two.rows, shutting_down=frozenset())]
+        yield [replace(two, kind=Kind.FAILOVER, subjects=(), rows=one.rows | two.rows, shutting_down=frozenset())]
         return
     if one.kind is two.kind and one.kind in {Kind.DEATH, Kind.RETURN}:
-        yield [replace(two, who=tuple(sorted({*one.who, *two.who})))]
-    both = {*one.who} & {*two.who}
+        yield [replace(two, subjects=tuple(sorted({*one.subjects, *two.subjects})))]
+    both = {*one.subjects} & {*two.subjects}
     if not both:
         yield _swapped(one, two)
     elif (one.kind, two.kind) == (Kind.RETURN, Kind.DEATH):
-        rest = [replace(h, who=tuple(b for b in h.who if b not in both)) for h in (one, two)]
-        yield [h for h in rest if h.who]
+        rest = [replace(e, subjects=tuple(b for b in e.subjects if b not in both)) for e in (one, two)]
+        yield [e for e in rest if e.subjects]
 
 
 def _swapped(one: ClusterEvent, two: ClusterEvent) -> list[ClusterEvent]:
-    """``two`` on the registrations from before ``one``, then ``one`` on those from after both."""
-    before = {**one.brokers, **_absent(one.who)} if one.kind is Kind.DEATH else dict(one.brokers)
-    joining = two.who if two.kind is Kind.RETURN else ()
-    leaving = {*(one.who if one.kind is Kind.RETURN else ()), *(two.who if two.kind is Kind.DEATH else ())}
+    """Returns ``two`` on the registrations from before ``one``, then ``one`` on those from after both."""
+    before = {**one.brokers, **_absent(one.subjects)} if one.kind is Kind.DEATH else dict(one.brokers)
+    joining = two.subjects if two.kind is Kind.RETURN else ()
+    leaving = {*(one.subjects if one.kind is Kind.RETURN else ()), *(two.subjects if two.kind is Kind.DEATH else ())}
     brokers = {b: known for b, known in before.items() if b not in leaving} | {b: two.brokers[b] for b in joining}
-    shutting_down = one.shutting_down.difference(one.who if one.kind is Kind.SHUTDOWN else ())
-    shutting_down = shutting_down.union(two.who if two.kind is Kind.SHUTDOWN else ())
+    shutting_down = one.shutting_down.difference(one.subjects if one.kind is Kind.SHUTDOWN else ())
+    shutting_down = shutting_down.union(two.subjects if two.kind is Kind.SHUTDOWN else ())
     return [
         replace(two, brokers=brokers, shutting_down=shutting_down),
         replace(one, brokers=two.brokers, shutting_down=two.shutting_down),
     ]
 
 
-def _absent(who: Sequence[int]) -> dict[int, Broker]:
-    """Brokers that are registered no more, of which only the ids matter."""
-    return {b: Broker(b, 0, ()) for b in who}
+def _absent(subjects: Sequence[int]) -> dict[int, Broker]:
+    """Returns brokers that are no longer registered, of which only the ids matter."""
+    return {b: Broker(b, 0, ()) for b in subjects}

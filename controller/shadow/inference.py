@@ -1,8 +1,7 @@
-"""Clean shutdowns: they leave no trace in ZooKeeper but the partitions that are moved off a registered broker.
+"""Infers clean shutdowns: their only trace in ZooKeeper are partitions that are moved off a registered broker.
 
-A partition that was moved makes us decide the whole shutdown on the state before. That is held to be right once the
-broker left, or most of its partitions have moved as we decided; otherwise it is taken back, and the partition is a
-difference.
+For a moved partition we decide the whole shutdown on the state before. It is confirmed once the broker left, or most of
+its partitions have moved as we decided. Otherwise it is withdrawn, and the partition is a difference.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from controller.shadow.tracker import Tracker
 from controller.shadow.waiting import Waiting
 
 Certain = Callable[[int, Seen], bool]
-"""Whether a broker was certainly still registered when a state znode was written."""
+"""Returns whether a broker was certainly still registered when a state znode was written."""
 
 
 class Shutdowns:
@@ -27,22 +26,22 @@ class Shutdowns:
         self._withdrawn: dict[int, float] = {}
 
     def suspects(self, certain: Certain, gone: Collection[int], now: float) -> dict[int, Seen]:
-        """Brokers that partitions were moved off while they were registered, with the first such write.
+        """Returns registered brokers off which partitions were moved, with the first such write.
 
-        A partition speaks against each broker once. One whose leader may have changed the ISR unseen does not.
+        A partition counts once for each broker. It does not count where its leader may have changed the ISR unseen.
         """
         found: dict[int, Seen] = {}
         for i, waiting in self.tracker.puzzling():
             seen = waiting.seen[0]
             lost = self._lost(i, waiting, gone) - waiting.suspected
-            for broker in lost if lost and self._speaks(i, waiting) else ():
+            for broker in lost if lost and self._counts(i, waiting) else ():
                 if broker in self.tracker.model.brokers and certain(broker, seen) and not self._known(broker, now):
                     waiting.suspected.add(broker)
                     found[broker] = min(seen, found.get(broker, seen), key=lambda s: s.zxid)
         return dict(sorted(found.items(), key=lambda item: item[1].zxid))
 
     def _lost(self, i: int, waiting: Waiting, gone: Collection[int]) -> frozenset[int]:
-        """Whom the partition was moved off; where ISR changes were not read, who is gone may have joined before."""
+        """Returns brokers off which a partition was moved; with unread ISR changes a gone broker may have joined."""
         seen = waiting.seen[0].leadership
         lost = compare.lost_members(compare.after(waiting.base, waiting.steps), seen)
         if not waiting.judge().isr_changes:
@@ -50,34 +49,34 @@ class Shutdowns:
         replicas = self.tracker.model.rows[i].assignment.replicas
         return lost.union(b for b in replicas if b in gone and b not in seen.isr)
 
-    def _speaks(self, i: int, waiting: Waiting) -> bool:
-        """Whether a controller wrote the unexplained state, and nothing else can have led to it."""
+    def _counts(self, i: int, waiting: Waiting) -> bool:
+        """Returns whether a controller wrote the unexplained state, and nothing else can have led to it."""
         written = waiting.seen[0].leadership.leader_epoch > compare.epoch_of(waiting.base)
         return written and not waiting.doubt and not waiting.hidden_isr(i, self.tracker.model.rows[i])
 
     def _known(self, broker: int, now: float) -> bool:
-        """Whether its shutdown is inferred already, or was found wrong just now."""
+        """Returns whether its shutdown is inferred already, or was withdrawn just now."""
         if self._withdrawn.get(broker, float("-inf")) > now - self.tracker.wait_s:
             return True
-        return any(broker in h.who for h in self._unconfirmed())
+        return any(broker in e.subjects for e in self._unconfirmed())
 
     def _unconfirmed(self) -> list[ClusterEvent]:
-        return [h for h in self.tracker.recent if h.kind is Kind.SHUTDOWN and not h.confirmed]
+        return [e for e in self.tracker.recent if e.kind is Kind.SHUTDOWN and not e.confirmed]
 
     def left(self, brokers: Collection[int], now: float) -> None:
-        """Brokers are gone: their clean shutdowns were."""
+        """Confirms the clean shutdowns of brokers that are gone."""
         for event in self._unconfirmed():
-            if not {*event.who}.isdisjoint(brokers):
+            if not {*event.subjects}.isdisjoint(brokers):
                 self._confirm(event, now)
 
     def settle(self, now: float) -> None:
-        """Confirms what most of a broker's partitions speak for, and takes back what waited too long for that."""
+        """Confirms shutdowns that most of a broker's partitions match, and withdraws those that waited too long."""
         for event in self._unconfirmed():
             matching = len(event.matching)
             if matching > 1 and 2 * matching >= event.expected:
                 self._confirm(event, now)
             elif event.at_s <= self.tracker.late_s(now):
-                self._withdrawn.update(dict.fromkeys(event.who, now))
+                self._withdrawn.update(dict.fromkeys(event.subjects, now))
                 self._withdraw(event, now)
 
     def _confirm(self, event: ClusterEvent, now: float) -> None:
@@ -86,17 +85,17 @@ class Shutdowns:
         self.tracker.evaluate([i for i, _ in self.tracker.puzzling() if i in matching], now)
 
     def _withdraw(self, event: ClusterEvent, now: float) -> None:
-        """It did not happen: everything that was decided since is decided again without it."""
+        """Removes an inferred shutdown, and repeats all later decisions without it."""
         tracker = self.tracker
         tracker.statistics.events[event.kind] -= 1
         tracker.recent.remove(event)
         brokers = tracker.model.brokers
-        tracker.model.observe_brokers({b: known for b, known in brokers.items() if b not in event.who})
+        tracker.model.observe_brokers({b: known for b, known in brokers.items() if b not in event.subjects})
         tracker.model.observe_brokers(brokers)
         for later in tracker.recent:
             if later.number > event.number:
-                later.shutting_down = later.shutting_down.difference(event.who)
-        since = [i for i, w in tracker.waiting.items() if any(h.number >= event.number for h in w.since)]
+                later.shutting_down = later.shutting_down.difference(event.subjects)
+        since = [i for i, w in tracker.waiting.items() if any(e.number >= event.number for e in w.since)]
         for i in since:
             tracker.waiting[i].drop(event)
             tracker.plan(i, tracker.waiting[i])

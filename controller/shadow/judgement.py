@@ -1,10 +1,9 @@
-"""What a state znode says against what we decided: pure functions of values.
+"""Compares a state znode with our decisions: pure functions of values.
 
-Every write of a controller raises the leader epoch by one, every ISR change of a leader leaves it alone, and both
-raise the znode's version by one. So the two steps of version and leader epoch between two reads tell how many writes
-of each sort happened, even where the writes between were never seen: our decisions are replayed up to the leader
-epoch that was read, and leader and ISR are compared there. The version is not compared by itself: where Kafka writes
-each step of a decision, regent writes their sum.
+Every write of a controller raises the leader epoch by one, an ISR change of a leader leaves it alone, and both raise
+the znode's version by one. So version and leader epoch of two reads give the number of writes of each sort between
+them, even where those were never read. Our decisions are replayed up to the leader epoch that was read, and leader and
+ISR are compared there. The version itself is not compared: Kafka writes each step of a decision, regent their sum.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ NO_EPOCH: Final = -1
 """Leader epoch of a state znode that does not exist: its creation is one step, too."""
 
 HIDDEN_REPLICAS_MAX: Final = 6
-"""Replicas of a partition whose possible ISRs (at most 2 to the power of it) are tried one by one."""
+"""Most replicas of a partition whose possible ISRs (at most 2 to the power of it) are tried one by one."""
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """A state znode as read: the zxid of its last write, and in which reading of the shadow it was read."""
+    """A state znode as read, with the zxid of its last write and the number of the shadow's reading."""
 
     leadership: Leadership
     zxid: int
@@ -34,10 +33,10 @@ class Seen(Struct, frozen=True, gc=False):
 
 
 class Step(Struct, frozen=True, gc=False):
-    """One decision of ours about one partition: the leadership it leads to, and how many leader epochs it raises.
+    """One decision of ours on one partition: the resulting leadership, and the number of leader epochs it raises.
 
-    ``event`` is the number of what it answers; another controller can have done the same in epoch ``controller``
-    or later, after zxid ``after``. ``why`` is the constant reason of the rule.
+    ``event`` is the number of its event; the other controller can have decided the same in epoch ``controller`` or
+    later, after zxid ``after``. ``why`` is the constant reason of the rule.
     """
 
     event: int
@@ -50,7 +49,7 @@ class Step(Struct, frozen=True, gc=False):
 
 
 class Outcome(StrEnum):
-    """What a read state znode is to the last explained one and our decisions since."""
+    """Relation of a read state znode to the last explained one and our decisions since."""
 
     UNCHANGED = "unchanged"
     ISR_CHANGES = "only leaders changed the ISR"
@@ -62,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """The outcome, how many of our decisions it covers, and how many ISR changes of leaders happened meanwhile."""
+    """The outcome, the number of our decisions that it covers, and of ISR changes by leaders meanwhile."""
 
     outcome: Outcome
     steps: int = 0
@@ -70,22 +69,22 @@ class Judgement(NamedTuple):
 
 
 def version_of(base: Leadership | None) -> int:
-    """Version of a state znode, or what comes before version 0."""
+    """Returns the version of a state znode, ``NO_VERSION`` without one."""
     return base.version if base is not None else NO_VERSION
 
 
 def epoch_of(base: Leadership | None) -> int:
-    """Leader epoch of a state znode, or what comes before epoch 0."""
+    """Returns the leader epoch of a state znode, ``NO_EPOCH`` without one."""
     return base.leader_epoch if base is not None else NO_EPOCH
 
 
 def same_isr(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two ISRs have the same members: their order means nothing."""
+    """Returns whether two ISRs have the same members, in any order."""
     return sorted(one) == sorted(other)
 
 
 def covered(steps: Sequence[Step], epochs: int) -> int | None:
-    """How many of ``steps`` raise ``epochs`` leader epochs together; None where no number of them does."""
+    """Returns how many of ``steps`` raise ``epochs`` leader epochs together; None where no number of them does."""
     total = 0
     for count, step in enumerate(steps, 1):
         total += step.epochs
@@ -114,7 +113,7 @@ def judge(base: Leadership | None, steps: Sequence[Step], seen: Leadership) -> J
 
 
 def _without_controller(base: Leadership | None, seen: Leadership, writes: int) -> Judgement:
-    """A leader may change its ISR, of which it stays a member; nobody changes a leader without a new epoch."""
+    """Judges writes without a new epoch: a leader may change its ISR, of which it stays a member, and nothing else."""
     leads = base is not None and seen.leader == base.leader != NO_LEADER and seen.leader in seen.isr
     return Judgement(Outcome.ISR_CHANGES if leads else Outcome.DIFFERS, 0, writes)
 
@@ -127,11 +126,11 @@ def hidden_isr_explains(
     *,
     within: bool = False,
 ) -> bool:
-    """Whether ISR changes of a leader that were never read could lead from ``base`` to ``seen`` under our rules.
+    """Returns whether unread ISR changes of a leader could lead from ``base`` to ``seen`` under our rules.
 
-    ``decide`` gives our decisions on any base; ``within``: to lie inside one of them is enough. Leaders' changes may
-    lie before or after a decision: every ISR that the partition could have had before is tried. True means that
-    nothing contradicts our rules, not that they were confirmed: such a znode cannot be compared.
+    ``decide`` returns our decisions on any base; ``within``: a state inside one of them is enough. Leaders' changes may
+    precede or follow a decision: every possible earlier ISR is tried. True means that nothing contradicts our rules,
+    not that they are confirmed: such a znode cannot be compared.
     """
     epochs = seen.leader_epoch - epoch_of(base)
     changes = seen.version - version_of(base) - epochs
@@ -149,7 +148,7 @@ def hidden_isr_explains(
 
 
 def _fits(steps: Sequence[Step], seen: Leadership, epochs: int, left: int) -> bool:
-    """Whether ``steps`` and then ``left`` ISR changes can end as ``seen``; changes between two steps hide their ISR."""
+    """Returns whether ``steps`` and ``left`` ISR changes can end as ``seen``; changes between steps hide the ISR."""
     count = covered(steps, epochs)
     if count is None:
         return False
@@ -160,7 +159,7 @@ def _fits(steps: Sequence[Step], seen: Leadership, epochs: int, left: int) -> bo
 
 
 def possible_bases(base: Leadership | None, replicas: Sequence[int]) -> Iterator[tuple[Leadership | None, int]]:
-    """The base as it was read, and with each other ISR that its leader could have written, with the changes it took."""
+    """Yields the base as read, and with each other ISR that its leader could have written; with the changes needed."""
     yield base, 0
     if base is None or base.leader == NO_LEADER:
         return
@@ -173,12 +172,12 @@ def possible_bases(base: Leadership | None, replicas: Sequence[int]) -> Iterator
 
 
 def with_isr(base: Leadership, isr: tuple[int, ...]) -> Leadership:
-    """The same leadership with another ISR."""
+    """Returns the same leadership with another ISR."""
     return Leadership(base.leader, base.leader_epoch, isr, base.controller_epoch, base.version, base.recovering)
 
 
 def after(base: Leadership | None, steps: Sequence[Step]) -> Leadership | None:
-    """The leadership that ``steps`` lead to from ``base``, as far as it is compared."""
+    """Returns the leadership that results from ``steps`` on ``base``, as far as it is compared."""
     if not steps:
         return base
     epochs = sum(step.epochs for step in steps)
@@ -187,16 +186,16 @@ def after(base: Leadership | None, steps: Sequence[Step]) -> Leadership | None:
 
 
 def lost_members(base: Leadership | None, seen: Leadership) -> frozenset[int]:
-    """Who led or was in sync in ``base`` and is neither in ``seen``: the mark of a broker that was moved off."""
+    """Returns brokers that led or were in sync in ``base``, and not in ``seen``: partitions were moved off them."""
     if base is None:
         return frozenset()
     return frozenset((*base.isr, base.leader)) - {NO_LEADER, seen.leader, *seen.isr}
 
 
 def is_preferred_election(base: Leadership | None, seen: Leadership, replicas: Sequence[int]) -> bool:
-    """Whether a controller wrote once, and exactly a preferred election: the first replica leads, the ISR stays.
+    """Returns whether the only write of a controller is a preferred election: the first replica leads, the ISR stays.
 
-    Leaders may have changed the ISR besides; the leader before is still in it, so nothing was moved off it.
+    Leaders may also have changed the ISR; the earlier leader is still in it, so nothing was moved off it.
     """
     if base is None or seen.leader_epoch - base.leader_epoch != 1 or seen.version <= base.version:
         return False
@@ -206,7 +205,7 @@ def is_preferred_election(base: Leadership | None, seen: Leadership, replicas: S
 
 
 def bare_epochs(base: Leadership | None, steps: Sequence[Step], seen: Leadership) -> int:
-    """How many epochs were only raised, beyond our decisions: of a partition without a leader and one ISR member."""
+    """Returns how many epochs were raised alone, beyond our decisions: without a leader, with one ISR member."""
     end = after(base, steps)
     if end is None or not seen.leader == end.leader == NO_LEADER or seen.isr != end.isr or len(end.isr) > 1:
         return 0

@@ -1,4 +1,4 @@
-"""A ZooKeeper port that cannot write: whatever the shadow does, the cluster stays as it is."""
+"""A ZooKeeper port that cannot write: the shadow cannot change the cluster."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class WriteRefused(RuntimeError):
-    """Something tried to write through a read-only port: nothing was sent."""
+    """A write through a read-only port, which was not sent."""
 
     def __init__(self, operation: str, path: str) -> None:
         super().__init__(f"{operation} of {path} refused: a shadow never writes. Run without --shadow to take the role")
 
 
 class ReadOnly:
-    """``zk`` without its writes: each raises :class:`WriteRefused`. Reads, watches and the session are passed on."""
+    """``zk`` without its writes: each raises :class:`WriteRefused`. Delegates reads, watches and the session."""
 
     def __init__(self, zk: ZooKeeper) -> None:
         self._zk = zk
@@ -40,7 +40,7 @@ class ReadOnly:
 
     @property
     def on_watch(self) -> Callable[[WatchEvent], None] | None:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.on_watch
 
     @on_watch.setter
@@ -49,7 +49,7 @@ class ReadOnly:
 
     @property
     def on_state(self) -> Callable[[ConnectionState], None] | None:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.on_state
 
     @on_state.setter
@@ -58,7 +58,7 @@ class ReadOnly:
 
     @property
     def on_state_thread(self) -> Callable[[ConnectionState], None] | None:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.on_state_thread
 
     @on_state_thread.setter
@@ -67,7 +67,7 @@ class ReadOnly:
 
     @property
     def hooks(self) -> WriteHooks | None:
-        """As of the port; nothing here calls them."""
+        """Delegates to the port; reads do not call them."""
         return self._zk.hooks
 
     @hooks.setter
@@ -76,11 +76,11 @@ class ReadOnly:
 
     @property
     def set_acl(self) -> bool:
-        """As of the port; nothing is created here."""
+        """Delegates to the port; nothing is created here."""
         return self._zk.set_acl
 
     async def connect(self, timeout_s: float) -> None:
-        """A new session."""
+        """Opens a session."""
         await self._zk.connect(timeout_s)
 
     async def close(self) -> None:
@@ -89,56 +89,56 @@ class ReadOnly:
 
     @property
     def state(self) -> ConnectionState:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.state
 
     @property
     def request_bytes_max(self) -> int:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.request_bytes_max
 
     @property
     def session_id(self) -> int:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.session_id
 
     @property
     def session_timeout_ms(self) -> int:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.session_timeout_ms
 
     @property
     def peer(self) -> str:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.peer
 
     @property
     def last_zxid(self) -> int:
-        """As of the port."""
+        """Delegates to the port."""
         return self._zk.last_zxid
 
     # -- reads
 
     async def get(self, path: str) -> Node | None:
-        """Data and stat, or None."""
+        """Reads data and stat, or None."""
         return await self._zk.get(path)
 
     async def exists(self, path: str) -> Stat | None:
-        """Stat, or None."""
+        """Reads the stat, or None."""
         return await self._zk.exists(path)
 
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
-        """Names of the children and the stat, or None."""
+        """Reads the names of the children and the stat, or None."""
         return await self._zk.children(path)
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
-        """Many znodes in order."""
+        """Reads many znodes in order."""
         return await self._zk.read_many(paths, paths_max=paths_max)
 
     async def read_decoded(
         self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
     ) -> list[T | Code]:
-        """Many znodes in order, each as ``decode(data, version)``."""
+        """Reads many znodes in order, each as ``decode(data, version)``."""
         return await self._zk.read_decoded(paths, decode, paths_max=paths_max)
 
     async def watch(
@@ -148,7 +148,7 @@ class ReadOnly:
         await self._zk.watch(data, exists, children, since_zxid=since_zxid)
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
-        """ACL list and stat."""
+        """Reads ACL list and stat."""
         return await self._zk.get_acls(path)
 
     async def sync(self, path: str = "/") -> None:
@@ -156,17 +156,17 @@ class ReadOnly:
         await self._zk.sync(path)
 
     async def heartbeat(self) -> None:
-        """A cheap round trip."""
+        """Sends a cheap request."""
         await self._zk.heartbeat()
 
-    # -- what would be writes
+    # -- writes
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         _refuse("multi", ops)
 
     async def apply(self, ops: Sequence[Op]) -> int:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         _refuse("multi", ops)
 
     async def create(
@@ -178,19 +178,19 @@ class ReadOnly:
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> Created:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         raise WriteRefused("creation", path)
 
     async def set(self, path: str, data: bytes | None, version: int) -> Stat:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         raise WriteRefused("rewrite", path)
 
     async def delete(self, path: str, version: int) -> None:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         raise WriteRefused("deletion", path)
 
     async def set_acls(self, path: str, acls: Sequence[Acl], version: int) -> Stat:
-        """Refused."""
+        """Raises :class:`WriteRefused`."""
         raise WriteRefused("change of the ACLs", path)
 
 

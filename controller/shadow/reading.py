@@ -1,4 +1,4 @@
-"""What the shadow reads, with the zxids that put it in order."""
+"""Reads of the shadow, with the zxids that order them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger("regent.shadow")
 class RoleReading(Struct, frozen=True):
     """Registrations and the role, as of one reading.
 
-    ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None where nobody holds
-    the role (-1 where it cannot be read). ``epoch``: controller epoch, of which ``epoch_zxid`` is the last change.
-    ``read_zxid``: nothing that is read from here on is older.
+    ``zxid``: last registration or deregistration. ``holder``: broker id in ``/controller``, None without a holder
+    (-1 where it cannot be read). ``epoch``: controller epoch, with its last change at
+    ``epoch_zxid``. ``read_zxid``: later reads are not older than this zxid.
     """
 
     reading: int
@@ -37,7 +37,7 @@ class RoleReading(Struct, frozen=True):
 
 
 class Reader:
-    """Reads through ``zk``; znodes that cannot be understood are reported once by path and left out."""
+    """Reads through ``zk``; logs malformed znodes once by path and leaves them out."""
 
     def __init__(self, zk: ZooKeeper) -> None:
         self.zk = zk
@@ -46,7 +46,7 @@ class Reader:
         self._reported: dict[str, str] = {}
 
     async def role_seen(self, known_epoch: int | None) -> RoleReading:
-        """The registrations, then the role; the registrations again where the role has changed hands.
+        """Reads the registrations, then the role; again the registrations where the role has changed hands.
 
         So a broker that is missing here is missing for a controller that holds the epoch read after it.
         """
@@ -78,12 +78,12 @@ class Reader:
         return holder, epoch.value, epoch.stat.mzxid
 
     async def names(self, parent: str) -> frozenset[str] | None:
-        """Children of ``parent``, None where it does not exist."""
+        """Reads the children of ``parent``, None where it does not exist."""
         listed = await self.zk.children(parent)
         return frozenset(listed[0]) if listed is not None else None
 
     async def topics(self, names: Iterable[str]) -> list[TopicAssignment]:
-        """Topics that exist and can be read."""
+        """Reads topics; leaves out malformed and missing ones."""
         good: list[TopicAssignment] = []
         for found in await self._store.load_topics(sorted(names)):
             if isinstance(found, TopicAssignment):
@@ -93,7 +93,7 @@ class Reader:
         return good
 
     async def states(self, named: Sequence[tuple[int, str, int]]) -> list[tuple[int, Seen]]:
-        """State znodes of (row, topic, partition); those that do not exist are left out."""
+        """Reads state znodes of (row, topic, partition); leaves out missing ones."""
         wanted = [paths.state(topic, partition) for _, topic, partition in named]
         found = await self.zk.read_many(wanted)
         return list(self._seen([row for row, _, _ in named], wanted, found))
@@ -111,4 +111,4 @@ class Reader:
     def _report(self, bad: Malformed) -> None:
         if self._reported.get(bad.path) != bad.why:
             self._reported[bad.path] = bad.why
-            log.warning("%s cannot be read: %s; it is not compared until it is mended", bad.path, bad.why)
+            log.warning("%s cannot be read: %s; it is not compared until it is repaired", bad.path, bad.why)

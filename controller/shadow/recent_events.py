@@ -1,4 +1,4 @@
-"""The happenings of late, and which of them another controller may still be answering."""
+"""Recent events, and those of them that the other controller may still be handling."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Final
 from controller.shadow.events import ClusterEvent, Kind
 
 EVENTS_MAX: Final = 64
-"""Happenings that are remembered, besides those that a waiting partition holds."""
+"""Events that are remembered, besides those that a waiting partition holds."""
 
 
 class RecentEvents(deque[ClusterEvent]):
-    """Oldest first. ``wait_s``: for how long one may stay unanswered."""
+    """Events, oldest first. ``wait_s``: time for which one may stay unhandled."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(maxlen=EVENTS_MAX)
         self._wait_s = wait_s
 
-    def unanswered(self, now: float) -> int:
-        """How many expect an answer and have none yet."""
-        return sum(1 for h in self if h.expected and h.confirmed and h.answered_s >= now)
+    def unhandled(self, now: float) -> int:
+        """Returns the number of events that require a write and have none yet."""
+        return sum(1 for e in self if e.expected and e.confirmed and e.handled_s >= now)
 
     def lately(self, now: float) -> list[ClusterEvent]:
-        """What another controller may still be answering.
+        """Returns the events that the other controller may still be handling.
 
-        It takes events in order, so what came before an answered one is done.
+        It takes events in order, so all events before a handled one are done.
         """
-        answered = max((h.number for h in self if h.met_s < now), default=0)
-        return [h for h in self if h.at_s > now - self._wait_s and h.number >= answered]
+        handled = max((e.number for e in self if e.met_s < now), default=0)
+        return [e for e in self if e.at_s > now - self._wait_s and e.number >= handled]
 
     def begun(self, zxid: int) -> int:
-        """Number of the last one that another controller was answering already at ``zxid``.
+        """Returns the number of the last event that the other controller was handling already at ``zxid``.
 
-        It takes events in order, so everything before that one was done.
+        It takes events in order, so all events before that one were done.
         """
-        return max((h.number for h in self if h.met_zxid < zxid), default=0)
+        return max((e.number for e in self if e.met_zxid < zxid), default=0)
 
     def loading(self) -> list[ClusterEvent]:
-        """The last failover, where its controller may have read later registrations than we to begin with."""
-        latest = next((h for h in reversed(self) if h.met or h.kind is Kind.FAILOVER), None)
+        """Returns the last failover, where its controller may have begun with later registrations than we."""
+        latest = next((e for e in reversed(self) if e.met or e.kind is Kind.FAILOVER), None)
         done = latest is None or latest.kind is not Kind.FAILOVER or 0 < latest.met >= latest.expected
         return [] if latest is None or done else [latest]
 
-    def still_answered(self, now: float) -> list[ClusterEvent]:
-        """Of what may still be answered, what was not undone by a return, and a failover that may not be over."""
+    def still_handled(self, now: float) -> list[ClusterEvent]:
+        """Returns events that may still be handled and that no return undid, and a failover that may not be over."""
         lately = self.lately(now)
-        undone = max((at for at, h in enumerate(lately, 1) if h.kind is Kind.RETURN), default=0)
-        return [*(h for h in self.loading() if h in lately[:undone]), *lately[undone:]]
+        undone = max((at for at, e in enumerate(lately, 1) if e.kind is Kind.RETURN), default=0)
+        return [*(e for e in self.loading() if e in lately[:undone]), *lately[undone:]]

@@ -1,4 +1,4 @@
-"""The shadow's report on disk: what was compared so far outlives the process."""
+"""The shadow's report on disk: its counts outlive the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report_path(folder: Path) -> Path:
 
 
 def load(path: Path) -> Report | None:
-    """Reads the report of an earlier process; None where there is none, or none that can be understood."""
+    """Reads the report of an earlier process; None without a readable one."""
     try:
         return decoded(path.read_bytes(), Report)
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def load(path: Path) -> Report | None:
 
 
 def save(path: Path, report: Report) -> None:
-    """Replaces the file at once and as a whole; raises OSError, then the file before stays."""
+    """Replaces the file atomically; raises OSError and then leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{os.getpid()}.tmp")
     try:

@@ -1,9 +1,9 @@
-"""``regent run --shadow``: follows a cluster whose controller is somebody else's, and compares.
+"""``regent run --shadow``: follows a cluster that another controller controls, and compares.
 
-Its only input is ZooKeeper, through a port that refuses every write; it has no place in the queue of daemons and no
-connection to a broker. What is read: registrations, role, topics and state znodes, after each event and every
-``poll_s``. While counterparts are awaited, or replicas that may join an ISR are outside of it, the state znodes
-concerned are read again at short intervals, so that few changes pass unseen.
+Its only input is ZooKeeper, through a port that refuses every write; it has no queue position and no connection to a
+broker. It reads registrations, role, topics and state znodes after each event and every ``poll_s``. While a partition
+awaits a counterpart, or a live replica is outside of its ISR, its state znode is read again at short intervals, so that
+few changes pass unseen.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from state_machines.model.types import NO_LEADER
 log = logging.getLogger("regent.shadow")
 
 WAIT_S: Final = 30.0
-"""How long a decision may wait for its counterpart."""
+"""Longest wait of a decision for its counterpart."""
 
 AGAIN_S_MIN: Final = 0.02
 AGAIN_S_MAX: Final = 0.5
-"""Pauses between two readings while counterparts are awaited; they double while nothing new is read."""
+"""Pauses between two readings while counterparts are awaited; they double while the state does not change."""
 
 CATCHING_UP_S: Final = 0.05
-"""Pause between two readings while replicas that are live are outside of their ISR."""
+"""Pause between two readings while live replicas are outside of their ISR."""
 
 LATE_S: Final = 1.0
-"""From an event to the reading of the registrations: after more than this, several may have passed."""
+"""Longest time from an event to the reading of the registrations; later, several may have passed."""
 
 SAVE_S: Final = 60.0
-"""From one saving of the report to the next."""
+"""Interval between two saves of the report."""
 
 LINE_S: Final = 3_600.0
-"""From one line of counts in the log to the next."""
+"""Interval between two log lines of counts."""
 
 LOAD_MAX: Final = 0.2
 """Share of the time that repeated readings may take."""
@@ -58,10 +58,10 @@ _ROLE: Final = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
 
 
 class Shadow:
-    """Use it with ``await run(zk)``; :meth:`report` at any time, also while it runs.
+    """Follows a cluster in ``await run(zk)``; :meth:`report` works at any time.
 
-    ``wait_s``: how long a decision may wait for its counterpart before it counts as missing. ``file``: where the
-    report is kept, so that the next process goes on with it.
+    ``wait_s``: wait of a decision for its counterpart until that counts as missing. ``file`` keeps the report for the
+    next process.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Shadow:
         self.tracker = Tracker(self.statistics, wait_s)
         self.timeline = Timeline(self.tracker)
         self.following = asyncio.Event()
-        """Set while it knows the cluster: from the first reading on, cleared where it starts over."""
+        """Set from the first complete reading on, cleared when it starts over."""
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._fired: set[str] = set()
@@ -88,7 +88,7 @@ class Shadow:
     async def run(self, zk: ZooKeeper) -> None:
         """Follows the cluster on a connected session until cancelled; raises ``SessionLost`` when that is over.
 
-        Called again with another session it goes on counting, but starts over with what it then reads.
+        With another session it keeps its counts, but starts over with the state that it then reads.
         """
         self._zk = ReadOnly(zk)
         self._reader = Reader(self._zk)
@@ -111,7 +111,7 @@ class Shadow:
             self._log_report()
 
     def report(self) -> Report:
-        """Everything counted so far."""
+        """Returns all counts so far."""
         statistics = self.statistics
         return Report(
             compared={str(kind): count for kind, count in statistics.compared.items()},
@@ -149,7 +149,7 @@ class Shadow:
                 await self._wake.wait()
 
     async def _follow(self) -> None:
-        """Reads everything, then again and again what may have changed; raises NotConnected after an interruption."""
+        """Reads everything, then repeatedly the possible changes; raises NotConnected after an interruption."""
         self._interrupted = False
         self.following.clear()
         await self._begin()
@@ -171,12 +171,12 @@ class Shadow:
             again_s = max(2 * again_s, AGAIN_S_MIN) if before == self._progress() else 0.0
 
     def _pause(self, again_s: float) -> float:
-        """How long nothing is read unless something happens."""
+        """Returns the pause until the next reading, which a watch may shorten."""
         pause_s = min(max(again_s, AGAIN_S_MIN), AGAIN_S_MAX) if self.tracker.waiting else self._poll_s
         return min(pause_s, CATCHING_UP_S) if self._catching_up else pause_s
 
     async def _woken(self, within_s: float) -> bool:
-        """Waits for an event; False where none came in time."""
+        """Waits for a watch; returns False where none fired in time."""
         with anyio.move_on_after(max(0.0, within_s)):
             await self._wake.wait()
         woken = self._wake.is_set()
@@ -190,7 +190,7 @@ class Shadow:
     # -- reading
 
     async def _begin(self) -> None:
-        """Takes everything as it is and arms every watch."""
+        """Adopts the present state and arms every watch."""
         since = self._zk.last_zxid
         self._fired.clear()
         await self._zk.sync("/")
@@ -213,7 +213,7 @@ class Shadow:
         )
 
     async def _read(self, full: bool) -> None:
-        """One reading: everything, or only what waits, or only the states of what may join an ISR."""
+        """Reads everything, or only waiting partitions and those whose ISR a replica may join."""
         if full or self.tracker.waiting:
             since = self._zk.last_zxid
             fired, self._fired = self._fired, set()
@@ -233,7 +233,7 @@ class Shadow:
         self._log_news()
 
     async def _read_topics(self, fired: Collection[str], since: int) -> Collection[str]:
-        """New, vanished and rewritten topics; returns the names of those that are being deleted."""
+        """Reads new, vanished and rewritten topics; returns the names of those that are being deleted."""
         found = await self._reader.names(paths.TOPICS) or frozenset()
         known = self.tracker.model.topic_index.keys()
         for name in sorted(known - found):
@@ -246,7 +246,7 @@ class Shadow:
         return await self._reader.names(paths.DELETE_TOPICS) or ()
 
     async def _arm(self, fired: Iterable[str], since: int) -> None:
-        """Watches again what has fired; what does not exist is watched for its creation."""
+        """Arms fired watches again; watches a missing znode for its creation."""
         data: list[str] = []
         absent: list[str] = []
         children: list[str] = []
@@ -259,7 +259,7 @@ class Shadow:
         await self._zk.watch(data=data, exists=absent, children=children, since_zxid=since)
 
     def _named(self, wanted: Iterable[int] | None = None) -> Iterator[tuple[int, str, int]]:
-        """Rows of present topics with topic and partition: those in ``wanted`` where it is given."""
+        """Yields rows of present topics with topic and partition, ``wanted`` limits them."""
         model = self.tracker.model
         if wanted is None:
             wanted = (i for t in model.topic_index.values() for i in model.topics[t].rows)
@@ -274,21 +274,21 @@ class Shadow:
         return [i for i, _, _ in self._named() if self._is_outside(i)]
 
     def _is_outside(self, i: int) -> bool:
-        """Whether a live replica is outside of the ISR of a partition that has a leader to let it in."""
+        """Returns whether a live replica is outside of the ISR and a leader could add it."""
         row, live = self.tracker.model.rows[i], self.tracker.model.live
         return row.leader != NO_LEADER and any(r in live and r not in row.isr for r in row.assignment.replicas)
 
     # -- logs
 
     def _log_news(self) -> None:
-        """Logs a line for each difference, of one reading ``SHOWN_MAX`` at most."""
+        """Logs a line for each difference, at most ``SHOWN_MAX`` of one reading."""
         news = self.statistics.news()
         for difference in news[:SHOWN_MAX]:
             log.warning("difference from Kafka's controller at %s", difference)
         if len(news) > SHOWN_MAX:
             log.warning("more differences at the same time, %d in all: see the report", self.statistics.differing)
 
-    # -- the report, as it goes
+    # -- the report
 
     async def _resume(self) -> None:
         if self.file is None or self._saved is not None:

@@ -1,4 +1,4 @@
-"""What was compared, in numbers, and the differences themselves."""
+"""Counts of comparisons, and the differences themselves."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Outline(Struct, frozen=True, gc=False):
 
 
 class ShadowDifference(Struct, frozen=True, gc=False):
-    """A state znode that is not what we decided.
+    """A state znode that differs from our decision.
 
-    ``fields`` says what differs; ``before`` is what both started from; ``ours`` and ``theirs`` are equal to it where
-    we, or they, wrote nothing. ``event`` is what was answered, ``why`` the reason of our decision.
+    ``fields`` names the differing ones; ``before`` is the state before both; ``ours`` and ``theirs`` equal it where
+    we, or they, wrote nothing. ``event`` caused the decision, ``why`` is the reason of ours.
     """
 
     path: str
@@ -53,7 +53,7 @@ class ShadowDifference(Struct, frozen=True, gc=False):
 
 
 class Compared(NamedTuple):
-    """A kind of compared decision: what was answered, and by which rule."""
+    """A kind of compared decision: its event, and the rule."""
 
     event: str
     rule: str
@@ -65,12 +65,12 @@ class Compared(NamedTuple):
 class Report(Struct, frozen=True):
     """The state of a shadow.
 
-    ``compared``: decisions whose counterpart was found and is the same, by event and rule. ``differing``: how many
-    were not, the first of them in ``differences``. ``uncomparable``: writes whose order or base cannot be known, by
-    reason. ``not_ours``: writes of kinds that regent decides only on request, by kind. ``unseen``: decisions that
-    were overwritten before they were read: only what followed on them was compared. ``isr_changes``: by leaders.
-    ``events``: what was answered, by kind; a departure is the end of a broker's session, after a clean shutdown, too.
-    ``waiting``: partitions whose counterpart is awaited. ``since_ms``: the begin of counting, over all processes.
+    ``compared``: decisions with an equal counterpart, by event and rule. ``differing``: decisions with another one,
+    the first of them in ``differences``. ``uncomparable``: writes of unknown order or base, by reason. ``not_ours``:
+    writes of kinds that regent decides only on request, by kind. ``unseen``: decisions that were overwritten before
+    they were read; only the later ones were compared. ``isr_changes``: by leaders. ``events``: by kind; a departure is
+    the end of a broker's session, also after a clean shutdown. ``waiting``: partitions that await a counterpart.
+    ``since_ms``: the begin of counting, over all processes.
     """
 
     compared: dict[str, int]
@@ -88,7 +88,7 @@ class Report(Struct, frozen=True):
 
     @property
     def compared_total(self) -> int:
-        """Compared decisions of all kinds that agree."""
+        """Returns the number of decisions that agree."""
         return sum(self.compared.values())
 
     def sentence(self) -> str:
@@ -98,7 +98,7 @@ class Report(Struct, frozen=True):
         return ", ".join(f"{count} {name}" for name, count in {**counts, "waiting": self.waiting}.items())
 
     def lines(self) -> list[str]:
-        """For people: counts first, then the differences."""
+        """Returns the counts and then the differences, as lines of text."""
         lines = [self.sentence()]
         lines += [f"  {count:6} agree    {kind}" for kind, count in sorted(self.compared.items())]
         lines += [f"  {count:6} uncomparable    {why}" for why, count in sorted(self.uncomparable.items())]
@@ -109,7 +109,7 @@ class Report(Struct, frozen=True):
 
 
 class Statistics:
-    """Counts what the tracker finds. ``counters`` are the process's, for its metrics."""
+    """Counts the tracker's findings. ``counters`` are the process's, for its metrics."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self.compared: Counter[Compared] = Counter()
@@ -125,7 +125,7 @@ class Statistics:
         self._news: list[ShadowDifference] = []
 
     def resume(self, found: Report) -> None:
-        """Goes on counting where an earlier process stopped."""
+        """Continues the counts of an earlier process."""
         for kind, count in found.compared.items():
             event, _, rule = kind.partition(": ")
             self.compared[Compared(event, rule)] += count
@@ -142,12 +142,12 @@ class Statistics:
         self.since_ms = found.since_ms or self.since_ms
 
     def agrees(self, event: str, rule: str) -> None:
-        """A decision and its counterpart are the same."""
+        """Counts a decision with an equal counterpart."""
         self.compared[Compared(event, rule)] += 1
         self._counters.shadow_compared += 1
 
     def differs(self, found: ShadowDifference) -> None:
-        """They are not."""
+        """Counts a decision with another counterpart."""
         self.differing += 1
         self._counters.shadow_compared += 1
         self._counters.shadow_differences += 1
@@ -157,13 +157,13 @@ class Statistics:
             self._news.append(found)
 
     def news(self) -> list[ShadowDifference]:
-        """Differences since the last call, at most one more than :data:`SHOWN_MAX`."""
+        """Returns the differences since the last call, at most one more than :data:`SHOWN_MAX`."""
         news, self._news = self._news, []
         return news
 
 
 def outline(leadership: Leadership | None) -> Outline | None:
-    """What is compared of a state znode."""
+    """Returns the compared part of a state znode."""
     if leadership is None:
         return None
     return Outline(leadership.leader, leadership.isr, leadership.leader_epoch)
@@ -172,7 +172,7 @@ def outline(leadership: Leadership | None) -> Outline | None:
 def difference(
     path: str, before: Leadership | None, ours: Leadership | None, theirs: Leadership | None, event: str, why: str
 ) -> ShadowDifference:
-    """A difference with the fields that make it one."""
+    """Builds a difference with the names of its differing fields."""
     return ShadowDifference(path, _fields(ours, theirs), outline(before), outline(ours), outline(theirs), event, why)
 
 
@@ -192,5 +192,5 @@ def _fields(ours: Leadership | None, theirs: Leadership | None) -> str:
 
 
 def reasons(steps: list[Step]) -> str:
-    """Why we decided ``steps``."""
+    """Returns the reasons of ``steps``."""
     return "; then ".join(step.why for step in steps) or "nothing to decide"

@@ -1,4 +1,4 @@
-"""From what is read to what happened: the order of events, told by zxids and by which reading came first."""
+"""Derives the order of events from reads: by zxids, and by the order of readings."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ TURN_ROWS: Final = 5_000
 """Partitions that are compared before others get a turn of the loop."""
 
 FULL_READINGS_MAX: Final = 64
-"""Full readings that are remembered, with the zxid at which each began to read states."""
+"""Full readings that are remembered, each with the zxid at which its read of states began."""
 
 
 @dataclass(slots=True)
 class Fresh:
-    """New partitions of one topic znode, which a controller must start; ``zxid``: when it was created or changed."""
+    """New partitions of one topic znode, which a controller must start; ``zxid``: its creation or change."""
 
     zxid: int
     rows: list[int]
 
 
 class Timeline:
-    """Feeds a :class:`Tracker` with happenings in the order in which the controller in office meets them."""
+    """Feeds a :class:`Tracker` with events in the order in which the active controller handles them."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
@@ -55,7 +55,7 @@ class Timeline:
         self._adopted: set[int] = set()
 
     def begin(self, role_seen: RoleReading, topics: Iterable[TopicAssignment], now: float) -> None:
-        """Starts over with what is there: the next states are taken as they are."""
+        """Starts over with the present topics: the next states are adopted."""
         self.tracker.begin(role_seen.epoch, role_seen.brokers, now)
         self.epoch, self.holder, self._last_holder = role_seen.epoch, role_seen.holder, role_seen.holder
         self._registered_zxid = role_seen.zxid
@@ -65,14 +65,13 @@ class Timeline:
     # -- topics
 
     def topic_gone(self, name: str) -> None:
-        """A topic znode vanished."""
+        """Drops a topic whose znode vanished."""
         self._forget(name, FORGOTTEN)
 
     def topic(self, found: TopicAssignment, zxid: int) -> None:
-        """A topic znode as read: new, another incarnation, more partitions, or moved replicas.
+        """Enters a topic znode: new, another incarnation, more partitions, or moved replicas.
 
-        ``zxid``: not later than the change. Replicas that a reassignment moves are not ours to compare: the topic is
-        taken as it is found.
+        ``zxid``: not later than the change. A reassignment is not compared: its topic is adopted as it is.
         """
         model = self.tracker.model
         known = model.topic(found.name)
@@ -111,11 +110,11 @@ class Timeline:
         deleting: Collection[str] = (),
         late: bool = False,
     ) -> Iterator[None]:
-        """One reading: states that answer what happened before it, then what happened, then the new partitions.
+        """Processes one reading: states that result from earlier events, then new events, then new partitions.
 
-        Goes on for as long as it is iterated, so that a large reading does not hold up the loop. ``full``: every state
-        znode was read. ``deleting``: topics that are being deleted. ``late``: the event was so long ago that several
-        may have passed.
+        It runs in turns as it is iterated, so that a large reading does not block the loop. ``full``: every state znode
+        was read. ``deleting``: topics that are being deleted. ``late``: the event was so long ago that several may have
+        passed.
         """
         self._adopt(states)
         unread = dict(states)
@@ -143,7 +142,7 @@ class Timeline:
         self.deadlines.expire(now, deleting)
 
     def _observe(self, unread: dict[int, Seen], now: float) -> Iterator[None]:
-        """States of partitions that were started as far as we know."""
+        """Observes states of partitions that were started as far as we know."""
         later = {i for fresh in self._fresh for i in fresh.rows}
         for done, i in enumerate([i for i in unread if i not in later]):
             self.tracker.observe(i, unread.pop(i), now)
@@ -151,14 +150,14 @@ class Timeline:
                 yield
 
     def _explain(self, now: float) -> Iterator[None]:
-        """Reads that nothing explained, after something happened."""
+        """Judges unexplained reads again, after new events."""
         rows = [i for i, _ in self.tracker.puzzling()]
         for at in range(0, len(rows), TURN_ROWS):
             self.tracker.evaluate(rows[at : at + TURN_ROWS], now)
             yield
 
     def _infer(self, delta: BrokerDelta, role_seen: RoleReading, now: float) -> Iterator[None]:
-        """Partitions moved off a registered broker are taken as its clean shutdown, decided on the state before."""
+        """Infers a clean shutdown from partitions moved off a registered broker, and decides it on the state before."""
         gone = {*delta.dead, *delta.bounced}
         found = self.shutdowns.suspects(lambda b, seen: _registered(b, seen, gone, role_seen), gone, now)
         for broker, first in found.items():
@@ -169,7 +168,7 @@ class Timeline:
             yield from self._explain(now)
 
     def _adopt(self, states: Sequence[tuple[int, Seen]]) -> None:
-        """First states of partitions that ran before we looked; the others wait for a leader."""
+        """Adopts the first states of partitions that ran before the first reading; the others await a leader."""
         if self._adopted:
             found = {i: seen.leadership for i, seen in states if i in self._adopted}
             rows = sorted(self._adopted)
@@ -179,7 +178,7 @@ class Timeline:
     def _create_before(self, role_seen: RoleReading, unread: dict[int, Seen], now: float) -> None:
         """Decides on topics that were created before the registrations changed.
 
-        Where the controller went, what it started itself tells; the others are left to its successor.
+        A controller that is gone has started those with a state; the others are left to its successor.
         """
         if role_seen.epoch == self.epoch and role_seen.holder is not None:
             self._create(role_seen.zxid, now)
@@ -213,7 +212,7 @@ class Timeline:
             self._create(None, now)
 
     def _failover(self, role_seen: RoleReading, gone: Sequence[int], now: float, doubt: str) -> None:
-        """A new controller: what was created while there was none is among what it finds."""
+        """Decides a failover; the new controller starts the partitions that were created before it."""
         waiting = [i for fresh in self._fresh for i in fresh.rows]
         self.tracker.model.load_leadership(waiting, [None] * len(waiting))
         self._fresh = []
@@ -231,7 +230,7 @@ class Timeline:
             self.tracker.on_event(Kind.CREATION, (), self.tracker.model.brokers, now, after=first, rows=rows)
 
     def _brokers(self, role_seen: RoleReading, delta: BrokerDelta, now: float, doubt: str) -> None:
-        """Deaths first, then returns: a bounced broker is both."""
+        """Decides deaths first, then returns: a bounced broker is both."""
         found, gone, back = role_seen.brokers, (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
         alone = len({*gone, *back}) == 1
         if gone:
@@ -246,14 +245,14 @@ class Timeline:
 
 
 def _is_first_of(state: Leadership, earlier: int) -> bool:
-    """Whether a state znode is as it was created, by a controller after ``earlier``."""
+    """Returns whether a state znode is as a controller after ``earlier`` created it."""
     return state.version == 0 and state.controller_epoch > earlier
 
 
 def _registered(broker: int, seen: Seen, gone: Collection[int], role_seen: RoleReading) -> bool:
-    """Whether ``broker`` was certainly registered when a znode was written.
+    """Returns whether ``broker`` was certainly registered when a znode was written.
 
-    One that is gone: written before the last change of the registrations, which was its own. One that is there: the
-    znode was read in an earlier reading than the registrations.
+    For a broker that is gone: the write precedes the last change of the registrations, which was its own. For a
+    present one: the znode was read in an earlier reading than the registrations.
     """
     return seen.zxid < role_seen.zxid if broker in gone else seen.reading < role_seen.reading

@@ -1,9 +1,8 @@
-"""What waits for its counterpart: our decisions on one side, what was read on the other.
+"""Matches our decisions with the other controller's writes, as they are read.
 
-The model is ours alone: every decision is entered at once, as if it had been committed, so that the next one is taken
-on it. A partition that has decisions or reads without a counterpart has a :class:`Waiting`. A read that nothing
-explains waits, too: what it answers may be learned a moment later. Time is an argument; nothing here does input or
-output.
+The model is ours alone: every decision enters it at once, as if it had been committed, and the next decision builds on
+it. A partition with decisions or reads without a counterpart has a :class:`Waiting`. An unexplained read waits, too,
+because its event may be read a moment later. Time is an argument; nothing here does input or output.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import Broker, Leadership
 
 BEHIND_MAX: Final = 2
-"""Events without a single answer, from which on the order of further ones is not known."""
+"""Entirely unhandled events, from which on the order of further ones is unknown."""
 
 TRIES_MAX: Final = 2_000
-"""Other orders that are tried in one reading, over all partitions; the rest is tried in the next."""
+"""Other orders that one reading tries, over all partitions; the next reading tries the rest."""
 
 PATIENCE: Final = 10
-"""While counterparts arrive, one may be late by so many times the usual wait."""
+"""Multiple of the usual wait for which a counterpart may be late while others arrive."""
 
 ORDER_UNKNOWN: Final = "brokers changed at once: another order of the same events explains it"
 ISR_UNSEEN: Final = "the leader changed its ISR between two reads: the base of the decision is not known"
@@ -39,7 +38,7 @@ BARE_EPOCH: Final = "epoch of an offline partition raised, nothing else changed:
 
 
 class Tracker:
-    """Our model and what waits. ``wait_s``: how long a decision, or a read, may stay without its counterpart."""
+    """Our model and the waiting partitions. ``wait_s``: wait of a decision, or a read, for its counterpart."""
 
     def __init__(self, statistics: Statistics, wait_s: float) -> None:
         self.model = Cluster()
@@ -51,12 +50,12 @@ class Tracker:
         self._by_number: dict[int, ClusterEvent] = {}
         self.tries = Tries(TRIES_MAX)
         self.number = 0
-        """Of the latest happening."""
+        """Number of the latest event."""
         self.began_s = float("-inf")
         self._matched_s = float("-inf")
 
     def begin(self, epoch: int, brokers: Mapping[int, Broker], now: float) -> None:
-        """Starts over: what waited cannot be compared any more, what is read next is taken as it is."""
+        """Starts over: waiting partitions stay uncompared, and the next reads are adopted."""
         self.forget(list(self.waiting), BEGUN_BEFORE)
         self.model = Cluster(epoch)
         self.model.observe_brokers(brokers)
@@ -64,7 +63,7 @@ class Tracker:
         self.began_s = now
 
     def forget(self, rows: Iterable[int], why: str) -> None:
-        """Rows end; what waited there stays uncompared."""
+        """Drops rows; their waits count as uncomparable."""
         for i in rows:
             self._puzzling.discard(i)
             if self.waiting.pop(i, None) is not None:
@@ -75,7 +74,7 @@ class Tracker:
     def on_event(
         self,
         kind: Kind,
-        who: Iterable[int],
+        subjects: Iterable[int],
         brokers: Mapping[int, Broker],
         now: float,
         *,
@@ -85,9 +84,9 @@ class Tracker:
     ) -> None:
         """Decides on the model and remembers each write until its counterpart is read.
 
-        Reads that nothing explained so far are not looked at again: call :meth:`evaluate`.
+        Unexplained reads are not judged again: call :meth:`evaluate`.
         """
-        event = self._enter(kind, tuple(who), brokers, now, after, frozenset(rows), doubt)
+        event = self._enter(kind, tuple(subjects), brokers, now, after, frozenset(rows), doubt)
         before = self.recent.lately(now) if event.rows else [] if kind is Kind.FAILOVER else self.recent.loading()
         self.recent.append(event)
         self._by_number[event.number] = event
@@ -106,7 +105,7 @@ class Tracker:
     def _enter(
         self,
         kind: Kind,
-        who: tuple[int, ...],
+        subjects: tuple[int, ...],
         brokers: Mapping[int, Broker],
         now: float,
         after: int,
@@ -119,28 +118,28 @@ class Tracker:
             self.number,
             self.model.epoch,
             kind,
-            who,
+            subjects,
             dict(brokers),
-            self._shutting_down(kind, who, brokers),
+            self._shutting_down(kind, subjects, brokers),
             now,
             after,
             rows,
             confirmed=kind is not Kind.SHUTDOWN,
-            doubt=doubt or (BEHIND if self.recent.unanswered(now) >= BEHIND_MAX else ""),
+            doubt=doubt or (BEHIND if self.recent.unhandled(now) >= BEHIND_MAX else ""),
         )
 
-    def _shutting_down(self, kind: Kind, who: tuple[int, ...], brokers: Mapping[int, Broker]) -> frozenset[int]:
-        """Whose shutdown goes on: a new controller knows of none, a new incarnation has none."""
+    def _shutting_down(self, kind: Kind, subjects: tuple[int, ...], brokers: Mapping[int, Broker]) -> frozenset[int]:
+        """Returns brokers whose shutdown continues: a new controller knows of none, a new incarnation has none."""
         if kind is Kind.FAILOVER:
             return frozenset()
         known, shutting_down = self.model.brokers, self.model.shutting_down
         kept = {b for b in shutting_down & brokers.keys() if b in known and brokers[b].epoch == known[b].epoch}
-        return frozenset(kept.union(who if kind is Kind.SHUTDOWN else ()))
+        return frozenset(kept.union(subjects if kind is Kind.SHUTDOWN else ()))
 
-    # -- what was read
+    # -- reads
 
     def observe(self, i: int, seen: Seen, now: float) -> None:
-        """A state znode as read. Known content is passed over, leaders' ISR changes are facts, the rest must agree."""
+        """Compares a state znode: adopts leaders' ISR changes, and awaits or matches a decision for any other one."""
         waiting = self.waiting.get(i)
         if waiting is None:
             base = leadership_of(self.model.rows[i])
@@ -151,7 +150,7 @@ class Tracker:
                 self.statistics.isr_changes += found.isr_changes
                 self.model.load_leadership([i], [seen.leadership])
                 return
-            waiting = self.waiting[i] = Waiting(base, self.recent.still_answered(now), now + self.wait_s)
+            waiting = self.waiting[i] = Waiting(base, self.recent.still_handled(now), now + self.wait_s)
         if seen.leadership == waiting.last:
             return
         if not waiting.seen:
@@ -160,19 +159,19 @@ class Tracker:
         waiting.remember(seen)
         for step in waiting.steps[:1]:
             event = self._by_number[step.event]
-            event.answered_s = min(event.answered_s, now)
+            event.handled_s = min(event.handled_s, now)
         if waiting.under_way():
             self._matched_s = now
         self._puzzling.add(i)
         self.evaluate([i], now)
 
     def puzzling(self) -> Iterator[tuple[int, Waiting]]:
-        """Partitions with a read that nothing explains, by row."""
+        """Yields partitions with an unexplained read, by row."""
         for i in sorted(self._puzzling):
             yield i, self.waiting[i]
 
     def evaluate(self, rows: Iterable[int], now: float, *, excuse: bool = False) -> None:
-        """Explains as many reads as possible, in their order; ``excuse``: as uncomparable, too."""
+        """Explains as many reads as possible, in their order; ``excuse``: also as uncomparable."""
         for i in sorted(rows):
             waiting = self.waiting[i]
             if excuse and not waiting.try_again():
@@ -188,7 +187,7 @@ class Tracker:
                 self.model.load_leadership([i], [waiting.base])
 
     def _explain(self, i: int, waiting: Waiting, now: float, excuse: bool) -> bool:
-        """Whether the oldest read is explained; then it is the new base, unless it only lay inside a decision."""
+        """Explains the oldest read if possible; it becomes the new base, unless it lay inside a decision."""
         seen, found = waiting.seen[0], waiting.judge()
         if found.outcome is Outcome.UNCHANGED:
             return True
@@ -211,7 +210,7 @@ class Tracker:
         return True
 
     def _agrees(self, i: int, waiting: Waiting, seen: Seen, count: int, now: float) -> bool:
-        """Counts a counterpart; one of an inferred happening waits until that is confirmed."""
+        """Counts a counterpart; one of an inferred event waits for the confirmation of that event."""
         last = waiting.steps[count - 1]
         event = self._by_number[last.event]
         if not event.confirmed:
@@ -221,17 +220,17 @@ class Tracker:
         self.statistics.unseen += count - 1
         self.statistics.agrees(event.kind, last.why)
         event.met += 1
-        event.answered_s = min(event.answered_s, now)
+        event.handled_s = min(event.handled_s, now)
         event.met_s = min(event.met_s, now)
         event.met_zxid = min(event.met_zxid, seen.zxid)
         waiting.base = seen.leadership
         waiting.steps = waiting.steps[count:]
-        waiting.answered(last.event)
+        waiting.handled(last.event)
         waiting.due_s = now + self.wait_s
         return True
 
     def _excused(self, i: int, waiting: Waiting, seen: Leadership) -> bool:
-        """Whether the write is of a kind that regent does not decide by itself, or cannot be put in order."""
+        """Returns whether regent never decides such a write by itself, or its order is unknown."""
         row = self.model.rows[i]
         self.tries.take()
         if not waiting.possible_steps() and compare.is_preferred_election(waiting.base, seen, row.assignment.replicas):
@@ -249,13 +248,13 @@ class Tracker:
         return True
 
     def rebase(self, i: int, waiting: Waiting, base: Leadership | None) -> None:
-        """Decides again what is still unanswered, on what was read."""
+        """Repeats the decisions on unhandled events, on the state that was read."""
         waiting.begin(base)
         self.plan(i, waiting)
 
     def plan(self, i: int, waiting: Waiting) -> None:
-        """Decides again what is unanswered."""
-        steps = replay(i, self.model.rows[i], waiting.base, waiting.happened)
+        """Repeats the decisions on unhandled events."""
+        steps = replay(i, self.model.rows[i], waiting.base, waiting.events)
         for change, planned in ((-1, waiting.steps), (1, steps)):
             for step in planned:
                 self._by_number[step.event].expected += change
@@ -265,16 +264,16 @@ class Tracker:
     # -- time
 
     def late_s(self, now: float) -> float:
-        """What has waited since then has waited too long. It moves on slowly while counterparts arrive."""
+        """Returns the time since which a wait is too long; it advances slowly while counterparts arrive."""
         busy = now - self._matched_s < self.wait_s
         return now - self.wait_s * (PATIENCE if busy else 1)
 
     def clean_up(self) -> None:
-        """Forgets happenings that nobody remembers any more."""
-        held = {h.number for w in self.waiting.values() for h in (*w.happened, *w.since)}
-        held.update(h.number for h in self.recent)
-        self._by_number = {number: h for number, h in self._by_number.items() if number in held}
+        """Drops events that no partition holds any more."""
+        held = {e.number for w in self.waiting.values() for e in (*w.events, *w.since)}
+        held.update(e.number for e in self.recent)
+        self._by_number = {number: e for number, e in self._by_number.items() if number in held}
 
-    def what(self, step: Step) -> str:
-        """What a decision answers, for people."""
-        return self._by_number[step.event].what
+    def cause(self, step: Step) -> str:
+        """Describes the event that a decision handles."""
+        return self._by_number[step.event].description
