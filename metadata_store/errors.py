@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Code(IntEnum):
-    """Result codes of ZooKeeper (``KeeperException.Code``). TOO_BIG is ours: such a write is never sent."""
+    """Result codes of ZooKeeper (``KeeperException.Code``). TOO_BIG is regent's own: such a write is never sent."""
 
     OK = 0
     SYSTEM_ERROR = -1
@@ -50,7 +50,7 @@ class Code(IntEnum):
 
 
 class ZooKeeperError(Exception):
-    """Base of everything the port raises."""
+    """Base of the exceptions that the port raises."""
 
 
 class ZkError(ZooKeeperError):

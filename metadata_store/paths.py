@@ -55,7 +55,7 @@ def broker(broker_id: int) -> str:
 
 
 def topic(name: str) -> str:
-    """Assignments of a topic."""
+    """Returns the znode with a topic's assignments."""
     return f"{TOPICS}/{name}"
 
 

@@ -252,7 +252,7 @@ class ZooKeeper(Protocol):
         """Deletes a znode; raises ``ZkError`` (BAD_VERSION, NO_NODE, NOT_EMPTY, NO_AUTH)."""
 
     async def sync(self, path: str = "/") -> None:
-        """Afterwards this server has applied everything the ensemble's leader had when the call was made."""
+        """Waits until this server has applied everything that the ensemble's leader had when the call was made."""
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
         """Returns the ACL list and stat (``stat.acl_version`` is what ``set_acls`` expects).
@@ -265,4 +265,4 @@ class ZooKeeper(Protocol):
         """Replaces the ACL list; ``version`` is the ACL version."""
 
     async def heartbeat(self) -> None:
-        """Makes a cheap round trip through the ensemble's leader: a reply proves a session when it was sent."""
+        """Makes a cheap round trip through the ensemble's leader: its reply proves a session at the request's time."""

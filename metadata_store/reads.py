@@ -1,4 +1,4 @@
-"""Reading a cluster's znodes in bulk, each as a value or as :class:`Malformed`."""
+"""Reads a cluster's znodes in bulk, each as a value or as :class:`Malformed`."""
 
 from __future__ import annotations
 

@@ -40,5 +40,5 @@ def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = F
 
 
 def unjudged(*, racks: bool) -> dict[str, str]:
-    """Invariants that :func:`audit` does not judge, and why."""
+    """Returns the invariants that :func:`audit` does not judge, and why."""
     return UNJUDGED if racks else UNJUDGED | RACKS

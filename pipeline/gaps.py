@@ -69,7 +69,7 @@ def _last() -> Column:
 
 
 def _between(narrow: DataFrame) -> DataFrame:
-    """Holes within terms, and numbers that two rows have."""
+    """Returns holes within terms, and numbers that two rows have."""
     order = Window.partitionBy(*TERM).orderBy("seq")
     due, seq = fn.col("due"), fn.col("seq")
     placed = narrow.withColumn("due", fn.lag(_last() + 1).over(order)).withColumn(
@@ -97,7 +97,7 @@ def _unrecorded(narrow: DataFrame) -> DataFrame:
 
 
 def _begins(terms: DataFrame) -> DataFrame:
-    """Terms that do not begin with their first row; a daemon's oldest one may, its first files are expired."""
+    """Returns gaps at the begin of terms; a daemon's oldest term may have one, its first files are expired."""
     daemon = Window.partitionBy("cluster", "ctl_id")
     oldest = fn.col("ctl_epoch") == fn.min("ctl_epoch").over(daemon)
     return (
@@ -115,7 +115,7 @@ def _begins(terms: DataFrame) -> DataFrame:
 
 
 def _followed(terms: DataFrame) -> DataFrame:
-    """Terms with the epoch and the time at which the cluster's next one begins."""
+    """Adds to terms the epoch and the time at which the cluster's next one begins."""
     order = Window.partitionBy("cluster").orderBy("ctl_epoch", "ctl_id")
     return terms.withColumn("next_epoch", fn.lead("ctl_epoch").over(order)).withColumn(
         "next_us", fn.lead("first_us").over(order)
@@ -123,7 +123,7 @@ def _followed(terms: DataFrame) -> DataFrame:
 
 
 def _ends(terms: DataFrame) -> DataFrame:
-    """Terms that another one followed although they never ended: their daemon was killed."""
+    """Returns terms that another one followed although they never ended: their daemon was killed."""
     followed = _followed(terms).filter(~fn.col("ended") & (fn.col("next_epoch") > fn.col("ctl_epoch")))
     return followed.select(
         *TERM,
@@ -136,7 +136,7 @@ def _ends(terms: DataFrame) -> DataFrame:
 
 
 def _no_journal(terms: DataFrame) -> DataFrame:
-    """Epochs between those of the journals; the gap begins with the first of them."""
+    """Returns epochs between those of the journals; the gap begins with the first of them."""
     followed = _followed(terms).filter(fn.col("next_epoch") > fn.col("ctl_epoch") + 1)
     return followed.select(
         "cluster",

@@ -10,7 +10,7 @@ from state_machines.journal.events import Kind
 
 
 def one_writer(terms: DataFrame) -> DataFrame:
-    """Violations of A7 that the terms show; no row should follow ``seq``."""
+    """Returns violations of A7 that the terms show; no row should follow ``seq``."""
     writers = fn.count("*").over(Window.partitionBy("cluster", "ctl_epoch"))
     what = fn.when(
         fn.col("writers") > 1, say("epoch", fn.col("ctl_epoch"), "was written by", fn.col("writers"), "daemons")

@@ -52,7 +52,7 @@ def _line(one: _Entry) -> Entry:
     if allows is None:
         raise ValueError(f"permission type {one.permissionType!r} is neither Allow nor Deny")
     if not one.operation.isalpha():
-        raise ValueError(f"operation {one.operation!r} is none")
+        raise ValueError(f"{one.operation!r} is no operation")
     operation = canonical_operation(one.operation, allows=allows)
     return Entry(one.principal, canonical_host(one.host), operation, allows)
 

@@ -62,7 +62,7 @@ def require_version(version: object, known: Collection[object]) -> None:
 
 
 def split_unknown(data: bytes | None, known: Collection[str]) -> dict[str, object]:
-    """Fields of a JSON object that are not ``known``, so that a rewrite can keep them."""
+    """Returns the fields of a JSON object that are not ``known``, so that a rewrite can keep them."""
     fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any]) if data is not None else {}
     return {name: value for name, value in fields.items() if name not in known}
 

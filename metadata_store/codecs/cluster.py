@@ -48,7 +48,7 @@ def _block(data: bytes) -> ProducerIdBlock:
     require_version(found.version, (1,))
     start, end = int(found.block_start), int(found.block_end)
     if not 0 <= start <= end <= _INT64_MAX:
-        raise ValueError(f"the block {start} to {end} is none")
+        raise ValueError(f"the block {start} to {end} is no range of ids")
     return ProducerIdBlock(found.broker, start, end)
 
 

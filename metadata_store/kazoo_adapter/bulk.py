@@ -18,7 +18,7 @@ P = TypeVar("P", bytes, str)
 
 
 def by_size(paths: Sequence[P], count_max: int, bytes_max: int, overhead: int) -> Iterator[Sequence[P]]:
-    """Slices of at most ``count_max`` paths and ``bytes_max`` bytes, ``overhead`` being added to each path."""
+    """Yields slices of at most ``count_max`` paths and ``bytes_max`` bytes, each path with ``overhead`` added."""
     start = 0
     while start < len(paths):
         chunk = paths[start : start + count_max]

@@ -148,7 +148,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
     def wake(self) -> None:
         """Has the thread look at the queue."""
-        with contextlib.suppress(BlockingIOError):  # it has been woken already, often
+        with contextlib.suppress(BlockingIOError):  # the buffer is full: enough wake-ups are queued
             self._write_sock.send(b"\0")
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:

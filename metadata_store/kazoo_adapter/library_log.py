@@ -1,4 +1,4 @@
-"""kazoo's own log lines: the same one at most once a minute, and none where nothing was set up to take them."""
+"""Limits kazoo's own log lines: each at most once a minute, and none without a handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5 (RFC 2831), by which ZooKeeper knows its clients: the one mechanism of passwords that it has."""
+"""SASL DIGEST-MD5 (RFC 2831), ZooKeeper's one mechanism of passwords."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The servers of an ensemble: in which order they are tried, and how long each attempt may take.
+"""The servers of an ensemble: the order of attempts, and how long each may take.
 
 A session outlives its server only if another one is reached before it ends. So with several servers each attempt is
-short, and the server that failed last is tried last. With one server there is nothing to hurry to.
+short, and the server that failed last is tried last. With one server there is no hurry.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Session:
         except ZkError as error:
             await self.close()
             if error.code is Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:
-                why = "it wants a login by SASL: set zookeeper.sasl_file"
+                why = "it requires a login by SASL: set zookeeper.sasl_file"
                 raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}") from error
             raise
         except NotConnected as error:

@@ -34,7 +34,7 @@ class ZooKeeperTls(Struct, frozen=True):
             "ca": str(self.authority) if self.authority else None,
             "certfile": str(self.certificate) if self.certificate else None,
             "keyfile": str(key) if key else None,
-            "keyfile_password": "",  # none: OpenSSL would ask at the terminal
+            "keyfile_password": "",  # without one OpenSSL would prompt at the terminal
         }
 
     def context(self, *, check_host: bool | None = None) -> ssl.SSLContext:

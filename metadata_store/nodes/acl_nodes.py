@@ -1,4 +1,4 @@
-"""Reading Kafka's access control lists: all of them, and those that notifications name."""
+"""Reads Kafka's access control lists: all of them, and those that notifications name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code
 from metadata_store.port import Node, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.admin_rules.acls import NOBODY, Acls, Entry, Key, Pattern, Resource
+from state_machines.admin_rules.acls import DENY_ALL, Acls, Entry, Key, Pattern, Resource
 
 ROOTS: Final = {Pattern.LITERAL: "/kafka-acl", Pattern.PREFIXED: "/kafka-acl-extended/prefixed"}
 CHANGES: Final = {"/kafka-acl-changes": decode_literal_change, "/kafka-acl-extended-changes": decode_extended_change}
@@ -55,7 +55,7 @@ async def read_acls(zk: ZooKeeper) -> ReadAcls:
 async def read_lists(
     zk: ZooKeeper, acls: Acls, places: Iterable[Place], malformed: Callable[[Malformed], None]
 ) -> set[Place]:
-    """Reads some lists into ``acls``; one that is gone goes there, too. Returns those that ZooKeeper refused."""
+    """Reads some lists into ``acls``, absent ones as empty. Returns those that ZooKeeper refused."""
     closed = set[Place]()
     wanted = list(dict.fromkeys(places))
     nodes = await zk.read_many([acl_path(place) for place in wanted])
@@ -63,7 +63,7 @@ async def read_lists(
         found = _entries(acl_path(place), node)
         if isinstance(found, Malformed):
             malformed(found)
-            found = NOBODY
+            found = DENY_ALL
             if isinstance(node, Code):
                 closed.add(place)
         acls.put(*place, found)
@@ -77,7 +77,7 @@ def _entries(path: str, node: Node | Code) -> tuple[Entry, ...] | Malformed:
 
 
 async def read_acl_changes(zk: ZooKeeper, after: dict[str, str]) -> tuple[set[Place], list[Malformed]]:
-    """Resources of the notifications after those that ``after`` names by parent, which is moved on."""
+    """Reads the resources of notifications after those in ``after`` (name by parent), and advances ``after``."""
     places, malformed = set[Place](), list[Malformed]()
     for parent, decode in CHANGES.items():
         listed = await zk.children(parent)

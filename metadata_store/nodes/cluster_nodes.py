@@ -144,7 +144,7 @@ def _features_op(found: Found[Features] | None, version: int, enabled: bool) -> 
 
 
 async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence) -> None:
-    """Takes finalised features out of ``/feature``, by compare and set; raises :class:`Contended`."""
+    """Deletes finalised features from ``/feature``, by compare and set; raises :class:`Contended`."""
     async for _ in _rounds(zk):
         found = await read_features(zk)
         if found is None or isinstance(found.value, Malformed):

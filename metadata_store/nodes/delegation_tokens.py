@@ -41,7 +41,7 @@ async def token_ids(zk: ZooKeeper) -> list[str]:
 
 
 async def read_tokens(zk: ZooKeeper, ids: Sequence[str]) -> list[Token | Malformed]:
-    """Tokens by id; those that are gone are left out."""
+    """Reads tokens by id; absent ones are left out."""
     wanted = [paths.delegation_token(name) for name in ids]
     tokens: list[Token | Malformed] = []
     for name, path, node in zip(ids, wanted, await zk.read_many(wanted), strict=True):

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 ANYTHING: Final = "*"
 """A wildcard: every name of a literal resource, or every host."""
-EVERYBODY: Final = "User:*"
+ANY_PRINCIPAL: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The only name that a resource of type Cluster has."""
 
@@ -32,9 +32,9 @@ class Operation(StrEnum):
     ALTER_CONFIGS = "AlterConfigs"
 
 
-_UNASKED: Final = ("IdempotentWrite", "CreateTokens", "DescribeTokens", "TwoPhaseCommit")
+_UNUSED: Final = ("IdempotentWrite", "CreateTokens", "DescribeTokens", "TwoPhaseCommit")
 """Operations that Kafka knows and that no request to a controller needs."""
-_NAMES: Final = {name.upper(): name for name in (*map(str, Operation), *_UNASKED)}
+_NAMES: Final = {name.upper(): name for name in (*map(str, Operation), *_UNUSED)}
 
 
 def canonical_operation(name: str, *, allows: bool) -> str:
@@ -76,7 +76,7 @@ class Entry(Struct, frozen=True, gc=False):
     allows: bool
 
 
-NOBODY: Final = (Entry(EVERYBODY, ANYTHING, Operation.ALL, False),)
+DENY_ALL: Final = (Entry(ANY_PRINCIPAL, ANYTHING, Operation.ALL, False),)
 """Stands for a list that cannot be understood: it may have denied any operation to any principal."""
 
 Key = tuple[Resource, str]
@@ -97,7 +97,7 @@ class Acls(Struct):
             _put(self.literal, key, entries)
         elif change := _put(self.prefixed, key, entries):
             self.sizes[len(key[1])] += change
-            self.sizes += Counter()  # those that are none any more go
+            self.sizes += Counter()  # drops sizes without a prefix
 
 
 def _put(lists: dict[Key, tuple[Entry, ...]], key: Key, entries: tuple[Entry, ...]) -> int:
@@ -122,7 +122,7 @@ def canonical_host(host: str) -> str:
 
 def unreadable() -> Acls:
     """Stands for all lists where they cannot be read: every request is denied."""
-    return Acls({(resource, ANYTHING): NOBODY for resource in Resource}, found=True)
+    return Acls({(resource, ANYTHING): DENY_ALL for resource in Resource}, found=True)
 
 
 def allowed(
@@ -137,7 +137,9 @@ def allowed(
     entries = _matching(acls, resource, name)
     granted = False
     for one in entries:
-        if (one.principal == principal or one.principal == EVERYBODY) and (one.host == host or one.host == ANYTHING):
+        if (one.principal == principal or one.principal == ANY_PRINCIPAL) and (
+            one.host == host or one.host == ANYTHING
+        ):
             if one.allows:
                 granted = granted or one.operation in _ALLOWING[operation]
             elif one.operation == operation or one.operation == "All":

@@ -73,7 +73,7 @@ class TopicDefaults(NamedTuple):
 
 
 DEFAULTS: Final = TopicDefaults()
-"""Kafka's."""
+"""Kafka's defaults."""
 _UNKNOWN: Final = "no broker has reported its {} yet (the log of the controlling daemon has the cause): try again, {}"
 UNKNOWN_PARTITIONS: Final = _UNKNOWN.format("num.partitions", "give a number, or set controller.num_partitions")
 UNKNOWN_FACTOR: Final = _UNKNOWN.format(
@@ -84,7 +84,7 @@ UNKNOWN_REMOTE: Final = _UNKNOWN.format(
 )
 UNKNOWN_POLICY: Final = _UNKNOWN.format(
     "create.topic.policy.class.name",
-    "or set controller.ignore_create_topic_policy = true to create topics without asking a policy",
+    "or set controller.ignore_create_topic_policy = true to create topics without a policy",
 )
 """Refusals that pass by themselves: they are errors after which clients may try again."""
 

@@ -2,7 +2,9 @@
 
 Mutations are partitions that are created or deleted. A bucket fills at the rate of its quota, up to what the rate gives
 in a window. It may be overdrawn: a caller that finds it below zero is refused (strict), a caller that overdraws it
-waits (permissive). Source: Kafka ``ControllerMutationQuotaManager``, ``ClientQuotaManager``, ``TokenBucket``.
+waits (permissive).
+
+Source: Kafka ``ControllerMutationQuotaManager``, ``ClientQuotaManager``, ``TokenBucket``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ UNKNOWN: Final = "The partition does not exist."
 TO_BE_DELETED: Final = "The topic is being deleted"
 LEADS_ALREADY: Final = "the preferred replica leads already"
 LEADER_LIVES: Final = "its leader is live"
-GIVEN_UP: Final = "somebody else writes its state all the time: ask again"
+GIVEN_UP: Final = "another writer keeps changing its state: try again"
 
 
 class ElectionType(IntEnum):

@@ -20,7 +20,7 @@ _replicas = attrgetter("replicas")
 def new_partitions(draft: Draft, rows: Sequence[int]) -> None:
     """Draws onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online.
 
-    Rows that have a state znode by now (another controller's, or the regent's own whose reply was lost) are not created
+    Rows that have a state znode by now (another controller's, or regent's own whose reply was lost) are not created
     again.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)

@@ -24,11 +24,11 @@ TopicIds = Mapping[str, bytes | None]
 
 
 class Verdict(Enum):
-    """Where no broker knows an id."""
+    """The verdict on a topic whose id no broker knows."""
 
     NEVER_HAD_ONE = "it never had an id"
     UNKNOWN = "it may have an id that no live broker knows"
-    UNANSWERED = "a live broker that may know its id does not answer"
+    UNANSWERED = "a live broker that may know its id does not respond"
 
 
 class Evidence:
@@ -119,7 +119,7 @@ def sample_of_lost(lost: Mapping[str, int]) -> list[str]:
 
 
 def id_changes(cluster: Cluster, ids: Mapping[str, bytes]) -> Sequence[TopicChange]:
-    """Rewrites of the topics that have no id yet."""
+    """Returns rewrites of the topics that have no id yet."""
     known = [(topic, ids[name]) for name in ids if (topic := cluster.topic(name)) is not None]
     return [
         TopicChange(topic.name, topic.version, {}, topic_id, GIVEN, czxid=topic.czxid)

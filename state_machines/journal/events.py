@@ -53,7 +53,7 @@ class Row(Struct, omit_defaults=True, gc=False):
     1 after the event. ``replicas`` includes those being added. ``states``: all states entered, where they are several.
     ``steps``: the reason of each leader epoch that the write takes. ``lost``: UNRECORDED stands for so many rows,
     itself included. ``absent``: after an election, members of the ISR whose brokers are not registered. ``why``: one
-    sentence for people.
+    sentence for operators.
     """
 
     v: int

@@ -148,7 +148,7 @@ class Propagation:
         }
 
     def leaders_waiting(self, wanted: Iterable[int]) -> dict[int, set[int]]:
-        """Returns, by leader, those of the rows whose LeaderAndIsr the leader did not acknowledge yet."""
+        """Returns those of the rows whose LeaderAndIsr the leader did not acknowledge yet, by leader."""
         rows, led = self.view.rows, dict[int, set[int]]()
         for i in wanted:
             led.setdefault(rows[i].leader, set()).add(i)

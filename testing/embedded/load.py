@@ -117,7 +117,7 @@ class Load:
         return max(longest, self.oldest())
 
     def stalls(self) -> dict[Spot, float]:
-        """Seconds of the longest wait by partition since the last :meth:`take_stall`."""
+        """Returns the longest wait by partition, in seconds, since the last :meth:`take_stall`."""
         now, stalls = time.monotonic(), dict(self._stalls)
         for spot, sent_at in self._waiting.values():
             stalls[spot] = max(stalls.get(spot, 0.0), now - sent_at)

@@ -131,7 +131,7 @@ class EmbeddedZooKeeper(ChildProcess):
 
 
 def ensemble(folder: Path, size: int, **options: Any) -> list[EmbeddedZooKeeper]:
-    """Servers of one ensemble, not started yet: boot them together, most of them must run before one serves."""
+    """Returns the servers of one ensemble, not started yet: boot them together, one serves once a majority runs."""
     ports = tuple((free_port(), free_port()) for _ in range(size))
     return [
         EmbeddedZooKeeper(folder / f"server-{number}", member=Member(number, ports), **options)

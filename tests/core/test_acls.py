@@ -12,9 +12,9 @@ import pytest
 from metadata_store.codecs.acl import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.codecs.base import Malformed
 from state_machines.admin_rules.acls import (
+    ANY_PRINCIPAL,
     ANYTHING,
-    EVERYBODY,
-    NOBODY,
+    DENY_ALL,
     Acls,
     Entry,
     Operation,
@@ -60,14 +60,14 @@ def test_one_line_allows_what_it_names_and_what_that_implies(asked: Operation, s
 
 
 @pytest.mark.parametrize("place", PLACES + ELSEWHERE)
-@pytest.mark.parametrize(("principal", "who"), [(ALICE, True), (EVERYBODY, True), (BOB, False)])
+@pytest.mark.parametrize(("principal", "who"), [(ALICE, True), (ANY_PRINCIPAL, True), (BOB, False)])
 @pytest.mark.parametrize(("host", "where"), [(ANYTHING, True), (HERE, True), (THERE, False)])
 def test_who_where_and_on_what(
     *, place: tuple[Pattern, str], principal: str, who: bool, host: str, where: bool
 ) -> None:
     concerns = place in PLACES and who and where
     assert may(lists((*place, line(True, principal=principal, host=host)))) is concerns
-    everything = (Pattern.LITERAL, "*", line(True, principal=EVERYBODY))
+    everything = (Pattern.LITERAL, "*", line(True, principal=ANY_PRINCIPAL))
     assert may(lists(everything, (*place, line(False, principal=principal, host=host)))) is not concerns
 
 
@@ -84,7 +84,7 @@ def test_without_a_list_the_setting_decides_and_with_one_it_does_not() -> None:
         assert not may(lists((*place, line(True, principal=BOB))), open_=True)
     for place in ELSEWHERE:
         assert may(lists((*place, line(False))), open_=True)
-    assert not may(lists((*PLACES[0], *NOBODY)), open_=True)
+    assert not may(lists((*PLACES[0], *DENY_ALL)), open_=True)
 
 
 def test_lists_of_topics_are_not_those_of_the_cluster() -> None:
@@ -126,7 +126,7 @@ def test_a_list_as_kafka_writes_it() -> None:
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Describe","host":"*"},'
         b'{"principal":"User:*","permissionType":"Deny","operation":"All","host":"0:0:0:0:0:0:0:1"}]}'
     )
-    assert decode_acls("", data) == (Entry(ALICE, "*", "Describe", True), Entry(EVERYBODY, "::1", "All", False))
+    assert decode_acls("", data) == (Entry(ALICE, "*", "Describe", True), Entry(ANY_PRINCIPAL, "::1", "All", False))
     assert decode_acls("", b'{"version":1,"acls":[]}') == ()
 
 
