@@ -1,4 +1,4 @@
-"""One-off questions to one broker, for preflight, hand-back and verification."""
+"""Sends single queries to one broker, for preflight, hand-back and verification."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from state_machines.admin_rules.inherited_configs import Setting
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4
 STATIC_SOURCES: Final = frozenset({4, 5})
-"""Of a setting: the broker's file, and Kafka's default."""
+"""Sources of static settings: the broker's file, and Kafka's default."""
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
 VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_LOG_DIRS: 2, Api.DESCRIBE_CLUSTER: 0}
-"""Versions that are used: every broker from 2.8 on has them."""
-QUESTIONS: Final = ((Api.API_VERSIONS, 3), *((api, VERSIONS[api]) for api in (Api.DESCRIBE_CONFIGS, Api.METADATA)))
-"""What brokers are asked in a term."""
+"""Versions in use: every broker from 2.8 on has them."""
+QUERIES: Final = ((Api.API_VERSIONS, 3), *((api, VERSIONS[api]) for api in (Api.DESCRIBE_CONFIGS, Api.METADATA)))
+"""APIs and versions of the queries within a term."""
 TOPICS_PER_CALL: Final = 500
-"""Topics per Metadata request: keeps reading one answer to some tens of milliseconds."""
+"""Topics per Metadata request: reading one response then takes some tens of milliseconds."""
 
 
 class BrokerCallFailed(OSError):
-    """A broker could not be asked, or answered with an error; says which and why."""
+    """Raised where a broker cannot be queried, or responds with an error; the text names broker and cause."""
 
 
 class Node(Struct, frozen=True):
-    """A broker as metadata lists it on the listener that was asked."""
+    """A broker in the metadata of the queried listener."""
 
     id: int
     host: str
@@ -71,7 +71,7 @@ class ClusterMetadata(Struct, frozen=True):
 
 
 class BrokerClient:
-    """A connection for questions: ``async with await BrokerClient.connect(host, port) as broker``."""
+    """A connection for queries: ``async with await BrokerClient.connect(host, port) as broker``."""
 
     def __init__(self, connection: Connection, address: str, timeout_s: float) -> None:
         self._connection = connection
@@ -84,7 +84,7 @@ class BrokerClient:
     async def connect(
         cls, host: str, port: int, timeout_s: float = 10.0, transport: Transport | None = None
     ) -> BrokerClient:
-        """Connects and asks for the API versions; raises :class:`BrokerCallFailed`. ``timeout_s`` is per step."""
+        """Connects and queries the API versions; raises :class:`BrokerCallFailed`. ``timeout_s`` is per step."""
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_s):
@@ -95,7 +95,7 @@ class BrokerClient:
             raise BrokerCallFailed(f"{address} cannot be reached: {reason(error)}") from error
         client = cls(connection, address, timeout_s)
         try:
-            await client._ask_versions()
+            await client._query_versions()
         except BaseException:
             client.close()
             raise
@@ -112,12 +112,12 @@ class BrokerClient:
         self._connection.close()
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """The broker's metadata of ``topics`` (None: all), asked for in batches so that no answer is huge."""
+        """Returns the broker's metadata of ``topics`` (None: all), queried in batches so that no response is huge."""
         if topics is None:
             return _cluster_metadata(await self._metadata(None))
         names = list(topics)
         found = [await self._metadata(names[i : i + TOPICS_PER_CALL]) for i in range(0, len(names), TOPICS_PER_CALL)]
-        parts = [_cluster_metadata(answer) for answer in found or [await self._metadata([])]]
+        parts = [_cluster_metadata(response) for response in found or [await self._metadata([])]]
         merged = {name: topic for part in parts for name, topic in part.topics.items()}
         return ClusterMetadata(parts[-1].cluster_id, parts[-1].controller_id, parts[-1].nodes, merged)
 
@@ -127,21 +127,21 @@ class BrokerClient:
         if topics is not None:
             kind = "MetadataRequestTopic"
             wanted = tuple(cold.nested(Api.METADATA, version, kind, topic_id=None, name=name) for name in topics)
-        return await self._ask(
+        return await self._query(
             Api.METADATA, topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """Effective settings of the broker (None: all); sensitive values are None."""
+        """Returns the broker's effective settings (None: all); sensitive values are None."""
         return {config.name: config.value for config in await self._configs(broker_id, names)}
 
     async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
-        """The same with their sources."""
+        """Returns the broker's effective settings with their sources."""
         found = await self._configs(broker_id, names)
         return {config.name: Setting(config.value, int(config.config_source)) for config in found}
 
     async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """What the broker has from its file and by default, whatever was set dynamically."""
+        """Returns the broker's settings of its file and Kafka's defaults, without dynamic ones."""
         found = await self._configs(broker_id, names, synonyms=True)
         return {config.name: _static_value(config) for config in found}
 
@@ -154,38 +154,40 @@ class BrokerClient:
             resource_name=str(broker_id),
             configuration_keys=None if names is None else tuple(names),
         )
-        answer = await self._ask(
+        response = await self._query(
             Api.DESCRIBE_CONFIGS, resources=(resource,), include_synonyms=synonyms, include_documentation=False
         )
-        result = answer.results[0]
+        result = response.results[0]
         self._check(Api.DESCRIBE_CONFIGS, result.error_code, result.error_message)
         return result.configs
 
     async def log_dirs(self) -> dict[str, int]:
-        """Error code of each log directory, 0 where it is online; 56 is offline."""
-        answer = await self._ask(Api.DESCRIBE_LOG_DIRS, topics=())
-        if not answer.results:
-            raise BrokerCallFailed(f"{self._address} tells no log directory: is Describe on the cluster allowed?")
-        return {result.log_dir: int(result.error_code) for result in answer.results}
+        """Returns the error code of each log directory, 0 where it is online; 56 is offline."""
+        response = await self._query(Api.DESCRIBE_LOG_DIRS, topics=())
+        if not response.results:
+            raise BrokerCallFailed(
+                f"{self._address} lists no log directory: allow the daemon's principal Describe on the cluster"
+            )
+        return {result.log_dir: int(result.error_code) for result in response.results}
 
     async def describe_cluster(self) -> ClusterMetadata:
-        """Nodes and controller as admin clients see them: a controller that is not a node there is -1."""
-        answer = await self._ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=False)
-        self._check(Api.DESCRIBE_CLUSTER, answer.error_code, answer.error_message)
-        nodes = tuple(Node(n.broker_id, n.host, n.port, n.rack) for n in answer.brokers)
-        return ClusterMetadata(answer.cluster_id, answer.controller_id, nodes, {})
+        """Returns nodes and controller as admin clients see them; -1 for a controller that is no node."""
+        response = await self._query(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=False)
+        self._check(Api.DESCRIBE_CLUSTER, response.error_code, response.error_message)
+        nodes = tuple(Node(n.broker_id, n.host, n.port, n.rack) for n in response.brokers)
+        return ClusterMetadata(response.cluster_id, response.controller_id, nodes, {})
 
-    async def _ask_versions(self) -> None:
-        """ApiVersions v3; a broker that does not know it answers in v0."""
+    async def _query_versions(self) -> None:
+        """Sends ApiVersions v3; a broker that does not know it responds in v0."""
         correlation, request = self._request(Api.API_VERSIONS, 3, CLIENT_SOFTWARE)
         frame = await self._exchange(Api.API_VERSIONS, request)
         version = 0 if frame[4:6] == Error.UNSUPPORTED_VERSION.to_bytes(2, "big") else 3
-        answer = self._decode(Api.API_VERSIONS, version, frame, correlation)
+        response = self._decode(Api.API_VERSIONS, version, frame, correlation)
         if version == 3:
-            self._check(Api.API_VERSIONS, answer.error_code, None)
-        self.api_versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+            self._check(Api.API_VERSIONS, response.error_code, None)
+        self.api_versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
-    async def _ask(self, api: Api, **fields: object) -> Any:
+    async def _query(self, api: Api, **fields: object) -> Any:
         version = VERSIONS[api]
         first, last = self.api_versions.get(api, (0, -1))
         if not first <= version <= last:
@@ -205,9 +207,10 @@ class BrokerClient:
             async with asyncio.timeout(self._timeout_s):
                 return await self._connection.exchange([request])
         except TimeoutError:
-            raise BrokerCallFailed(f"{self._address} does not answer {api.name} within {self._timeout_s:g} s") from None
+            why = f"{self._address} does not respond to {api.name} within {self._timeout_s:g} s"
+            raise BrokerCallFailed(why) from None
         except OSError as error:
-            raise BrokerCallFailed(f"{self._address} does not answer {api.name}: {reason(error)}") from error
+            raise BrokerCallFailed(f"{self._address} does not respond to {api.name}: {reason(error)}") from error
 
     def _decode(self, api: Api, version: int, frame: bytes, correlation: int) -> Any:
         try:
@@ -219,19 +222,19 @@ class BrokerClient:
     def _check(self, api: Api, error: int, message: str | None) -> None:
         if error != Error.NONE:
             detail = f": {message}" if message else ""
-            raise BrokerCallFailed(f"{self._address} answered {api.name} with {error_name(error)}{detail}")
+            raise BrokerCallFailed(f"{self._address} responded to {api.name} with {error_name(error)}{detail}")
 
 
 def _static_value(config: Any) -> str | None:
-    """The synonym that holds where nothing is dynamic: the one of the broker's file, else the default."""
+    """Returns the value without dynamic settings: the one of the broker's file, else the default."""
     value: str | None = next((s.value for s in config.synonyms or () if s.source in STATIC_SOURCES), config.value)
     return value
 
 
-def _cluster_metadata(answer: Any) -> ClusterMetadata:
-    nodes = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in answer.brokers)
-    topics = {t.name: _topic_metadata(t) for t in answer.topics if t.name is not None}
-    return ClusterMetadata(answer.cluster_id, answer.controller_id, nodes, topics)
+def _cluster_metadata(response: Any) -> ClusterMetadata:
+    nodes = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in response.brokers)
+    topics = {t.name: _topic_metadata(t) for t in response.topics if t.name is not None}
+    return ClusterMetadata(response.cluster_id, response.controller_id, nodes, topics)
 
 
 def _topic_metadata(topic: Any) -> TopicMetadata:

@@ -1,6 +1,6 @@
-"""How live brokers are asked by preflight, take-over, hand-back and verify. Tests have a double.
+"""Queries live brokers for preflight, take-over, hand-back and verification. Tests have a double.
 
-These are an operator's questions. Of the answers the controller goes by settings of brokers alone
+These queries serve the operator. The controller's decisions use only the brokers' settings among the results
 (:mod:`controller.engine.adoption`).
 """
 
@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from typing import Final, Protocol, TypeVar
 
-from brokers.client import QUESTIONS, BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.client import QUERIES, BrokerCallFailed, BrokerClient, ClusterMetadata
 from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
 from brokers.wire import cold
@@ -23,49 +23,49 @@ from state_machines.model.types import Broker, Endpoint
 T = TypeVar("T")
 
 QUERIES_AT_ONCE_MAX: Final = 16
-"""Brokers that are asked at the same time."""
+"""Most brokers that are queried at the same time."""
 
-ANSWER_S_MAX: Final = 10.0
-"""Longest wait for an answer, where ``brokers.request_timeout_ms`` is longer."""
+RESPONSE_S_MAX: Final = 10.0
+"""Longest wait for a response, where ``brokers.request_timeout_ms`` is longer."""
 
 
 class BrokerQueries(Protocol):
-    """One broker that listens to questions; every method raises :class:`BrokerCallFailed`."""
+    """The queries to one broker; every method raises :class:`BrokerCallFailed`."""
 
     @property
     def api_versions(self) -> Mapping[int, tuple[int, int]]:
-        """API key -> lowest and highest version that it accepts."""
+        """Returns the lowest and highest accepted version of each API key."""
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """What it knows of topics (None: of all)."""
+        """Returns the broker's metadata of ``topics`` (None: all)."""
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """Its settings; an error where it is not broker ``broker_id``."""
+        """Returns the broker's settings; raises where it is not broker ``broker_id``."""
 
     async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
-        """The same with their sources."""
+        """Returns the settings with their sources."""
 
     async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """The same without what was set dynamically, which may change at any time."""
+        """Returns the settings without dynamic ones, which may change at any time."""
 
     async def log_dirs(self) -> dict[str, int]:
-        """Error code of each log directory; 0 is online."""
+        """Returns the error code of each log directory; 0 is online."""
 
 
 Dial = Callable[[Broker], AbstractAsyncContextManager[BrokerQueries]]
-"""Opens a connection to a broker for the questions of a block; raises :class:`BrokerCallFailed`."""
+"""Opens a connection to a broker for the queries of a block; raises :class:`BrokerCallFailed`."""
 
 
 def dial_for(settings: Settings) -> Dial:
-    """Asks on the listener on which the controller would speak to the broker."""
+    """Returns a dial to the listener to which the controller sends its requests."""
     access = cache(partial(access_of, settings.security))
-    timeout_s = min(settings.brokers.request_timeout_ms / 1000, ANSWER_S_MAX)
+    timeout_s = min(settings.brokers.request_timeout_ms / 1000, RESPONSE_S_MAX)
     ready = asyncio.Event()
 
     @asynccontextmanager
     async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
-        if not ready.is_set():  # the loop must not wait for imports, least of all for those of another thread
-            await asyncio.to_thread(cold.prepare, QUESTIONS)
+        if not ready.is_set():  # the loop must not wait for imports, least of all for those on another thread
+            await asyncio.to_thread(cold.prepare, QUERIES)
             ready.set()
         endpoint = control_endpoint(settings, broker)
         if endpoint is None:
@@ -83,7 +83,7 @@ def dial_for(settings: Settings) -> Dial:
 
 
 def control_endpoint(settings: Settings, broker: Broker) -> Endpoint | None:
-    """Where the controller speaks to a broker: the control-plane listener where there is one."""
+    """Returns the broker's listener for the controller's requests: the control-plane listener where there is one."""
     names = (settings.brokers.control_plane_listener, settings.brokers.inter_broker_listener)
     return next((found for name in names if name and (found := broker.endpoint(name)) is not None), None)
 
@@ -94,7 +94,7 @@ async def query_each(
     query: Callable[[BrokerQueries, Broker], Awaitable[T]],
     within_s: float | None = None,
 ) -> dict[int, T | BrokerCallFailed]:
-    """One question to every broker, some at a time; who does not answer (in time) has the reason as its answer."""
+    """Sends one query to every broker, some at a time; a broker that does not respond in time gets the error."""
     limit = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
 
     async def one(broker: Broker) -> T | BrokerCallFailed:
@@ -105,7 +105,7 @@ async def query_each(
             except BrokerCallFailed as failed:
                 return failed
             except TimeoutError:
-                return BrokerCallFailed(f"no answer within {within_s:.1f} s")
+                return BrokerCallFailed(f"no response within {within_s:.1f} s")
 
-    answers = await asyncio.gather(*(one(broker) for broker in brokers.values()))
-    return dict(zip(brokers, answers, strict=True))
+    results = await asyncio.gather(*(one(broker) for broker in brokers.values()))
+    return dict(zip(brokers, results, strict=True))

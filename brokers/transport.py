@@ -1,4 +1,4 @@
-"""How a channel reaches its broker: TCP here; simulated brokers plug in behind the same two Protocols."""
+"""Connects to brokers over TCP, behind two Protocols that simulated brokers implement, too."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Final, Protocol
 
 from brokers.wire.frames import FrameConnection
 
-ANSWER_BYTES_MAX: Final = 104_857_600
-"""Largest answer that is accepted, in bytes (Kafka's default for requests)."""
-
+RESPONSE_BYTES_MAX: Final = 104_857_600
+"""Largest accepted response, in bytes (Kafka's default for requests)."""
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Numbers of the security protocols in registrations and UpdateMetadata (Kafka ``SecurityProtocol``)."""
 PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
 
-
-OnMet = Callable[[asyncio.BaseTransport], None]
-"""Called with each connection that is up."""
+OnConnected = Callable[[asyncio.BaseTransport], None]
+"""Called with each new connection."""
 
 
 class Connection(Protocol):
-    """One request in flight at a time."""
+    """A connection with one request in flight at a time."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Returns whether the connection can send nothing any more."""
 
     async def exchange(self, parts: Sequence[bytes]) -> bytes:
-        """Sends the bytes of one framed request, returns the answer without its length; raises OSError."""
+        """Sends the bytes of one framed request, returns the response without its length; raises OSError."""
 
     def close(self) -> None:
-        """Ends it at once; idempotent."""
+        """Ends the connection at once; idempotent."""
 
 
 class Transport(Protocol):
     """Opens connections."""
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
-        """A new connection; raises OSError. ``on_lost`` is called on the event loop when it ends."""
+        """Returns a new connection; raises OSError. The event loop calls ``on_lost`` when it ends."""
 
 
 class TcpTransport:
     """Plaintext TCP on the running event loop."""
 
-    def __init__(self, answer_bytes_max: int = ANSWER_BYTES_MAX, met: OnMet = lambda _: None) -> None:
-        self._max = answer_bytes_max
-        self._met = met
+    def __init__(
+        self, response_bytes_max: int = RESPONSE_BYTES_MAX, on_connected: OnConnected = lambda _: None
+    ) -> None:
+        self._max = response_bytes_max
+        self._on_connected = on_connected
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
         """See :class:`Transport`."""
@@ -57,5 +57,5 @@ class TcpTransport:
             made, connection = await loop.create_connection(lambda: FrameConnection(self._max, on_lost), host, port)
         except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
             raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
-        self._met(made)
+        self._on_connected(made)
         return connection

@@ -11,7 +11,7 @@ from functools import partial
 
 import anyio
 
-from brokers.client import QUESTIONS
+from brokers.client import QUERIES
 from brokers.queries import dial_for
 from brokers.security.access import access_of
 from brokers.security.shared_secret import SecretUnusable, shared_secret
@@ -113,7 +113,7 @@ async def _serve(daemon: Daemon, view: View) -> None:
         tasks.start_soon(_report, daemon, manager)
         tasks.start_soon(view.keep_fresh)
         tasks.start_soon(_needs, http_ended)
-        tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUESTIONS)
+        tasks.start_soon(anyio.to_thread.run_sync, cold.prepare, QUERIES)
         tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
         manager.ready(f"{daemon.mode}: {daemon.why}")
         await daemon.run()

@@ -1,4 +1,4 @@
-"""The controller listener: connections of brokers and admin endpoints, bounded before they are read.
+"""Serves the controller listener: connections of brokers and admin endpoints, bounded before they are read.
 
-What a request leads to is decided in :mod:`controller.requests`.
+:mod:`controller.requests` decides the outcome of each request.
 """

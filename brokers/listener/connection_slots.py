@@ -1,7 +1,7 @@
-"""Places of a listener: connections counted from their accept on, and the bytes that they hold.
+"""Bounds a listener's connections, counted from their accept on, and the bytes that they hold.
 
-A connection has proven itself once it has shown who it is or was served. Whoever has not gives way: neither many
-connections nor many bytes of strangers keep those out that are served.
+A connection is proven once it has authenticated or was served. Unproven ones give way: neither many connections nor
+many bytes of unknown peers keep served ones out.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 ALLOWANCE_BYTES: Final = 65_536
-"""A connection that holds no more is never refused for what all hold together."""
+"""Bytes that every connection may hold, whatever the bytes of all connections together."""
 KNOWN_MAX: Final = 1_000
-"""Addresses that are remembered because a connection from there has proven itself."""
+"""Most addresses of proven connections that are remembered."""
 
 
 class ConnectionSlot:
-    """One connection. ``give_way`` ends it; it may be called before the connection is complete."""
+    """The slot of one connection. ``give_way`` ends it, perhaps before the connection is complete."""
 
     __slots__ = ("_slots", "address", "give_way", "held", "open", "proven")
 
@@ -30,22 +30,22 @@ class ConnectionSlot:
         self.open = True
 
     def prove(self) -> None:
-        """It has shown who it is, or was served."""
+        """Marks the connection as proven: it has authenticated, or was served."""
         if self.open and not self.proven:
             self._slots.proved(self)
 
     def hold(self, size: int) -> bool:
-        """It holds ``size`` bytes from now on; False where that is too much, with what the others hold."""
+        """Sets the bytes that the connection holds; returns False where all connections together hold too many."""
         return self._slots.hold(self, size)
 
     def leave(self) -> None:
-        """It has ended."""
+        """Frees the slot of an ended connection."""
         if self.open:
             self._slots.left(self)
 
 
 class _Share:
-    """The connections of one address; those that have not proven themselves in the order in which they came."""
+    """The connections of one address; the unproven ones in the order of their accept."""
 
     __slots__ = ("open", "unproven")
 
@@ -55,10 +55,10 @@ class _Share:
 
 
 class ConnectionSlots:
-    """At most ``connections_max``, of one address ``per_address_max``.
+    """At most ``connections_max`` slots, ``per_address_max`` of them for one address.
 
-    ``bytes_max``: what all hold together, beyond the allowance of each (:data:`ALLOWANCE_BYTES`). ``known``: whether
-    an address is known before a connection from there has proven itself.
+    ``bytes_max`` bounds the bytes of all connections, beyond the allowance of each (:data:`ALLOWANCE_BYTES`).
+    ``known`` returns whether an address counts as known before one of its connections is proven.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class ConnectionSlots:
         self._per_address_max = per_address_max
         self._bytes_max = bytes_max
         self._shares: dict[str, _Share] = {}
-        self._strangers: dict[ConnectionSlot, None] = {}
+        self._unknown: dict[ConnectionSlot, None] = {}
         self._unproven: dict[ConnectionSlot, None] = {}
         self._proven: OrderedDict[str, None] = OrderedDict()
         self._known = known
         self.open = 0
         self.held = 0
-        """Bytes that all hold."""
+        """Bytes that all connections hold."""
 
     def enter(self, address: str, give_way: Callable[[], object]) -> ConnectionSlot | None:
-        """A place; None where there is none and nobody has to give way."""
+        """Returns a slot; None where none is free and no connection has to give way."""
         share = self._shares.get(address)
         if share is not None and share.open >= self._per_address_max:
             if not self._freed(share.unproven):
                 return None
-        elif self.open >= self._connections_max and not self._freed(self._strangers or self._unproven):
+        elif self.open >= self._connections_max and not self._freed(self._unknown or self._unproven):
             return None
         return self._entered(ConnectionSlot(self, address, give_way))
 
     def knows(self, address: str) -> bool:
-        """Whether a connection from there has proven itself, or would."""
+        """Returns whether a connection of this address was proven, or the address is known."""
         return address in self._proven or self._known(address)
 
     def proved(self, slot: ConnectionSlot) -> None:
@@ -106,7 +106,7 @@ class ConnectionSlots:
     def left(self, slot: ConnectionSlot) -> None:
         """See :meth:`ConnectionSlot.leave`."""
         slot.open = False
-        slot.give_way = _nothing  # what ends it holds the connection and all that it has sent
+        slot.give_way = _nothing  # the callback refers to the connection and all its bytes
         self.open -= 1
         self.held -= slot.held
         slot.held = 0
@@ -132,20 +132,20 @@ class ConnectionSlots:
         share = self._shares.setdefault(slot.address, _Share())
         share.open += 1
         self.open += 1
-        of_its_kind = self._unproven if self.knows(slot.address) else self._strangers
+        of_its_kind = self._unproven if self.knows(slot.address) else self._unknown
         share.unproven[slot] = of_its_kind[slot] = None
         return slot
 
     def _freed(self, unproven: dict[ConnectionSlot, None]) -> bool:
-        """Whether one of them has made room: the oldest."""
+        """Ends the oldest of them; returns whether there was one."""
         oldest = next(iter(unproven), None)
         if oldest is not None:
             self._end(oldest)
         return oldest is not None
 
     def _free_bytes(self) -> None:
-        """Strangers that hold more than is anybody's give way, those that hold most first."""
-        for slot in sorted(self._strangers, key=lambda slot: slot.held, reverse=True):
+        """Ends connections of unknown addresses that hold more than the allowance, the largest first."""
+        for slot in sorted(self._unknown, key=lambda slot: slot.held, reverse=True):
             if self.held <= self._bytes_max or slot.held <= ALLOWANCE_BYTES:
                 return
             self._end(slot)
@@ -156,7 +156,7 @@ class ConnectionSlots:
         give_way()
 
     def _forget_unproven(self, slot: ConnectionSlot) -> None:
-        self._strangers.pop(slot, None)
+        self._unknown.pop(slot, None)
         self._unproven.pop(slot, None)
         self._shares[slot.address].unproven.pop(slot, None)
 

@@ -1,10 +1,10 @@
-"""The listener where brokers find their controller: ApiVersions, ControlledShutdown, AlterPartition, producer ids.
+"""Serves brokers' calls to their controller: ApiVersions, ControlledShutdown, AlterPartition, producer ids.
 
-Admin endpoints find it here, too: their clients' calls come in sealed envelopes (:mod:`brokers.listener.envelopes`),
-which are not among the versions that brokers are offered. A call is always answered: a ControlledShutdown without an
-answer costs a broker 3 x 30 s. While the daemon does not hold the role, ControlledShutdown gets STALE_CONTROLLER_EPOCH
-and everything else NOT_CONTROLLER, on which brokers look the controller up again. Kafka ``KafkaApis`` and
-``NodeToControllerChannelManager`` are the other side.
+Admin endpoints send their clients' calls in sealed envelopes (:mod:`brokers.listener.envelopes`), which are not among
+the versions that the listener offers to brokers. Each call gets a response: a ControlledShutdown without one costs a
+broker 3 x 30 s. While the daemon does not hold the role, ControlledShutdown gets STALE_CONTROLLER_EPOCH and every other
+call NOT_CONTROLLER, on which brokers look the controller up again. The peer is Kafka's
+``NodeToControllerChannelManager``; brokers' own handlers are in ``KafkaApis``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from brokers.listener.entrance import Entrance
 from brokers.listener.envelopes import CarriedCall, Envelopes, NotController
 from brokers.listener.inbound import InboundConnection, ListenerLimits
 from brokers.rate_limited_log import RateLimitedLog
+from brokers.security.authentication import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
+from brokers.security.authentication import OFFERED, Authentication, Authenticator
 from brokers.security.callers import Callers
-from brokers.security.gate import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
-from brokers.security.gate import OFFERED, Admission, Gate
 from brokers.security.tls import Tls
 from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import (
@@ -60,32 +60,32 @@ log = logging.getLogger("regent.listener")
 
 
 class CallHandlers(Protocol):
-    """Who answers calls during a term of office."""
+    """Handles calls during a term."""
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
-        """Moves what the broker leads."""
+        """Moves the broker's leaderships."""
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""
 
     async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
-        """Hands out a block of producer ids."""
+        """Allocates a block of producer ids."""
 
     async def carried(self, call: CarriedCall) -> Struct:
-        """Does what a client of an admin endpoint asks for."""
+        """Handles the call of an admin endpoint's client."""
 
     def registered(self, broker: int, epoch: int) -> bool:
-        """Whether a live broker has this epoch."""
+        """Returns whether a live broker has this epoch."""
 
     async def admits(self, principal: str, client_host: str) -> bool:
-        """Whether somebody at an admin endpoint may call as brokers do (ClusterAction)."""
+        """Returns whether a principal is authorized to send brokers' calls (ClusterAction)."""
 
 
 class ControllerListener:
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
-    ``secret`` is what admin endpoints know, too; without it none of their calls is taken. With ``tls`` everybody must
-    speak TLS; with a ``gate`` everybody must pass it first; ``callers`` says who of them is a broker.
+    ``secret`` is shared with admin endpoints; without it the listener refuses their calls. With ``tls`` every peer must
+    use TLS; with an ``authenticator`` every peer must authenticate first; ``callers`` decides which peers are brokers.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ControllerListener:
         secret: bytes | None = None,
         *,
         tls: Tls | None = None,
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
         callers: Callers | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
@@ -120,13 +120,13 @@ class ControllerListener:
             tls=tls,
             timeout_ms=wanted.frame_timeout_ms,
         )
-        self._offered = OFFERED if gate is not None else SERVED
-        self._gate = gate
+        self._offered = OFFERED if authenticator is not None else SERVED
+        self._authenticator = authenticator
         self._handlers: CallHandlers | None = None
         self._connections: set[InboundConnection] = set()
         self._running: set[asyncio.Task[Reply]] = set()
 
-    # -- life
+    # -- start and stop
 
     async def start(self) -> None:
         """Binds; raises OSError naming the address."""
@@ -138,18 +138,18 @@ class ControllerListener:
 
     @property
     def port(self) -> int:
-        """The port that it is bound to."""
+        """Returns the bound port."""
         if (port := self._entrance.port) is None:
             raise RuntimeError("the controller listener is not started")
         return port
 
     @property
     def connections(self) -> int:
-        """Open connections, handshakes under way included."""
+        """Returns the number of open connections, handshakes in progress included."""
         return self.slots.open
 
     async def stop(self) -> None:
-        """Closes the socket and every connection; calls under way are abandoned."""
+        """Closes the socket and every connection; abandons the calls in progress."""
         self._handlers = None
         await self._entrance.close()
         self.close_connections()
@@ -161,28 +161,28 @@ class ControllerListener:
             await self._envelopes.stop()
 
     def serve(self, handlers: CallHandlers) -> None:
-        """The daemon holds the role: calls go to ``handlers``."""
+        """Passes calls to ``handlers`` from now on, while the daemon holds the role."""
         self._handlers = handlers
 
     def take_secret(self, secret: bytes) -> None:
-        """What admin endpoints know from now on; none of their calls is taken before :meth:`identify`."""
+        """Takes another secret of admin endpoints; refuses their calls until :meth:`identify`."""
         if self._envelopes is None:
             self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed)
         else:
             self._envelopes.take_secret(secret)
 
     def identify(self, cluster_id: str, daemon: int) -> None:
-        """Who listens here: admin endpoints seal calls for this daemon of this cluster."""
+        """Sets the daemon and the cluster for which admin endpoints seal their calls."""
         if self._envelopes is not None:
             self._envelopes.identify(cluster_id, daemon)
 
     def resign(self) -> None:
-        """The role is lost: brokers must look for another controller now, not after their 30 s."""
+        """Stops serving after the role is lost: brokers look for another controller now, not after their 30 s."""
         self._handlers = None
         self.close_connections()
 
     def close_connections(self) -> None:
-        """Closes every connection; brokers reconnect to whom they take for the controller."""
+        """Closes every connection; brokers reconnect to the controller that they know."""
         for connection in list(self._connections):
             connection.abort()
 
@@ -193,13 +193,13 @@ class ControllerListener:
         self.quiet.warn(
             "",
             "connections",
-            f"a connection from {peer} is refused: of {limits.connections_max} in all, or "
-            f"{limits.connections_per_address_max} of one address, none is free; raise listener.connections_max or "
-            "listener.connections_per_address_max, or find out who holds them",
+            f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "
+            f"{limits.connections_per_address_max} of its address, are in use; raise listener.connections_max or "
+            "listener.connections_per_address_max, or find the peers that hold them",
         )
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
-        """See :class:`brokers.listener.inbound.Host`: ISR changes of a registered broker, and what may be sealed."""
+        """See :class:`brokers.listener.inbound.Host`: expects ISR changes of registered brokers, and envelopes."""
         reader = Reader(head)
         header = read_header(reader)
         if header.api == Api.ENVELOPE:
@@ -207,22 +207,22 @@ class ControllerListener:
         handlers = self._handlers
         return header.api == Api.ALTER_PARTITION and handlers is not None and handlers.registered(*read_caller(reader))
 
-    def came(self, connection: InboundConnection) -> None:
+    def opened(self, connection: InboundConnection) -> None:
         """See :class:`brokers.listener.inbound.Host`."""
         self._connections.add(connection)
-        if self._gate is not None:
-            connection.must_authenticate(Admission(self._gate), UNKNOWN_FRAME_BYTES_MAX)
+        if self._authenticator is not None:
+            connection.must_authenticate(Authentication(self._authenticator), UNKNOWN_FRAME_BYTES_MAX)
 
-    def left(self, connection: InboundConnection) -> None:
+    def closed(self, connection: InboundConnection) -> None:
         """See :class:`brokers.listener.inbound.Host`."""
         self._connections.discard(connection)
 
-    async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
-        """The framed response to one request; raises :class:`Malformed` where there can be none."""
+    async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
+        """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         reader = Reader(frame)
         header = read_header(reader)
-        if connection is not None and connection.admission is not None and not connection.trusted:
-            return connection.admission.answer(header, reader)
+        if connection is not None and connection.authentication is not None and not connection.trusted:
+            return connection.authentication.respond(header, reader)
         if header.api == Api.ENVELOPE and self._envelopes is not None and connection is not None:
             carry = self._handlers.carried if self._handlers is not None else None
             return await self._envelopes.respond(header.correlation, reader, connection, carry)
@@ -230,19 +230,19 @@ class ControllerListener:
             return encode_api_versions(header.correlation, header.version, self._offered)
         if not header.served:
             raise Malformed(
-                f"API key {header.api} v{header.version}, which is not served here: this is the controller listener, "
-                "meant for brokers only"
+                f"API key {header.api} v{header.version}, which the controller listener does not serve: it is for "
+                "brokers only"
             )
         call, known = await self._read(header, reader)
         if isinstance(call, ApiVersionsCall):
             return encode_api_versions(header.correlation, call.version, self._offered)
-        reply = await self._stranger(call, connection) or known or await self._reply(call)
+        reply = await self._unauthorized(call, connection) or known or await self._reply(call)
         if connection is not None and reply.error == Error.NONE:
             connection.slot.prove()
         return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
 
     async def _read(self, header: Header, reader: Reader) -> tuple[Call, Reply | None]:
-        """A call, and its answer where that is known before the rest is read: a large one is of a registered broker."""
+        """Reads a call, or finds its reply before: large calls are read for registered brokers alone."""
         size, handlers = len(reader.data), self._handlers
         if size <= LARGE_BYTES:
             return read_call(header, reader), None
@@ -255,8 +255,8 @@ class ControllerListener:
             return head, refusal(head, Error.STALE_BROKER_EPOCH)
         return await beside(partial(read_call, header, reader), size), None
 
-    async def _stranger(self, call: Call, connection: InboundConnection | None) -> Reply | None:
-        """The answer to who is no broker; None for brokers, and where nobody is served now."""
+    async def _unauthorized(self, call: Call, connection: InboundConnection | None) -> Reply | None:
+        """Returns the refusal of a caller that is no broker; None for brokers, and while no term serves calls."""
         handlers = self._handlers
         if handlers is None or connection is None:
             return None
@@ -275,7 +275,7 @@ class ControllerListener:
         return refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED)
 
     async def _relayed(self, envelope: Envelope) -> bytes:
-        """The framed response to a broker's call that came to an admin endpoint."""
+        """Returns the framed response to a broker's call that an admin endpoint received."""
         reader = Reader(envelope.request)
         header = read_header(reader)
         if not header.served:
@@ -292,7 +292,7 @@ class ControllerListener:
         if handlers is None:
             return not_controller(call)
         if len(self._running) >= self.limits.calls_max:
-            self.quiet.warn("", "calls", f"a call is refused: {self.limits.calls_max} are under way")
+            self.quiet.warn("", "calls", f"a call is refused: {self.limits.calls_max} are in progress")
             return refusal(call, Error.REQUEST_TIMED_OUT)
         task = asyncio.create_task(_dispatch(handlers, call))
         self._running.add(task)
@@ -301,9 +301,9 @@ class ControllerListener:
         return self._outcome(call, task)
 
     def _outcome(self, call: Call, task: asyncio.Task[Reply]) -> Reply:
-        """Calls that take too long go on: what they commit is told to brokers like every other change."""
+        """Returns a task's reply; slow calls go on, and their changes are propagated like all others."""
         if not task.done():
-            self.quiet.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will ask again")
+            self.quiet.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will retry")
             return refusal(call, Error.REQUEST_TIMED_OUT)
         if task.cancelled() or isinstance(task.exception(), NotController):
             return not_controller(call)

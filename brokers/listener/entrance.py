@@ -1,4 +1,4 @@
-"""Where connections of a listener come in: counted at their accept, with TLS through a bounded number of handshakes."""
+"""Accepts the connections of a listener: counts them at once, and bounds the number of TLS handshakes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from brokers.security.callers import party
 log = logging.getLogger("regent.listener")
 
 BACKLOG: Final = 4_096
-"""Connections that wait for their accept: of more the system drops some, whose peers try again after seconds."""
+"""Connections that may wait for their accept: the system drops further ones, whose peers retry after seconds."""
 AGAIN_S: Final = 0.2
-"""Pause after an accept that failed: out of file descriptors, for instance."""
+"""Pause after a failed accept, for instance without free file descriptors."""
 
 
 class ServerTls(Protocol):
-    """See :class:`brokers.security.tls.Tls`."""
+    """The listener's side of :class:`brokers.security.tls.Tls`."""
 
     def server(self) -> ssl.SSLContext:
-        """To listen with."""
+        """Returns the listener's context."""
 
 
 class Entrance:
-    """``new`` makes the protocol of a connection in its place; ``full`` is called with the address of one without.
+    """Accepts connections: ``new`` makes the protocol of one with a slot, ``full`` gets the address of one without.
 
-    ``timeout_ms``: a handshake must be complete by then, its wait for a turn included.
+    ``timeout_ms`` bounds a handshake, its wait for a turn included.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Entrance:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> None:
-        """Binds, and lets in from then on; raises OSError."""
+        """Binds, and accepts connections from then on; raises OSError."""
         found = _numeric(host, port) or await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -70,17 +70,17 @@ class Entrance:
             self.admit(listening)
 
     def admit(self, listening: socket.socket) -> None:
-        """Lets in at a socket that listens and does not block; it is closed with the entrance."""
+        """Accepts at a listening, non-blocking socket, which the entrance closes at its end."""
         self._sockets.append(listening)
-        self._start(self._let_in(listening))
+        self._start(self._accept_all(listening))
 
     @property
     def port(self) -> int | None:
-        """The port that it is bound to, None where it is closed."""
+        """Returns the bound port, None where the entrance is closed."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else None
 
     async def close(self) -> None:
-        """Lets nobody in any more; handshakes under way end."""
+        """Accepts no more connections, and ends the handshakes in progress."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -92,7 +92,7 @@ class Entrance:
     def _start(
         self, work: Coroutine[object, object, None], cancelled: Callable[[], object] | None = None
     ) -> Callable[[], object]:
-        """Returns what cancels it. ``cancelled`` is called then, also where it has not begun."""
+        """Starts a task and returns the function that cancels it; that calls ``cancelled``, even before it began."""
 
         def over(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -104,20 +104,20 @@ class Entrance:
         task.add_done_callback(over)
         return task.cancel
 
-    async def _let_in(self, listening: socket.socket) -> None:
-        """One connection a turn of the loop. No failure ends it: the port would stay open, and nobody be let in."""
+    async def _accept_all(self, listening: socket.socket) -> None:
+        """Accepts one connection per turn of the loop. No failure ends it: the port would stay open without accepts."""
         while True:
             try:
-                await self._let_one_in(listening)
+                await self._accept_one(listening)
             except OSError as error:
-                log.warning("connections cannot be accepted for the moment: %s", error.strerror or error)
+                log.warning("the listener cannot accept connections for the moment: %s", error.strerror or error)
                 await asyncio.sleep(AGAIN_S)
             except Exception:
-                log.exception("a connection could not be let in; the next one is accepted in %g s", AGAIN_S)
+                log.exception("a connection could not be accepted; the next one is accepted in %g s", AGAIN_S)
                 await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(0)
 
-    async def _let_one_in(self, listening: socket.socket) -> None:
+    async def _accept_one(self, listening: socket.socket) -> None:
         connection, address = await asyncio.get_running_loop().sock_accept(listening)
         try:
             self._arrived(connection, str(address[0]))
@@ -131,9 +131,9 @@ class Entrance:
             connection.close()
             self._full(address)
             return
-        slot.give_way = self._start(self._come_in(connection, slot), partial(self._ended, connection, slot))
+        slot.give_way = self._start(self._connect(connection, slot), partial(self._ended, connection, slot))
 
-    async def _come_in(self, connection: socket.socket, slot: ConnectionSlot) -> None:
+    async def _connect(self, connection: socket.socket, slot: ConnectionSlot) -> None:
         try:
             if self._tls is None:
                 await self._connected(connection, slot)
@@ -141,7 +141,7 @@ class Entrance:
             turn = self._handshakes.turn(slot.address, known=self._slots.knows(slot.address))
             async with asyncio.timeout(self._timeout_s), turn:
                 await self._connected(connection, slot, self._tls.server(), self._timeout_s)
-        except OSError:  # a handshake that failed, or took too long
+        except OSError:  # a failed or slow handshake
             self._ended(connection, slot)
         except Exception:
             self._ended(connection, slot)
@@ -184,7 +184,7 @@ def _nothing() -> None:
 
 
 def _numeric(host: str, port: int) -> list[tuple[Any, ...]]:
-    """Resolves an address that is written in numbers at once, without a thread; empty for a name."""
+    """Resolves a numeric address at once, without a thread; returns nothing for a name."""
     try:
         flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
         return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags))

@@ -1,4 +1,4 @@
-"""TLS handshakes of one listener: each costs about a millisecond, so they begin one after the other, in fair turns."""
+"""Schedules the TLS handshakes of one listener: each costs about a millisecond, so they begin in fair turns."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 UNDER_WAY_MAX: Final = 32
-"""Handshakes under way at once: as many may be due in one turn of the loop."""
+"""Most handshakes in progress at once: as many may be due in one turn of the loop."""
 KEPT_FOR_KNOWN: Final = 8
-"""Of these, how many strangers cannot have."""
+"""The number of these that is reserved for known addresses."""
 PAUSE_S: Final = 0.005
-"""Between the beginnings of two handshakes that waited: the loop keeps more than half of its time."""
+"""Pause between the beginnings of two handshakes that waited: the loop keeps more than half of its time."""
 TURN_S: Final = 1.0
-"""After it a handshake that is not complete ends, if another one waits for its room."""
+"""Time after which an incomplete handshake ends, if another one waits for its room."""
 
 
 class _Line:
-    """Handshakes of one kind: those that wait, by address, and when those under way began."""
+    """Handshakes of one kind: the waiting ones, by address, and the start times of those in progress."""
 
     def __init__(self, under_way_max: int) -> None:
         self.under_way_max = under_way_max
@@ -27,17 +27,17 @@ class _Line:
 
     @property
     def full(self) -> bool:
-        """Whether as many are under way as may be of this kind."""
+        """Returns whether the handshakes of this kind in progress have reached their limit."""
         return len(self.under_way) >= self.under_way_max
 
     def wait(self, address: str) -> asyncio.Future[None]:
-        """Done when a handshake with ``address`` may begin."""
+        """Returns a future that is done when a handshake with ``address`` may begin."""
         turn = asyncio.get_running_loop().create_future()
         self.waiting.setdefault(address, []).append(turn)
         return turn
 
     def forget(self, address: str, turn: asyncio.Future[None]) -> None:
-        """It waits no longer."""
+        """Removes a handshake that waits no longer."""
         turns = self.waiting.get(address, [])
         if turn in turns:
             turns.remove(turn)
@@ -45,7 +45,7 @@ class _Line:
             self.waiting.pop(address, None)
 
     def begin(self) -> None:
-        """The last that came of the address whose turn it is: a crowd that was there before keeps it no longer."""
+        """Begins the newest handshake of the next address: many older ones of that address do not delay it."""
         address, turns = next(iter(self.waiting.items()))
         del self.waiting[address]
         turn = turns.pop()
@@ -56,10 +56,10 @@ class _Line:
 
 
 class Handshakes:
-    """Whoever waits gets its turn by address: a crowd at one of them keeps no other waiting.
+    """Gives each address its turn, so that many handshakes of one address do not delay the others.
 
-    Known addresses and strangers take turns, so neither kind waits for a crowd of the other, and strangers that do not
-    finish leave room for known ones.
+    Known and unknown addresses take turns, so neither kind waits for many of the other. Unknown ones that do not finish
+    leave room for known ones.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class Handshakes:
         self._under_way_max = under_way_max
         self._turn_s = turn_s
         self._known = _Line(under_way_max)
-        self._strangers = _Line(under_way_max - kept_for_known)
-        self._lines = [self._known, self._strangers]
-        """The one that began last comes last."""
+        self._unknown = _Line(under_way_max - kept_for_known)
+        self._lines = [self._known, self._unknown]
+        """Ordered by the last beginning, the newest last."""
         self._last_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def turn(self, address: str, *, known: bool = False) -> AsyncIterator[None]:
-        """A handshake with ``address``; TimeoutError ends it where it is slow and another one waits."""
-        line = self._known if known else self._strangers
+        """Waits for the turn of ``address``, and raises TimeoutError in a slow handshake while another one waits."""
+        line = self._known if known else self._unknown
         await self._turn_of(line, address)
         try:
             async with asyncio.timeout(None) as bound:
@@ -90,7 +90,7 @@ class Handshakes:
             self._next()
 
     def close(self) -> None:
-        """Nothing begins any more by itself."""
+        """Cancels the timer of the next beginning."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -105,7 +105,7 @@ class Handshakes:
             raise
 
     def _next(self) -> None:
-        """Begins what may begin, and comes again when more may."""
+        """Begins the handshakes that may begin, and sets a timer for the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,7 +119,7 @@ class Handshakes:
         self._timer = asyncio.get_running_loop().call_at(due_s, self._next)
 
     def _begun(self, waiting: Iterable[_Line], now_s: float) -> float:
-        """Begins the next for which there is room; when to look again."""
+        """Begins the next handshake for which there is room; returns the time of the next check."""
         for line in waiting:
             if not line.full and sum(len(one.under_way) for one in self._lines) < self._under_way_max:
                 line.begin()
@@ -130,7 +130,7 @@ class Handshakes:
         return min(self._make_room(line, now_s) for line in waiting)
 
     def _make_room(self, line: _Line, now_s: float) -> float:
-        """Ends the oldest that ``line`` waits for if it has had its time; when to look again."""
+        """Ends the oldest handshake in the way of ``line`` after its time; returns the time of the next check."""
         before = [line] if line.full else self._lines
         oldest, began_s = min(
             (next(iter(one.under_way.items())) for one in before if one.under_way), key=lambda found: found[1]

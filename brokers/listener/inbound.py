@@ -1,4 +1,4 @@
-"""One connection of a broker to the controller: frames in, one call at a time, slow and garbled peers cut off."""
+"""Serves one connection of a broker to the controller: one call at a time; slow and malformed peers are cut off."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from brokers.wire.primitives import Malformed, Reader
 log = logging.getLogger("regent.listener")
 
 HEAD_BYTES: Final = 1_024
-"""What tells whether the rest of a large request is taken."""
+"""Bytes of a large request that decide whether its rest is accepted."""
 
 
 class ListenerLimits(Struct, frozen=True):
     """Bounds of a listener.
 
-    ``buffered_bytes_max``: bytes of all requests together that are received or carried out. ``frame_timeout_ms``: a
-    request that has begun must be complete, an answer taken, and a connection must have been served, within it.
-    ``calls_max``: calls of all connections under way. ``call_timeout_ms``: a call is answered by then; brokers give up
-    after 30 s.
+    ``buffered_bytes_max`` bounds the bytes of all requests that are being received or carried out.
+    ``frame_timeout_ms`` bounds the rest of a partly received request, the sending of a response, and the time until a
+    connection is served. ``calls_max`` bounds the calls of all connections in progress. ``call_timeout_ms`` bounds the
+    time until a call's response; brokers time out after 30 s.
     """
 
     frame_bytes_max: int = 16_777_216
@@ -44,41 +44,41 @@ class ListenerLimits(Struct, frozen=True):
 
 
 class Host(Protocol):
-    """What a connection needs of its listener."""
+    """The part of the listener that a connection uses."""
 
     limits: ListenerLimits
     quiet: RateLimitedLog
 
-    async def answer(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
-        """The framed response to one request; raises Malformed where there can be none."""
+    async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
+        """Returns the framed response to one request; raises Malformed where there can be none."""
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
-        """Whether the rest of a large request is taken from a connection that has not proven itself."""
+        """Returns whether to accept the rest of a large request from an unproven connection."""
 
-    def came(self, connection: InboundConnection) -> None:
-        """The connection is there."""
+    def opened(self, connection: InboundConnection) -> None:
+        """Registers a new connection."""
 
-    def left(self, connection: InboundConnection) -> None:
-        """The connection ended."""
+    def closed(self, connection: InboundConnection) -> None:
+        """Removes an ended connection."""
 
 
-class Admission(Protocol):
-    """How far a connection's authentication is."""
+class Authentication(Protocol):
+    """The state of a connection's authentication."""
 
     @property
     def user(self) -> str | None:
-        """Who it is; None until it has authenticated."""
+        """Returns the authenticated user; None before."""
 
     @property
     def over(self) -> bool:
-        """Whether it failed: the connection ends with the answer."""
+        """Returns whether authentication failed: the connection ends after the response."""
 
-    def answer(self, header: Header, reader: Reader) -> bytes:
-        """The framed response to one request of who has not authenticated; raises Malformed where there is none."""
+    def respond(self, header: Header, reader: Reader) -> bytes:
+        """Returns the framed response to a request before authentication; raises Malformed where there is none."""
 
 
 class InboundConnection(asyncio.Protocol):
-    """Reads no further while a call is under way, so a peer occupies one call and one buffer at most."""
+    """Reads no further while a call is in progress, so a peer occupies one call and one buffer at most."""
 
     def __init__(self, host: Host, slot: ConnectionSlot) -> None:
         self._host = host
@@ -92,22 +92,22 @@ class InboundConnection(asyncio.Protocol):
         self._writable.set()
         self._served_bytes = 0
         self._expected = 0
-        """Bytes of the incomplete request whose rest is taken, as its beginning was judged."""
+        """Announced bytes of the incomplete request whose rest is accepted, because its beginning was checked."""
         self.peer = "unknown peer"
         self._due: asyncio.TimerHandle | None = None
-        self.admission: Admission | None = None
-        """What it has shown of itself, where it must authenticate."""
+        self.authentication: Authentication | None = None
+        """The state of its authentication; None where it need not authenticate."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """None once the connection has ended."""
+        """Returns the transport, None once the connection has ended."""
         return self._transport
 
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer connected."""
-        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        """Registers a new connection."""
+        transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from it
         self._transport = transport
         address = self._transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else self.peer
@@ -115,7 +115,7 @@ class InboundConnection(asyncio.Protocol):
         if not self.slot.open:
             self._transport.abort()
             return
-        self._host.came(self)
+        self._host.opened(self)
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -124,14 +124,14 @@ class InboundConnection(asyncio.Protocol):
         self._due = asyncio.get_running_loop().call_later(limits.frame_timeout_ms / 1000, self._unless_served)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Takes received bytes, and serves a complete request."""
         began = self._frames.partial
         try:
             if frames := self._frames.feed(data):
                 self._waiting.extend(frames)
                 self._expected = 0
             self._hold()
-            self._judge_large()
+            self._check_large()
         except Malformed as error:
             self.refuse("frame", str(error))
             return
@@ -144,22 +144,22 @@ class InboundConnection(asyncio.Protocol):
             self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
 
     def pause_writing(self) -> None:
-        """The peer does not take its answer."""
+        """Notes that the peer does not take its response."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The peer took it."""
+        """Notes that the peer has taken its response."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; a call under way goes on, its answer is dropped."""
+        """Releases an ended connection; a call in progress goes on, without a response."""
         self._unwatch()
         if self._due is not None:
             self._due.cancel()
         self._transport = None
         self._writable.set()
         self.slot.leave()
-        self._host.left(self)
+        self._host.closed(self)
 
     # -- serving
 
@@ -168,15 +168,15 @@ class InboundConnection(asyncio.Protocol):
             while self._waiting and self._transport is not None:
                 frame = self._waiting.popleft()
                 self._served_bytes = len(frame)
-                reply = await self._host.answer(frame, self)
+                reply = await self._host.respond(frame, self)
                 self._served_bytes = 0
                 if self._transport is not None:
                     self._transport.write(reply)
                     await self._taken()
-                if self.admission is not None and self._judged(self.admission):
+                if self.authentication is not None and self._ends(self.authentication):
                     return
                 self._hold()
-                await asyncio.sleep(0)  # others are served in between, however many requests came at once
+                await asyncio.sleep(0)  # serves other connections in between, however many requests arrived at once
         except Malformed as error:
             self.refuse("call", str(error))
         except Exception:
@@ -186,39 +186,39 @@ class InboundConnection(asyncio.Protocol):
             self._task = None
         self._read_on()
 
-    def _judged(self, admission: Admission) -> bool:
-        """Whether the connection ends here: what was written is still sent."""
-        if admission.over and self._transport is not None:
+    def _ends(self, authentication: Authentication) -> bool:
+        """Ends the connection after failed authentication, with its response sent; returns whether it ends."""
+        if authentication.over and self._transport is not None:
             self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} fails to authenticate")
             self._transport.close()
-        elif admission.user is not None:
+        elif authentication.user is not None:
             self.slot.prove()
             self._frames.limit = self._host.limits.frame_bytes_max
-        return admission.over
+        return authentication.over
 
-    def must_authenticate(self, admission: Admission, frame_bytes_max: int) -> None:
-        """Until it has, its requests must be small."""
-        self.admission = admission
+    def must_authenticate(self, authentication: Authentication, frame_bytes_max: int) -> None:
+        """Requires authentication, and limits the size of requests until then."""
+        self.authentication = authentication
         self._frames.limit = frame_bytes_max
 
     def _unless_served(self, *, late: bool = False) -> None:
-        """Whoever only connects, or asks what anybody may, must not hold a place that brokers need."""
+        """Ends a connection that was never served: it must not hold a slot that brokers need."""
         if self.slot.proven:
             return
         if late or self._task is None:
             self.abort()
             return
-        limit_s = self._host.limits.call_timeout_ms / 1000  # its first call may be under way
+        limit_s = self._host.limits.call_timeout_ms / 1000  # its first call may be in progress
         self._due = asyncio.get_running_loop().call_later(limit_s, partial(self._unless_served, late=True))
 
     @property
     def trusted(self) -> bool:
-        """Whether it need not authenticate, or has."""
-        return self.admission is None or self.admission.user is not None
+        """Returns whether the connection has authenticated, or need not."""
+        return self.authentication is None or self.authentication.user is not None
 
     async def _taken(self) -> None:
         if not self._writable.is_set():
-            self._watch(self._host.limits.frame_timeout_ms, "it does not take its answer in time")
+            self._watch(self._host.limits.frame_timeout_ms, "it does not take its response in time")
             await self._writable.wait()
             self._unwatch()
 
@@ -232,38 +232,38 @@ class InboundConnection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def _hold(self) -> None:
-        """Counts what came, not what was announced: else a few who send nothing could keep all others out."""
+        """Counts received bytes, not announced ones: else a few idle peers could keep all others out."""
         if not self.slot.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
-            raise Malformed("too many bytes are being sent by all peers together")
+            raise Malformed("all peers together are sending too many bytes")
 
-    def _judge_large(self) -> None:
-        """By its beginning, before its rest comes: from strangers nothing large is taken."""
+    def _check_large(self) -> None:
+        """Checks a large request by its beginning, before its rest arrives: unknown peers may send nothing large."""
         announced = self._frames.announced
         if announced <= LARGE_BYTES or self.slot.proven or self._expected == announced:
             return
         head = self._frames.head(HEAD_BYTES)
         if head is not None and not self._host.expects(head, self):
-            raise Malformed(f"a request of {announced} bytes from a connection that has shown no right to it")
+            raise Malformed(f"a request of {announced} bytes from a connection that may not send large ones")
         self._expected = announced if head is not None else 0
 
     # -- ending
 
     def refuse(self, kind: str, why: str) -> None:
-        """Closes this connection and says why."""
+        """Closes this connection and logs why."""
         self._host.quiet.warn(self.peer, kind, f"a connection from {self.peer} is closed: {why}")
         self.abort()
 
     def abort(self) -> None:
-        """Closes it at once."""
+        """Closes the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _watch(self, timeout_ms: int, what: str) -> None:
+    def _watch(self, timeout_ms: int, why: str) -> None:
         self._unwatch()
-        self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.refuse, "slow", what)
+        self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.refuse, "slow", why)
 
     def _watch_idle(self, timeout_ms: int) -> None:
-        """An idle connection ends without a word: brokers open a new one when they need it."""
+        """Ends an idle connection without a log line: brokers open a new one when they need it."""
         self._unwatch()
         self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.abort)
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from brokers.wire.answers import Failure, TopicKey
 from brokers.wire.partitions import (
     NO_TOPIC,
     PartitionEncoder,
@@ -23,6 +22,7 @@ from brokers.wire.partitions import (
     topic_piece,
 )
 from brokers.wire.primitives import compact_string
+from brokers.wire.responses import Failure, TopicKey
 from brokers.wire.versions import Ibp
 from state_machines.model.types import PartitionRow, PartitionState
 from state_machines.propagation.propagation import Propagation

@@ -27,9 +27,9 @@ from brokers.outbound.batches import REQUEST_ROWS_MAX
 from brokers.outbound.delivery import BrokerResponse, Shared
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Turn
-from brokers.wire.answers import Errors
 from brokers.wire.errors import error_name
 from brokers.wire.requests import EMPTY_BODY
+from brokers.wire.responses import Errors
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker
 from state_machines.propagation.pending_requests import PendingRequests

@@ -1,1 +1,1 @@
-"""TLS and SASL between brokers and daemons, in both directions."""
+"""Provides TLS and SASL between brokers and daemons, in both directions."""

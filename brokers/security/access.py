@@ -1,4 +1,4 @@
-"""What the settings of ``[security]`` make of both directions between daemon and brokers."""
+"""Applies the settings of ``[security]`` to both directions between daemon and brokers."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.security.callers import Callers, Met
-from brokers.security.gate import Gate
+from brokers.security.authentication import Authenticator
+from brokers.security.callers import Callers, KnownBrokers
 from brokers.security.login import Login
 from brokers.security.tls import Tls
 from brokers.security.users import read_user, read_users
-from brokers.transport import ANSWER_BYTES_MAX, Connection, OnMet, TcpTransport, Transport
+from brokers.transport import RESPONSE_BYTES_MAX, Connection, OnConnected, TcpTransport, Transport
 from brokers.wire.frames import FrameConnection
 from configs.security_section import SecuritySettings
 
 SESSION_PART: Final = 0.85
-"""Of the time for which an authentication holds: then an idle connection is made anew (KIP-368)."""
+"""Fraction of an authentication's lifetime after which an idle connection is replaced (KIP-368)."""
 
 
 class SecureTransport:
-    """TCP with TLS, SASL, or both. A connection is there once the broker has accepted who the daemon is."""
+    """TCP with TLS, SASL, or both. It returns a connection once the broker has authenticated the daemon."""
 
     def __init__(
         self,
         tls: Tls | None,
         login: Login | None,
-        answer_bytes_max: int = ANSWER_BYTES_MAX,
-        met: OnMet = lambda _: None,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        on_connected: OnConnected = lambda _: None,
     ) -> None:
-        self._met = met
+        self._on_connected = on_connected
         self._tls = tls
         self._login = login
-        self._max = answer_bytes_max
+        self._max = response_bytes_max
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> Connection:
         """See :class:`brokers.transport.Transport`."""
@@ -56,7 +56,7 @@ class SecureTransport:
             )
         except UnicodeError as error:  # raised for labels that are empty or longer than 63 characters
             raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
-        self._met(made)
+        self._on_connected(made)
         if self._login is None:
             return connection
         try:
@@ -70,28 +70,28 @@ class SecureTransport:
 
 
 class Access(Struct, frozen=True):
-    """``transport`` to brokers and to daemons (None: plain TCP); ``tls``, ``gate``, ``callers`` of the listener."""
+    """The ``transport`` to brokers and daemons (None: plain TCP), and the listener's security."""
 
     transport: Transport | None = None
     tls: Tls | None = None
-    gate: Gate | None = None
+    authenticator: Authenticator | None = None
     callers: Callers | None = None
 
 
 def access_of(security: SecuritySettings, *, only_brokers: bool = False, listens: bool = True) -> Access:
     """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`.
 
-    ``only_brokers``: ``listener.only_brokers``; ``listens``: False where brokers' passwords need not be known.
+    ``only_brokers`` is ``listener.only_brokers``; ``listens`` is False for a process that needs no brokers' passwords.
     """
-    tls = login = gate = None
-    met = Met()
+    tls = login = authenticator = None
+    known = KnownBrokers()
     if security.protocol.endswith("SSL"):
         tls = Tls(
             security.certificate_file,
             security.key_file,
             security.ca_file,
             check_host=security.check_host,
-            ask_clients=security.client_certificates == "required",
+            require_clients=security.client_certificates == "required",
         )
     if security.protocol.startswith("SASL"):
         assert security.sasl_file is not None, "configs.rules"
@@ -99,13 +99,15 @@ def access_of(security: SecuritySettings, *, only_brokers: bool = False, listens
         login = Login(security.sasl_mechanism, user, password)
         file = security.sasl_brokers_file
         brokers = read_users(file) if file is not None and listens else {}
-        gate = Gate(security.sasl_mechanism, {user: password, **brokers})  # admin endpoints come as the daemon's user
+        users = {user: password, **brokers}  # admin endpoints log in as the daemon's user
+        authenticator = Authenticator(security.sasl_mechanism, users)
     plain = tls is None and login is None
     callers = Callers(
-        met,
+        known,
         principals=frozenset(name.strip() for name in security.broker_principals.split(";") if name.strip()),
-        by_subject=gate is None and tls is not None,
+        by_subject=authenticator is None and tls is not None,
         by_address=plain and only_brokers,
     )
-    transport = TcpTransport(met=met.met) if plain else SecureTransport(tls, login, met=met.met)
-    return Access(transport, tls, gate, callers)
+    noted = known.connected
+    transport = TcpTransport(on_connected=noted) if plain else SecureTransport(tls, login, on_connected=noted)
+    return Access(transport, tls, authenticator, callers)

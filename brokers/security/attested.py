@@ -1,9 +1,10 @@
-"""Seals on what daemon and admin endpoint write into ZooKeeper for each other.
+"""Makes and checks the seals of addresses that daemon and admin endpoint write into ZooKeeper for each other.
 
-Whoever may write there could otherwise name an address of their own, as the admin endpoint's to all clients, or as the
-daemon's to the endpoint. A seal is an HMAC under the secret that both read from a file. It binds the address to the
-cluster, to the daemon, and to the life that wrote it: the ZooKeeper session that owns an endpoint's znode, the nonce
-of a daemon's process.
+A seal is an HMAC under the shared secret, which daemon and endpoint read from a file. Without it, any client that may
+write these znodes could name its own address: as the admin endpoint's for all clients, or as the daemon's for the
+endpoint. A seal binds the address to the cluster, to the daemon, and to the incarnation that wrote it: the ZooKeeper
+session that owns an endpoint's znode, or the nonce of a daemon's process. Envelopes (:mod:`brokers.wire.envelope`) have
+seals under the same secret.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _I32 = Layout(">i").pack
 
 
 class Seals(Struct, frozen=True):
-    """Made and judged with one secret, for one cluster."""
+    """Makes and checks seals with one secret, for one cluster."""
 
     secret: bytes
     cluster_id: str
 
     def announced(self, daemon: int, session: int, endpoint: AdminEndpoint) -> AdminEndpoint:
-        """The announcement with its seal; ``session`` will own the znode."""
+        """Returns the announcement with its seal; ``session`` will own the znode."""
         return structs.replace(endpoint, seal=self._of_endpoint(daemon, session, endpoint))
 
     def announces(self, daemon: int, session: int, endpoint: AdminEndpoint) -> bool:
-        """Whether an endpoint of ours wrote it on the session that owns the znode."""
+        """Returns whether an endpoint with our secret wrote it on the session that owns the znode."""
         wanted = self._of_endpoint(daemon, session, endpoint)
         return hmac.compare_digest(wanted.encode(), endpoint.seal.encode())
 
@@ -37,15 +38,15 @@ class Seals(Struct, frozen=True):
         return self._mac("endpoint", daemon, session, endpoint.listener, endpoint.host, endpoint.port)
 
     def of_controller(self, daemon: int, nonce: str, listener: str) -> str:
-        """For ``/controller``: where the life ``nonce`` of a daemon listens."""
+        """Returns the seal of ``/controller`` on the listener of a daemon's incarnation ``nonce``."""
         return self._mac("controller", daemon, nonce, listener)
 
     def is_controller(self, daemon: int, nonce: str, listener: str, seal: str) -> bool:
-        """Whether a daemon of ours wrote that."""
+        """Returns whether a daemon with our secret wrote that."""
         return hmac.compare_digest(self.of_controller(daemon, nonce, listener).encode(), seal.encode())
 
     def of_daemon(self, daemon: int, nonce: str) -> str:
-        """For a daemon's place in the queue: whether two daemons have the same secret shows by it."""
+        """Returns the seal of a daemon's queue position, which shows whether two daemons have the same secret."""
         return self._mac("daemon", daemon, nonce)
 
     def _mac(self, kind: str, *parts: object) -> str:

@@ -1,8 +1,8 @@
-"""Who may call as brokers do where a connection alone does not say: without SASL whoever gets through is nobody yet.
+"""Decides which callers are brokers where a connection does not prove it, because brokers do not use SASL.
 
-A certificate of the right authority may be an application's, and an address anybody's. So the daemon knows brokers by
-what it met when it connected to their registered listeners itself: the subject of the certificate that they showed,
-which is the one that they call with, and the address.
+A certificate of the right authority may belong to an application, and an address to any process. So the daemon notes
+the certificate's subject and the address whenever it connects to a broker's registered listener. Brokers call with the
+same certificate and address.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 HOST_BITS: Final = 64
-"""Bits of an IPv6 address that one machine may choose."""
-MET_MAX: Final = 10_000
-"""Subjects, and addresses, that are remembered; the oldest are forgotten."""
+"""Bits of an IPv6 address that one machine can choose freely."""
+KNOWN_MAX: Final = 10_000
+"""Most subjects, and most addresses, that are remembered; the oldest are forgotten."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 _SHORT: Final = {
@@ -26,16 +26,16 @@ _SHORT: Final = {
 _ESCAPED: Final = frozenset(',+"\\<>;')
 
 
-class Met:
-    """What brokers were met as."""
+class KnownBrokers:
+    """The certificate subjects and addresses of brokers to which the daemon connected."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, None] = {}
         self._addresses: dict[str, None] = {}
         self._parties: dict[str, None] = {}
 
-    def met(self, transport: asyncio.BaseTransport) -> None:
-        """A connection that the daemon made to a broker is up."""
+    def connected(self, transport: asyncio.BaseTransport) -> None:
+        """Notes the subject and the address of a broker to which the daemon has connected."""
         if (name := subject(transport)) is not None:
             _remember(self._subjects, name)
         if (address := transport.get_extra_info("peername")) is not None:
@@ -43,63 +43,63 @@ class Met:
             _remember(self._parties, party(str(address[0])))
 
     def subject(self, name: str) -> bool:
-        """Whether a broker showed a certificate with it."""
+        """Returns whether a broker presented a certificate with this subject."""
         return name in self._subjects
 
     def address(self, address: str) -> bool:
-        """Whether a broker was reached there."""
+        """Returns whether the daemon reached a broker at this address."""
         return address in self._addresses
 
     def party(self, address: str) -> bool:
-        """Whether a broker was reached at one of the addresses that count together as this one."""
+        """Returns whether the daemon reached a broker in the same network (see :func:`party`)."""
         return address in self._parties
 
 
 class Callers:
-    """Judges connections of the controller listener.
+    """Decides which connections of the controller listener belong to brokers.
 
-    ``principals``: brokers' own, as Kafka writes them, instead of those that were met. ``by_subject``: callers show
-    certificates and nothing else. ``by_address``: they show nothing, and only brokers' addresses are served.
+    ``principals`` are the brokers' own, as Kafka writes them, instead of the noted subjects. ``by_subject``: callers
+    present certificates and nothing else. ``by_address``: they present nothing, and only brokers' addresses are served.
     """
 
     def __init__(
         self,
-        met: Met | None = None,
+        known: KnownBrokers | None = None,
         *,
         principals: frozenset[str] = frozenset(),
         by_subject: bool = False,
         by_address: bool = False,
     ) -> None:
-        self._met = met or Met()
+        self._brokers = known or KnownBrokers()
         self._principals = principals
         self._by_subject = by_subject
         self._by_address = by_address
 
     def known(self, address: str) -> bool:
-        """Whether a broker was reached there; ``address`` as :func:`party` gives it."""
-        return self._met.party(address)
+        """Returns whether the daemon reached a broker there; ``address`` is a result of :func:`party`."""
+        return self._brokers.party(address)
 
     async def refused(
         self, transport: asyncio.BaseTransport | None, admits: Callable[[str, str], Awaitable[bool]]
     ) -> str | None:
-        """Why a caller is no broker, None where it is one; ``admits`` judges as an authorizer does (ClusterAction)."""
+        """Returns why a caller is no broker, None where it is one; ``admits`` authorizes ClusterAction."""
         peer = transport.get_extra_info("peername") if transport is not None else None
         if transport is None or peer is None or not (self._by_subject or self._by_address):
             return None
         address = str(peer[0])
         if self._by_address:
-            return None if self._met.address(address) else f"no broker was ever reached at {address}"
+            return None if self._brokers.address(address) else f"the daemon never reached a broker at {address}"
         name = subject(transport)
         principal = f"User:{name}" if name is not None else ANONYMOUS
         if self._principals:
             return None if principal in self._principals else f"security.broker_principals does not name {principal}"
-        if (name is not None and self._met.subject(name)) or await admits(principal, address):
+        if (name is not None and self._brokers.subject(name)) or await admits(principal, address):
             return None
-        return f"no broker shows the certificate of {principal}, and no ACL allows it ClusterAction"
+        return f"no broker presents the certificate of {principal}, and no ACL allows it ClusterAction"
 
 
 def subject(transport: asyncio.BaseTransport) -> str | None:
-    """The subject of the other side's certificate as Java writes it (RFC 2253); None where it showed none."""
+    """Returns the subject of the peer's certificate in Java's form (RFC 2253); None without a certificate."""
     certificate: dict[str, Any] | None = transport.get_extra_info("peercert")
     if not certificate:
         return None
@@ -118,12 +118,12 @@ def _attribute(name: str, value: str) -> str:
 def _remember(known: dict[str, None], name: str) -> None:
     if name not in known:
         known[name] = None
-        if len(known) > MET_MAX:
+        if len(known) > KNOWN_MAX:
             del known[next(iter(known))]
 
 
 def party(address: str) -> str:
-    """The address whose connections count together: of IPv6 a network of /64, which one machine may have."""
+    """Returns the address whose connections count together: for IPv6 its /64 network, which may be one machine's."""
     if ":" not in address:
         return address
     found = ipaddress.IPv6Address(address.partition("%")[0])

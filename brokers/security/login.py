@@ -1,4 +1,4 @@
-"""How the daemon authenticates with a broker: SaslHandshake v1, then SaslAuthenticate v1 till both are content."""
+"""Authenticates the daemon with a broker: SaslHandshake v1, then SaslAuthenticate v1 until the exchange is complete."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from brokers.security.scram import ScramClient, ScramRefused
 from brokers.transport import Connection
 from brokers.wire.errors import Error, error_name
 from brokers.wire.primitives import Malformed
-from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticated, read_handshaken
+from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
 
 PLAIN: Final = "PLAIN"
 
 
 class AuthenticationFailed(OSError):
-    """A broker does not accept who the daemon says to be, or cannot prove that it knows the password itself."""
+    """Raised where a broker does not authenticate the daemon, or cannot prove that it knows the password itself."""
 
 
 class Login(Struct, frozen=True):
-    """Who the daemon is at brokers."""
+    """The daemon's user at brokers."""
 
     mechanism: str
     user: str
@@ -31,12 +31,12 @@ class Login(Struct, frozen=True):
         return f"Login({self.mechanism}, {self.user})"
 
     async def authenticate(self, connection: Connection) -> float:
-        """Returns the seconds for which that holds, 0 for as long as the connection.
+        """Authenticates a connection; returns the seconds for which it holds, 0 for the connection's whole life.
 
         Raises :class:`AuthenticationFailed` and other OSErrors.
         """
         try:
-            offered = read_handshaken(await connection.exchange([encode_handshake(1, self.mechanism)]), 1)
+            offered = read_handshake_response(await connection.exchange([encode_handshake(1, self.mechanism)]), 1)
             if offered.error != Error.NONE:
                 raise AuthenticationFailed(
                     f"SASL {self.mechanism} is not offered, but {', '.join(offered.mechanisms) or 'nothing'}: "
@@ -56,9 +56,10 @@ class Login(Struct, frozen=True):
         client.verify(final)
         return lifetime_s
 
-    async def _step(self, connection: Connection, number: int, said: bytes) -> tuple[bytes, float]:
-        answer = read_authenticated(await connection.exchange([encode_authenticate(number, said)]), number)
-        if answer.error != Error.NONE:
-            why = answer.message or error_name(answer.error)
+    async def _step(self, connection: Connection, number: int, message: bytes) -> tuple[bytes, float]:
+        frame = await connection.exchange([encode_authenticate(number, message)])
+        response = read_authenticate_response(frame, number)
+        if response.error != Error.NONE:
+            why = response.message or error_name(response.error)
             raise AuthenticationFailed(f"SASL {self.mechanism} as {self.user} is refused: {why}")
-        return answer.data, answer.lifetime_ms / 1000
+        return response.data, response.lifetime_ms / 1000

@@ -1,6 +1,6 @@
-"""SCRAM (RFC 5802, RFC 7677): both sides of an exchange as values; nonces and salts are given from outside.
+"""Implements both sides of SCRAM (RFC 5802, RFC 7677) as values; the caller passes nonces and salts.
 
-As in Kafka there is no channel binding, and names and passwords are taken as UTF-8, without SASLprep.
+As in Kafka there is no channel binding, and names and passwords are UTF-8 without SASLprep.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Final
 from msgspec import Struct
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Hash of each mechanism that is spoken."""
+"""Hash function of each supported mechanism."""
 ITERATIONS_MIN: Final = 4_096
-"""Fewer are refused, as by Kafka's clients: who pretends to be a broker would get at the password too cheaply."""
+"""Least number of iterations, as for Kafka's clients: with fewer a fake broker could find the password too cheaply."""
 ITERATIONS_MAX: Final = 65_536
-"""More are refused: the event loop waits meanwhile, a tenth of a second for these. Kafka's tools write up to 16,384."""
+"""Most iterations: these block the event loop for a tenth of a second. Kafka's tools write up to 16,384."""
 MESSAGE_BYTES_MAX: Final = 4_096
 _NO_BINDING: Final = "n,,"
 _KEYS_MAX: Final = 64
 
 
 class ScramRefused(ValueError):
-    """The other side does not follow the protocol, or does not know the password; the text says which."""
+    """Raised where the peer violates the protocol, or does not know the password; the text says which."""
 
 
 class Credential(Struct, frozen=True):
-    """What a server keeps of a password."""
+    """The values that a server stores instead of a password."""
 
     salt: bytes
     iterations: int
@@ -41,12 +41,12 @@ class Credential(Struct, frozen=True):
 
 @lru_cache(_KEYS_MAX)
 def salted_password(algorithm: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Kept for the next time: all brokers have the same salt, and a failover connects to each of them."""
+    """Returns the salted password, cached: all brokers have the same salt, and a failover connects to each of them."""
     return hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
 
 
 def credential(mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS_MIN) -> Credential:
-    """Of a password."""
+    """Returns the credential of a password."""
     algorithm = HASHES[mechanism]
     salted = salted_password(algorithm, password, salt, iterations)
     client_key = _hmac(algorithm, salted, b"Client Key")
@@ -55,7 +55,7 @@ def credential(mechanism: str, password: str, salt: bytes, iterations: int = ITE
 
 
 class ScramClient:
-    """``first``, then ``final`` with the server's first message, then ``verify`` with its final one."""
+    """A client: call ``first``, then ``final`` with the server's first message, then ``verify`` with its final one."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
         self._algorithm = HASHES[mechanism]
@@ -65,18 +65,18 @@ class ScramClient:
         self._server_signature = b""
 
     def first(self) -> bytes:
-        """The client's first message."""
+        """Returns the client's first message."""
         return (_NO_BINDING + self._first_bare).encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The client's final message; raises :class:`ScramRefused`."""
+        """Returns the client's final message; raises :class:`ScramRefused`."""
         text = _text(server_first)
         fields = _fields(text, "rsi")
         nonce, salt, iterations = fields[0], _bytes(fields[1]), _count(fields[2])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramRefused("the server's nonce does not go on from the client's")
+            raise ScramRefused("the server's nonce does not continue the client's")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise ScramRefused(f"the server wants {iterations} iterations: from 4096 to {ITERATIONS_MAX} are done")
+            raise ScramRefused(f"the server requests {iterations} iterations, outside of 4096 to {ITERATIONS_MAX}")
         salted = salted_password(self._algorithm, self._password, salt, iterations)
         without_proof = f"c={_base64(_NO_BINDING.encode())},r={nonce}"
         signed = f"{self._first_bare},{text},{without_proof}".encode()
@@ -95,9 +95,10 @@ class ScramClient:
 
 
 class ScramServer:
-    """``first`` with the client's first message, then ``final`` with its final one.
+    """A server: call ``first`` with the client's first message, then ``final`` with its final one.
 
-    ``credential_of`` answers for every name, also for one that nobody has: strangers must not find out who there is.
+    ``credential_of`` returns a credential for every name, also for an unknown one: clients without a password must not
+    find out the users.
     """
 
     def __init__(self, mechanism: str, credential_of: Callable[[str], Credential], nonce: str) -> None:
@@ -108,10 +109,10 @@ class ScramServer:
         self._signed = ""
         self._binding = ""
         self.user = ""
-        """Whom the client says to be: true once ``final`` has returned."""
+        """The user that the client claims; authenticated once ``final`` has returned."""
 
     def first(self, client_first: bytes) -> bytes:
-        """The server's first message; raises :class:`ScramRefused`."""
+        """Returns the server's first message; raises :class:`ScramRefused`."""
         text = _text(client_first)
         parts = text.split(",", 2)
         if len(parts) < 3 or parts[0] not in ("n", "y"):
@@ -119,21 +120,21 @@ class ScramServer:
         name, nonce = _fields(parts[2], "nr")
         self.user = _unescaped(name)
         if parts[1] and _unescaped(parts[1].removeprefix("a=")) != self.user:
-            raise ScramRefused("nobody may act for somebody else")
+            raise ScramRefused("a user may not act for another one")
         self._binding = f"{parts[0]},{parts[1]},"
         self._credential = self._credential_of(self.user)
         self._nonce = nonce + self._nonce
-        answer = f"r={self._nonce},s={_base64(self._credential.salt)},i={self._credential.iterations}"
-        self._signed = f"{parts[2]},{answer}"
-        return answer.encode()
+        message = f"r={self._nonce},s={_base64(self._credential.salt)},i={self._credential.iterations}"
+        self._signed = f"{parts[2]},{message}"
+        return message.encode()
 
     def final(self, client_final: bytes) -> bytes:
-        """The server's final message; raises :class:`ScramRefused` unless the client knows the password."""
+        """Returns the server's final message; raises :class:`ScramRefused` unless the client knows the password."""
         text = _text(client_final)
         without_proof, _, proof = text.rpartition(",p=")
         binding, nonce = _fields(without_proof, "cr")
         if nonce != self._nonce or _bytes(binding) != self._binding.encode():
-            raise ScramRefused("the client's final message does not go on from its first one")
+            raise ScramRefused("the client's final message does not continue its first one")
         signed = f"{self._signed},{without_proof}".encode()
         known = self._credential
         client_key = _xor(_bytes(proof), _hmac(self._algorithm, known.stored_key, signed))
@@ -153,7 +154,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def _fields(text: str, names: str) -> list[str]:
-    """Values of the attributes that a message begins with, in order; what follows them is left alone."""
+    """Returns the values of a message's first attributes, in order, and ignores the rest."""
     parts = text.split(",")
     if len(parts) < len(names) or any(
         not part.startswith(f"{name}=") for name, part in zip(names, parts, strict=False)
@@ -173,7 +174,7 @@ def _text(message: bytes) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ScramRefused("a number of iterations that is none")
+        raise ScramRefused("an iteration count that is no number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""The secret that a daemon and the admin endpoints share: a file that only their user may read."""
+"""Reads and creates the secret that a daemon and the admin endpoints share: a file that only their user may read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SECRET_BYTES: Final = 32
 _FILE_BYTES_MAX: Final = 1_024
 _OTHERS: Final = 0o077
 _GIVEN: Final = _OTHERS & ~stat.S_IRGRP
-"""What root owns and the daemon reads was given to it: by systemd as a credential, whose ACL shows as its group's."""
+"""Forbidden bits of root's file, which systemd passed to the daemon: its credentials' ACL shows as the group's."""
 
 
 class SecretUnusable(OSError):
-    """The file cannot serve as a secret; the text says why and what to do about it."""
+    """Raised where the file cannot serve as a secret; the text names cause and remedy."""
 
 
 def shared_secret(path: Path) -> bytes:
-    """The secret in ``path``, which is made where it does not exist; raises :class:`SecretUnusable`.
+    """Returns the secret in ``path``, and creates it where it does not exist; raises :class:`SecretUnusable`.
 
-    Whoever comes first makes it, daemon or endpoint. Daemons on several machines need a copy of the same file.
+    The first process creates it, daemon or endpoint. Daemons on several machines need a copy of the same file.
     """
     try:
         with suppress(FileNotFoundError):
@@ -36,13 +36,13 @@ def shared_secret(path: Path) -> bytes:
         raise
     except OSError as error:
         raise SecretUnusable(
-            f"the secret {path} cannot be read or made ({error.strerror or error}): give its folder to this user, or "
-            "set admin.secret_file"
+            f"the secret {path} cannot be read or created ({error.strerror or error}): give its folder to this user, "
+            "or set admin.secret_file"
         ) from error
 
 
 def present_secret(path: Path) -> bytes | None:
-    """Returns the secret, None where there is no such file; makes nothing. Raises :class:`SecretUnusable`."""
+    """Returns the secret, None where there is no file, and creates none. Raises :class:`SecretUnusable`."""
     try:
         return _read(path)
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def present_secret(path: Path) -> bytes | None:
 
 
 def existing_secret(path: Path) -> bytes | None:
-    """Returns the secret where it exists and this user may read it; makes nothing."""
+    """Returns the secret where it exists and this user may read it, and creates none."""
     try:
         return present_secret(path)
     except SecretUnusable:
@@ -62,10 +62,10 @@ def existing_secret(path: Path) -> bytes | None:
 
 
 def secret_trouble(path: Path, user: int | None = None) -> str | None:
-    """Says why the daemon cannot use the file, with the remedy; None where it can, and where there is none yet.
+    """Returns why the daemon cannot use the file, with the remedy; None where it can, and where there is none yet.
 
-    ``user`` is the daemon's; where it is not known, the owner of the file's folder is taken for it. Nothing is said to
-    somebody whom the folder does not let in.
+    ``user`` is the daemon's; where it is unknown, the owner of the file's folder counts as the daemon's user. The
+    result is None, too, for a caller that may not enter the folder.
     """
     if user is None:
         user = daemon_user(path.parent)
@@ -83,14 +83,14 @@ def _lets_in(folder: Path) -> bool:
 
 
 def _kept_from(user: int | None, path: Path, found: os.stat_result) -> str | None:
-    """Judges for the daemon's user: where root runs the check, reading the file proves nothing."""
+    """Checks the daemon's user's access: where root runs the check, reading the file proves nothing."""
     if user in (None, ROOT, found.st_uid) or found.st_mode & stat.S_IRGRP:
         return None
     return f"the secret {path} cannot be read by the daemon's user: chown {user} {path}"
 
 
 def _unread(user: int | None, path: Path, found: os.stat_result) -> str | None:
-    """Reads it as the daemon would; what its user alone may read is not for others to judge."""
+    """Reads the file as the daemon would; a file that only the daemon's user may read counts as usable."""
     try:
         _secret_in(path, _content(path)[1])
     except SecretUnusable as error:
@@ -129,7 +129,8 @@ def _secret_in(path: Path, text: bytes) -> bytes:
         secret = b""
     if len(secret) < SECRET_BYTES:
         raise SecretUnusable(
-            f"the secret {path} does not hold {SECRET_BYTES} bytes in hexadecimal: delete it, then it is made anew"
+            f"the secret {path} does not hold {SECRET_BYTES} bytes in hexadecimal: delete it, and the next start "
+            "creates another one"
         )
     return secret
 
@@ -141,7 +142,7 @@ def _unreadable(path: Path, error: OSError) -> SecretUnusable:
 
 
 def _make(path: Path) -> None:
-    """Complete and on the disk once it has its name; another process may be faster."""
+    """Creates the file, complete and on the disk before it gets its name; another process may be faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""TLS contexts for both directions, made anew when a file has changed: certificates are renewed without a restart."""
+"""Makes TLS contexts for both directions, and renews them when a file has changed, without a restart."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ log = logging.getLogger("regent.brokers")
 
 _Stamp = tuple[tuple[int, int, int], ...]
 NO_PASSWORD: Final = b""
-"""A key that needs one is an error: nobody is there to type it."""
+"""Makes a key with a password an error: OpenSSL would prompt for it."""
 OLDEST: Final = ssl.TLSVersion.TLSv1_2
-"""As Kafka 3.9's default of ``ssl.enabled.protocols``."""
+"""The oldest version of Kafka 3.9's default of ``ssl.enabled.protocols``."""
 
 
 class Tls:
-    """``certificate`` and ``key`` are PEM files of this side, ``authority`` of those whom it trusts (None: the system).
+    """TLS of one side: ``certificate`` and ``key`` are its PEM files, ``authority`` that of its trusted authorities.
 
-    ``check_host``: a broker's certificate must name the host that was connected to. ``ask_clients``: who connects must
-    show a certificate that ``authority`` has signed. ``clients`` says the same more finely.
+    Without ``authority`` the system's ones count. ``check_host``: a broker's certificate must name the host of the
+    connection. ``require_clients``: clients must present a certificate that ``authority`` signed; ``clients`` sets the
+    same as a mode of OpenSSL.
     """
 
     def __init__(
@@ -34,43 +35,43 @@ class Tls:
         authority: Path | None,
         *,
         check_host: bool = True,
-        ask_clients: bool = False,
+        require_clients: bool = False,
         clients: ssl.VerifyMode = ssl.CERT_NONE,
     ) -> None:
         self._certificate = certificate
         self._key = key
         self._authority = authority
         self._check_host = check_host
-        self._clients = ssl.CERT_REQUIRED if ask_clients else clients
+        self._clients = ssl.CERT_REQUIRED if require_clients else clients
         self._quiet = RateLimitedLog()
         self._stamp = self._stamped()
         self._client = self._made(self._new_client)
         self._server = self._made(self._new_server) if certificate is not None else None
 
     def client(self) -> ssl.SSLContext:
-        """To connect with."""
+        """Returns the context for connections to other processes."""
         self._renew()
         return self._client
 
     def server(self) -> ssl.SSLContext:
-        """To listen with: one context for good, which takes renewed files for each new connection."""
+        """Returns the listener's context, which stays the same and uses renewed files for each new connection."""
         self._renew()
         if self._server is None:
             raise SecurityUnusable("a listener with TLS needs a certificate: set security.certificate_file")
         return self._server
 
     def _renew(self) -> None:
-        """Files that cannot be used leave everything as it is: they may be half written."""
+        """Renews the contexts from changed files; unusable files change nothing, because they may be half written."""
         if (stamp := self._stamped()) == self._stamp:
             return
         try:
             client = self._made(self._new_client)
             server = self._made(self._new_server) if self._server is not None else None
         except SecurityUnusable as error:
-            self._quiet.warn("", "tls", f"the certificates that were read before stay in use: {error}")
+            self._quiet.warn("", "tls", f"the earlier certificates stay in use: {error}")
             return
         self._client, self._server, self._stamp = client, server, stamp
-        log.info("certificates were read again: %s", ", ".join(map(str, self._files())))
+        log.info("the certificates were read again: %s", ", ".join(map(str, self._files())))
 
     def _made(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         try:
@@ -79,8 +80,8 @@ class Tls:
             names = ", ".join(map(str, self._files()))
             why = error.strerror or str(error)
             raise SecurityUnusable(
-                f"TLS files cannot be used ({names}): {why}; they must be PEM, the key without a password and of "
-                "this certificate, all readable by the daemon's user"
+                f"TLS files cannot be used ({names}): {why}; they must be PEM, the key that of the certificate and "
+                "without a password, all readable by the daemon's user"
             ) from error
 
     def _new_client(self) -> ssl.SSLContext:
@@ -103,7 +104,7 @@ class Tls:
             context.load_cert_chain(self._certificate, self._key, password=NO_PASSWORD)
 
     def _begins(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
-        """Called by OpenSSL when a handshake begins."""
+        """Switches a new handshake to the renewed context; OpenSSL calls it when a handshake begins."""
         if (fresh := self.server()) is not context:
             connection.context = fresh
 

@@ -1,4 +1,4 @@
-"""Files of ``user:password`` lines: who the daemon is at brokers, and who brokers are at the daemon."""
+"""Reads files of ``user:password`` lines: the daemon's user at brokers, and the brokers' users at the daemon."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ USERS_MAX: Final = 10_000
 
 
 class SecurityUnusable(OSError):
-    """A file that security needs cannot be used; names it and says what mends it."""
+    """Raised where a file of ``[security]`` cannot be used; the text names the file and the remedy."""
 
 
 def read_users(path: Path) -> dict[str, str]:
-    """Passwords by user name, at least one; raises :class:`SecurityUnusable`."""
+    """Returns passwords by user name, at least one; raises :class:`SecurityUnusable`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -30,13 +30,13 @@ def read_users(path: Path) -> dict[str, str]:
             raise SecurityUnusable(f"{path}, line {number}, is not user:password")
         users[name] = password
     if not users:
-        raise SecurityUnusable(f"{path} names nobody: write user:password into it")
+        raise SecurityUnusable(f"{path} contains no user: write user:password into it")
     return users
 
 
 def read_user(path: Path) -> tuple[str, str]:
-    """The only user of a file; raises :class:`SecurityUnusable`."""
+    """Returns the only user of a file; raises :class:`SecurityUnusable`."""
     users = read_users(path)
     if len(users) != 1:
-        raise SecurityUnusable(f"{path} names {len(users)} users: the daemon needs one line user:password")
+        raise SecurityUnusable(f"{path} contains {len(users)} users: the daemon needs one line user:password")
     return next(iter(users.items()))

@@ -19,14 +19,14 @@ _CLIENT: Final = legacy_string("regent")
 _NOTHING: Final = b"\xff\xff"
 
 
-class Handshaken(Struct, frozen=True):
+class HandshakeResponse(Struct, frozen=True):
     """The answer to SaslHandshake."""
 
     error: int
     mechanisms: tuple[str, ...]
 
 
-class Authenticated(Struct, frozen=True):
+class AuthenticateResponse(Struct, frozen=True):
     """The answer to SaslAuthenticate. ``lifetime_ms`` 0: for as long as the connection lives."""
 
     error: int
@@ -45,16 +45,16 @@ def encode_authenticate(correlation: int, said: bytes) -> bytes:
     return _framed(_HEADER(Api.SASL_AUTHENTICATE, 1, correlation) + _CLIENT + _I32(len(said)) + said)
 
 
-def read_handshaken(frame: bytes, correlation: int) -> Handshaken:
+def read_handshake_response(frame: bytes, correlation: int) -> HandshakeResponse:
     """Raises :class:`Malformed`."""
     reader = _answer(frame, correlation)
-    return Handshaken(reader.i16(), tuple(reader.items(_few(reader.i32()), Reader.legacy_string, 2)))
+    return HandshakeResponse(reader.i16(), tuple(reader.items(_few(reader.i32()), Reader.legacy_string, 2)))
 
 
-def read_authenticated(frame: bytes, correlation: int) -> Authenticated:
+def read_authenticate_response(frame: bytes, correlation: int) -> AuthenticateResponse:
     """Raises :class:`Malformed`."""
     reader = _answer(frame, correlation)
-    return Authenticated(
+    return AuthenticateResponse(
         reader.i16(), reader.legacy_nullable_string(), reader.bytes_(max(reader.i32(), 0)), reader.i64()
     )
 
@@ -65,19 +65,19 @@ def read_mechanism(reader: Reader) -> str:
     return reader.legacy_string()
 
 
-def read_said(reader: Reader) -> bytes:
+def read_auth_bytes(reader: Reader) -> bytes:
     """Reads the rest of a SaslAuthenticate request behind the correlation id; bytes behind the request are ignored."""
     reader.legacy_nullable_string()
     return reader.bytes_(reader.i32())
 
 
-def encode_handshaken(correlation: int, answer: Handshaken) -> bytes:
+def encode_handshake_response(correlation: int, answer: HandshakeResponse) -> bytes:
     """One framed response."""
     names = b"".join(map(legacy_string, answer.mechanisms))
     return _framed(_I32(correlation) + _I16(answer.error) + _I32(len(answer.mechanisms)) + names)
 
 
-def encode_authenticated(correlation: int, version: int, answer: Authenticated) -> bytes:
+def encode_authenticate_response(correlation: int, version: int, answer: AuthenticateResponse) -> bytes:
     """One framed response."""
     message = _NOTHING if answer.message is None else legacy_string(answer.message)
     lifetime = _I64(answer.lifetime_ms) if version >= 1 else b""

@@ -86,7 +86,7 @@ class DaemonState:
             listener_limits(settings),
             secret,
             tls=access.tls,
-            gate=access.gate,
+            authenticator=access.authenticator,
             callers=access.callers,
         )
         self.stopping = asyncio.Event()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from brokers.client import BrokerCallFailed
-from brokers.queries import ANSWER_S_MAX, BrokerQueries, Dial, query_each
+from brokers.queries import RESPONSE_S_MAX, BrokerQueries, Dial, query_each
 from controller.engine.adoption import ASKED
 from state_machines.admin_rules.broker_settings import Reported
 from state_machines.model.cluster import Cluster
@@ -36,7 +36,7 @@ async def query_settings(
     waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
     failed: dict[int, BrokerCallFailed] = {}
     for _ in range(TRIES_MAX):
-        answers = await query_each(dial, waiting, query, ANSWER_S_MAX)
+        answers = await query_each(dial, waiting, query, RESPONSE_S_MAX)
         failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
         waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
         if not waiting:

@@ -58,5 +58,5 @@ async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> N
     frame = controlled_shutdown(1, 1, registered.czxid)
     answer = shutdown_answer(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
     connection.close()
-    assert (answer.error, "no broker shows the certificate" in daemon.log_text()) == (31, True)
+    assert (answer.error, "no broker presents the certificate" in daemon.log_text()) == (31, True)
     assert {state.leader for _, state in (await w.states()).values() if state is not None} == {1, 2}

@@ -74,7 +74,7 @@ async def test_configurations_of_the_daemon_and_of_a_topic_come_in_one_answer(st
             for kind, name in names
         )
         async with await client(at) as asking:
-            answer = await asking._ask(
+            answer = await asking._query(
                 Api.DESCRIBE_CONFIGS, resources=parts, include_synonyms=True, include_documentation=True
             )
         found = {(r.resource_type, r.resource_name): (r.error_code, len(r.configs)) for r in answer.results}

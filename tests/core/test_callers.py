@@ -13,7 +13,7 @@ import pytest
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.envelopes import CarriedCall
 from brokers.security.access import SecureTransport
-from brokers.security.callers import MET_MAX, Callers, Met, subject
+from brokers.security.callers import KNOWN_MAX, Callers, KnownBrokers, subject
 from brokers.security.tls import Tls
 from brokers.transport import TcpTransport, Transport
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
@@ -84,7 +84,7 @@ class Certified:
         self.daemon, self.broker, self.application = map(self.tls, ("daemon", "broker", "application"))
 
     def tls(self, name: str) -> Tls:
-        return Tls(self.authority.signed(name), None, self.authority.file, ask_clients=True)
+        return Tls(self.authority.signed(name), None, self.authority.file, require_clients=True)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +93,11 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
 
 
 async def test_with_certificates_alone_brokers_are_those_that_were_met(certified: Certified) -> None:
-    met, role = Met(), Brokerage()
-    callers = Callers(met, by_subject=True)
+    known, role = KnownBrokers(), Brokerage()
+    callers = Callers(known, by_subject=True)
     async with serving(tls=certified.broker) as broker, serving(role, certified.daemon, callers) as port:
-        assert await shut_down(SecureTransport(certified.broker, None), port) == UNAUTHORIZED, "nobody was met yet"
-        await shut_down(SecureTransport(certified.daemon, None, met=met.met), broker)
+        assert await shut_down(SecureTransport(certified.broker, None), port) == UNAUTHORIZED, "no broker is known yet"
+        await shut_down(SecureTransport(certified.daemon, None, on_connected=known.connected), broker)
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
         assert role.asked == [("User:CN=broker", "127.0.0.1"), ("User:CN=application", "127.0.0.1")]
@@ -111,20 +111,20 @@ async def test_with_certificates_alone_who_may_cluster_action_is_a_broker(certif
 
 
 async def test_a_list_of_principals_says_it_all(certified: Certified) -> None:
-    met, role = Met(), Brokerage("User:CN=application")
-    named = Callers(met, by_subject=True, principals=frozenset({"User:CN=broker"}))
+    known, role = KnownBrokers(), Brokerage("User:CN=application")
+    named = Callers(known, by_subject=True, principals=frozenset({"User:CN=broker"}))
     async with serving(tls=certified.application) as other, serving(role, certified.daemon, named) as port:
-        await shut_down(SecureTransport(certified.daemon, None, met=met.met), other)
+        await shut_down(SecureTransport(certified.daemon, None, on_connected=known.connected), other)
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
         assert role.asked == []
 
 
 async def test_without_tls_only_addresses_of_brokers_are_served_if_asked_for() -> None:
-    met = Met()
-    async with serving() as broker, serving(callers=Callers(met, by_address=True)) as port:
+    known = KnownBrokers()
+    async with serving() as broker, serving(callers=Callers(known, by_address=True)) as port:
         assert await shut_down(TcpTransport(), port) == UNAUTHORIZED
-        await shut_down(TcpTransport(met=met.met), broker)
+        await shut_down(TcpTransport(on_connected=known.connected), broker)
         assert await shut_down(TcpTransport(), port) == 0
 
 
@@ -157,9 +157,9 @@ def test_a_subject_is_written_as_brokers_write_it(
 
 
 def test_what_was_met_is_bounded() -> None:
-    met = Met()
-    for number in range(MET_MAX + 1):
-        met.met(Showing((("commonName", str(number)),)))
-    assert not met.subject("CN=0")
-    assert met.subject("CN=1")
-    assert met.subject(f"CN={MET_MAX}")
+    known = KnownBrokers()
+    for number in range(KNOWN_MAX + 1):
+        known.connected(Showing((("commonName", str(number)),)))
+    assert not known.subject("CN=0")
+    assert known.subject("CN=1")
+    assert known.subject(f"CN={KNOWN_MAX}")

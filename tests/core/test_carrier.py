@@ -450,13 +450,13 @@ async def test_of_a_connection_with_a_wrong_seal_nothing_large_is_read_again(
     async with way() as w:
         raw = await Raw.to(w.first)
         wrong = Envelope(bytes(size), "User:alice").sealed(b"x" * 32, raw.challenge, bytes(16), 0, 1)
-        judged, came, real = Judged(monkeypatch), list[int](), w.first.listener.answer
+        judged, came, real = Judged(monkeypatch), list[int](), w.first.listener.respond
 
-        async def answer(frame: bytes, connection: InboundConnection | None = None) -> bytes:
+        async def respond(frame: bytes, connection: InboundConnection | None = None) -> bytes:
             came.append(len(frame))
             return await real(frame, connection)
 
-        monkeypatch.setattr(w.first.listener, "answer", answer)
+        monkeypatch.setattr(w.first.listener, "respond", respond)
         assert (await raw.ask(wrong)).error == 31
         assert not afresh or (await raw.ask(Envelope(b""))).error == 0
         for _ in range(3):

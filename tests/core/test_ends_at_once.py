@@ -151,4 +151,4 @@ def test_a_connection_that_cannot_be_let_in_is_closed_and_the_next_one_is_let_in
     run(main())
     assert len(refused) == 2
     [line] = [record for record in caplog.records if record.exc_info]
-    assert "could not be let in" in line.getMessage()
+    assert "could not be accepted" in line.getMessage()

@@ -17,7 +17,7 @@ import uvloop
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
 from brokers.listener.inbound import ListenerLimits
-from brokers.security.callers import Callers, Met, party
+from brokers.security.callers import Callers, KnownBrokers, party
 from brokers.security.tls import Tls
 from tests.certificates import Authority
 from tests.core.virtual_time import in_virtual_time
@@ -102,12 +102,12 @@ def test_handshakes_that_strangers_never_finish_keep_no_broker_out(run: Runner, 
     """None of them has had its time before the test is over."""
 
     async def main() -> None:
-        met = Met()
-        met.met(AtBroker("127.0.0.3"))
-        async with secured(tmp_path, Callers(met), frame_timeout_ms=600_000) as (listener, tls):
+        brokers = KnownBrokers()
+        brokers.connected(AtBroker("127.0.0.3"))
+        async with secured(tmp_path, Callers(brokers), frame_timeout_ms=600_000) as (listener, tls):
             listener._entrance._handshakes._turn_s = 600
             crowd = [silent(listener, stranger.format(1 + number)) for number in range(2 * UNDER_WAY_MAX)]
-            strangers = listener._entrance._handshakes._strangers
+            strangers = listener._entrance._handshakes._unknown
             await eventually(lambda: len(strangers.under_way) == UNDER_WAY_MAX - KEPT_FOR_KNOWN)
             for _ in range(3):
                 async with asyncio.timeout(20):
@@ -161,7 +161,7 @@ async def test_an_accept_that_fails_is_tried_again(
         await eventually(lambda: listener.connections == 1)
     connection.close()
     await listener.stop()
-    assert "cannot be accepted for the moment: Too many open files" in caplog.text
+    assert "cannot accept connections for the moment: Too many open files" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -275,12 +275,12 @@ async def test_whoever_gives_up_waiting_takes_no_turn() -> None:
     line = Line(under_way_max=1)
     first = asyncio.create_task(line.comes("a", 0.5))
     await asyncio.sleep(0.1)
-    second = asyncio.create_task(line.handshakes._turn_of(line.handshakes._strangers, "b"))
+    second = asyncio.create_task(line.handshakes._turn_of(line.handshakes._unknown, "b"))
     third = asyncio.create_task(line.comes("c", 0.1))
     await asyncio.sleep(0.1)
     second.cancel()
     await asyncio.wait({second})
-    assert list(line.handshakes._strangers.waiting) == ["c"]
+    assert list(line.handshakes._unknown.waiting) == ["c"]
     await asyncio.gather(first, third)
-    assert line.handshakes._strangers.waiting == {}
+    assert line.handshakes._unknown.waiting == {}
     assert line.began == ["a", "c"]

@@ -92,7 +92,7 @@ async def test_a_connection_that_is_gone_leaves_nothing(tmp_path: Path, said: by
         writer.write(said)
         await eventually(lambda: not listener._clients or listener.buffered_bytes >= len(said) - 1_000)
         if gives_way and listener._clients:
-            listener.slots._end(next(iter(listener.slots._strangers)))
+            listener.slots._end(next(iter(listener.slots._unknown)))
         writer.transport.abort()
         await eventually(lambda: alive() == before, listener.limits.frame_timeout_ms / 2_000)
 

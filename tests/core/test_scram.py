@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.security.gate import Gate
+from brokers.security.authentication import Authenticator
 from brokers.security.scram import HASHES, ITERATIONS_MAX, ScramClient, ScramRefused, ScramServer, credential
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -97,11 +97,11 @@ def test_a_changed_message_lets_nobody_in(garbage: bytes, at: int) -> None:
 
 
 def test_a_stranger_does_not_learn_who_there_is() -> None:
-    gate = Gate("SCRAM-SHA-512", {"kafka": "secret"})
+    authenticator = Authenticator("SCRAM-SHA-512", {"kafka": "secret"})
     for name, _ in itertools.product(("kafka", "nobody"), range(2)):
-        told = {gate.scram().first(f"n,,n={name},r=x".encode()).partition(b",s=")[2] for _ in range(3)}
+        told = {authenticator.scram().first(f"n,,n={name},r=x".encode()).partition(b",s=")[2] for _ in range(3)}
         assert len(told) == 1, "the salt of a name is always the same"
-    assert Gate("PLAIN", {"a": "b"}).plain(b"\0a\0b") == "a"
+    assert Authenticator("PLAIN", {"a": "b"}).plain(b"\0a\0b") == "a"
     for wrong in (b"\0a\0", b"\0a\0c", b"\0x\0b", b"\0x\0", b"y\0a\0b", b"a", b"\0\xff\0b"):
         with pytest.raises(ScramRefused):
-            Gate("PLAIN", {"a": "b"}).plain(wrong)
+            Authenticator("PLAIN", {"a": "b"}).plain(wrong)

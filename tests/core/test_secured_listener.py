@@ -15,11 +15,11 @@ from brokers.client import BrokerCallFailed, BrokerClient
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import SecureTransport, access_of
-from brokers.security.gate import FRAME_BYTES_MAX, Gate
+from brokers.security.authentication import FRAME_BYTES_MAX, Authenticator
 from brokers.security.login import AuthenticationFailed, Login
 from brokers.security.tls import Tls
 from brokers.security.users import SecurityUnusable, read_user, read_users
-from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticated, read_handshaken
+from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
 from configs.security_section import SecuritySettings
 from tests.certificates import Authority
 from tests.polling import eventually
@@ -29,9 +29,11 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @asynccontextmanager
-async def listening(tls: Tls | None = None, gate: Gate | None = None, **limits: int) -> AsyncIterator[int]:
+async def listening(
+    tls: Tls | None = None, authenticator: Authenticator | None = None, **limits: int
+) -> AsyncIterator[int]:
     """Port of a listener."""
-    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, gate=gate)
+    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, authenticator=authenticator)
     await listener.start()
     try:
         yield listener.port
@@ -48,8 +50,8 @@ async def refused(transport: SecureTransport, port: int) -> str:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_who_knows_the_password_is_served(mechanism: str) -> None:
-    gate = Gate(mechanism, {"kafka": "secret", "other": "word"})
-    async with listening(gate=gate) as port:
+    authenticator = Authenticator(mechanism, {"kafka": "secret", "other": "word"})
+    async with listening(authenticator=authenticator) as port:
         for name, word in (("kafka", "secret"), ("other", "word")):
             client = await BrokerClient.connect(
                 "127.0.0.1", port, 5.0, SecureTransport(None, Login(mechanism, name, word))
@@ -61,7 +63,7 @@ async def test_who_knows_the_password_is_served(mechanism: str) -> None:
 
 
 async def test_another_mechanism_is_told_which_is_offered() -> None:
-    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
         why = await refused(SecureTransport(None, Login("SCRAM-SHA-512", "a", "b")), port)
         assert "SASL SCRAM-SHA-512 is not offered, but PLAIN" in why
 
@@ -107,33 +109,36 @@ SHUTDOWN = bytes.fromhex("00000019 0007 0003 00000001 0001 61 00 00000001 000000
     ids=["a call", "a step without a handshake", "a large frame", "a handshake of version 0", "Produce"],
 )
 async def test_before_it_has_authenticated_nobody_is_answered(said: bytes) -> None:
-    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port, stranger(port) as one:
+    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port, stranger(port) as one:
         assert await one.says(said) == b""
 
 
 async def test_a_failed_step_ends_the_connection_and_a_right_one_opens_it() -> None:
-    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
         async with stranger(port) as one:
-            assert read_handshaken(await one.says(encode_handshake(1, "PLAIN")), 1).mechanisms == ("PLAIN",)
-            assert read_authenticated(await one.says(encode_authenticate(2, b"\0a\0c")), 2).error == 58
+            assert read_handshake_response(await one.says(encode_handshake(1, "PLAIN")), 1).mechanisms == ("PLAIN",)
+            assert read_authenticate_response(await one.says(encode_authenticate(2, b"\0a\0c")), 2).error == 58
             assert await one.says(encode_authenticate(3, b"\0a\0b")) == b""
         async with stranger(port) as one:
             await one.says(encode_handshake(1, "PLAIN"))
-            assert read_authenticated(await one.says(encode_authenticate(2, b"\0a\0b")), 2).error == 0
+            assert read_authenticate_response(await one.says(encode_authenticate(2, b"\0a\0b")), 2).error == 0
             assert await one.says(bytes.fromhex("0000000b00120000000000070001 61".replace(" ", "")))
 
 
 async def test_who_does_not_authenticate_in_time_is_cut_off() -> None:
-    async with listening(gate=Gate("PLAIN", {"a": "b"}), frame_timeout_ms=200) as port, stranger(port) as one:
+    async with (
+        listening(authenticator=Authenticator("PLAIN", {"a": "b"}), frame_timeout_ms=200) as port,
+        stranger(port) as one,
+    ):
         assert await one.says(encode_handshake(1, "PLAIN"))
         while await one.says(encode_handshake(1, "PLAIN")):
             pass
 
 
-@pytest.mark.parametrize("ask_clients", [False, True])
-async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, ask_clients: bool) -> None:
+@pytest.mark.parametrize("require_clients", [False, True])
+async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, require_clients: bool) -> None:
     authority, strangers = Authority(tmp_path), Authority(tmp_path / "strangers")
-    own = Tls(authority.signed("own"), None, authority.file, ask_clients=ask_clients)
+    own = Tls(authority.signed("own"), None, authority.file, require_clients=require_clients)
     async with listening(tls=own) as port:
         good = Tls(authority.signed("good"), None, authority.file)
         (await BrokerClient.connect("127.0.0.1", port, 5.0, SecureTransport(good, None))).close()
@@ -141,7 +146,7 @@ async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, a
             SecureTransport(Tls(None, None, strangers.file), None), port
         )
         bare = SecureTransport(Tls(None, None, authority.file), None)
-        if ask_clients:
+        if require_clients:
             assert await refused(bare, port)
         else:
             (await BrokerClient.connect("127.0.0.1", port, 5.0, bare)).close()
@@ -185,7 +190,7 @@ async def test_files_that_change_are_read_again_and_half_written_ones_are_not(tm
 
 async def test_an_authentication_that_runs_out_ends_its_connection() -> None:
     """As with ``connections.max.reauth.ms`` of brokers: idle at once, in use once the answer is there."""
-    async with listening(gate=Gate("PLAIN", {"a": "b"})) as port:
+    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
         transport = SecureTransport(None, _Short("PLAIN", "a", "b"))
         lost = asyncio.Event()
         connection = await transport.connect("127.0.0.1", port, lost.set)
@@ -224,7 +229,7 @@ def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
     }
     for protocol, (tls, sasl) in table.items():
         found = access_of(SecuritySettings.model_validate({"protocol": protocol, **files}))
-        assert (found.tls is not None, found.gate is not None) == (tls, sasl)
+        assert (found.tls is not None, found.authenticator is not None) == (tls, sasl)
         assert isinstance(found.transport, SecureTransport) == (tls or sasl)
     with pytest.raises(SecurityUnusable, match="TLS files cannot be used"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "ca_file": tmp_path / "none"}))
@@ -233,7 +238,7 @@ def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
     key = subprocess.run(seal, check=True, capture_output=True, text=True).stdout
     own = files["certificate_file"].read_text(encoding="utf-8")
     sealed.write_text(key + own[own.index("-----BEGIN CERTIFICATE") :], encoding="utf-8")
-    with pytest.raises(SecurityUnusable, match=f"{sealed}.*the key without a password"):
+    with pytest.raises(SecurityUnusable, match=f"{sealed}.*without a password"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "certificate_file": sealed}))
     assert "b" not in repr(Login("PLAIN", "a", "b")).removeprefix("Login")
     assert issubclass(AuthenticationFailed, OSError)

@@ -15,7 +15,7 @@ from brokers.wire.envelope import Envelope
 from brokers.wire.messages import CARRIED, MESSAGES, read_request
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
-from brokers.wire.sasl import encode_authenticate, encode_handshake, read_mechanism, read_said
+from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_bytes, read_mechanism
 from brokers.wire.versions import Api
 from tests.core.admin_kit import place
 from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of, written
@@ -85,7 +85,7 @@ def test_the_daemon_reads_a_brokers_call_the_same_with_bytes_behind_it(
 def test_the_daemon_reads_a_brokers_sasl_messages_the_same_with_bytes_behind_them(more: bytes) -> None:
     handshake, authenticate = encode_handshake(1, "PLAIN")[4:] + more, encode_authenticate(1, b"\0me\0word")[4:] + more
     assert read_mechanism(Reader(handshake[8:])) == "PLAIN"
-    assert read_said(Reader(authenticate[8:])) == b"\0me\0word"
+    assert read_auth_bytes(Reader(authenticate[8:])) == b"\0me\0word"
 
 
 ANSWERED = [place for place in REQUESTS if place[0] not in (Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)]

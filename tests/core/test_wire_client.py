@@ -239,7 +239,7 @@ async def test_somebody_listens_and_says_nothing() -> None:
     broker = Broker()
     broker.answers = False
     async with listening(broker) as port:
-        with pytest.raises(BrokerCallFailed, match=r"does not answer API_VERSIONS within 0\.1 s"):
+        with pytest.raises(BrokerCallFailed, match=r"does not respond to API_VERSIONS within 0\.1 s"):
             await BrokerClient.connect("127.0.0.1", port, timeout_s=0.1)
 
 

@@ -15,7 +15,7 @@ from brokers.wire.entities import codec
 from brokers.wire.envelope import read_envelope
 from brokers.wire.messages import MESSAGES
 from brokers.wire.primitives import TAGS_MAX, Malformed, Reader, varint
-from brokers.wire.sasl import read_mechanism, read_said
+from brokers.wire.sasl import read_auth_bytes, read_mechanism
 from brokers.wire.versions import Api
 from tests.core.hostile_kit import CountingReader, Hostile
 from tests.core.message_kit import Place, name_of, places
@@ -94,7 +94,7 @@ def test_tagged_fields_are_counted_over_the_whole_message() -> None:
         reader.skip_tags()
 
 
-@pytest.mark.parametrize("read", [read_mechanism, read_said])
+@pytest.mark.parametrize("read", [read_mechanism, read_auth_bytes])
 def test_what_comes_before_authentication_has_a_handful_of_reads(read: Callable[[Reader], object]) -> None:
     for data in (bytes(SIZE), b"\xff" * SIZE, b"\0\1" * SIZE):
         assert cost(read, data).work <= 10

@@ -119,7 +119,7 @@ class SimListener(ControllerListener):
 
     async def _serve(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
         try:
-            reply = await self.answer(frame)
+            reply = await self.respond(frame)
         except Malformed as error:
             process.call_soon(_lose, answer, str(error))
             return

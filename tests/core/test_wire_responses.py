@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.wire.answers import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.primitives import Malformed
+from brokers.wire.responses import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
 from tests.core.wire_kit import part, quickly, to_uuid, write_response
 
