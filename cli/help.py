@@ -33,7 +33,16 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands whose help shows ``--flag`` instead of ``--flag <bool>``."""
+    """A group of commands in the order of their panels; its help shows ``--flag`` instead of ``--flag <bool>``."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Returns the names, panel by panel."""
+        panels = list(Panel)
+        return sorted(super().list_commands(ctx), key=lambda name: self._place(name, panels))
+
+    def _place(self, name: str, panels: list[Panel]) -> int:
+        panel = getattr(self.commands[name], "rich_help_panel", None)
+        return panels.index(panel) if isinstance(panel, Panel) else 0
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Returns the parameters, flags without a type."""

@@ -40,9 +40,11 @@ def register(app: typer.Typer) -> None:
 def brokers(session: Session) -> None:
     """List the brokers, with the dead ones that replicas are assigned to.
 
-    LEADS and HOSTS count partitions. UNACKED counts those whose last change the broker has not acknowledged yet; AGE
-    is the seconds since the oldest of these changes. An unreachable broker is registered, and no connection to it can
-    be made; `regent describe broker` has the error. A dead one is not registered any more.
+    LEADS and HOSTS count partitions.
+    UNACKED counts those whose last change the broker has not acknowledged yet.
+    AGE is the seconds since the oldest of these changes.
+    An unreachable broker is registered, and no connection to it can be made; `regent describe broker` has the error.
+    A dead broker is not registered any more.
     """
     session.output.listing("Broker", session.client().get("/v1/brokers")["items"])
 

@@ -75,6 +75,10 @@ def test_a_flag_has_no_type(path: str) -> None:
     assert re.search(r"--no-color +No colors", shown(path))
 
 
+def test_panels_stand_in_their_order() -> None:
+    assert re.findall(r"(?m)^╭─ ([A-Z][a-z ]+?) ─", shown(""))[2:] == [panel.value for panel in PANELS]
+
+
 def test_there_is_one_way_to_completion() -> None:
     assert "completion" in shown("")
     assert "--install-completion" not in shown("")
