@@ -136,7 +136,7 @@ class Candidate:
         self._awaits_endpoint = False
         if not self._d.stopping.is_set():
             log.warning(
-                "the admin endpoint beside this daemon has not announced itself within %g s: the daemon goes on, and "
+                "the admin endpoint beside this daemon has not announced itself within %g s: the daemon continues, and "
                 "brokers list it without the endpoint until then, and log errors; see the endpoint's lines in this log",
                 ENDPOINT_S_MAX,
             )
@@ -184,7 +184,7 @@ class Candidate:
         self._takeover = False
 
     async def _turn(self, role: Role, probe: PermissionProbe) -> None:
-        """Returns when this daemon is first in the queue and the flag says regent. Watches only wake the loop."""
+        """Returns when this daemon is first in the queue and the flag is regent. Watches only wake the loop."""
         d = self._d
         while True:
             d.changed.clear()
@@ -198,7 +198,7 @@ class Candidate:
                 if before is None and stat is not None:
                     await self._finish_handback(role)
                 why = (
-                    f"{own.ROLE} says {flag.holder}: 'regent takeover' gives the role to regent"
+                    f"{own.ROLE} is {flag.holder}: 'regent takeover' gives the role to regent"
                     if flag.holder != "regent"
                     else f"another daemon is before us in the queue: {before}"
                 )
@@ -213,7 +213,7 @@ class Candidate:
                 await d.changed.wait()
 
     async def _finish_handback(self, role: Role) -> None:
-        """Completes the hand-back of a daemon that may have died meanwhile: the flag says brokers and we are first."""
+        """Completes the hand-back of a daemon that may have died meanwhile: the flag is brokers and we are first."""
         try:
             done = await finish(role)
         except OutcomeUnknown as error:

@@ -1,7 +1,7 @@
 """The daemon: sessions, standby, terms, and the surfaces around them.
 
 A new session replaces a lost one; each starts with a position in the queue of daemons. The first daemon in the queue
-claims while the role flag says ``regent``.
+claims while the role flag is ``regent``.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
         await role.set_flag("brokers", reason)
     except OutcomeUnknown as unknown:
         raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "try again") from unknown
-    note(f"{own.ROLE} says brokers: no daemon claims any more")
+    note(f"{own.ROLE} is brokers: no daemon claims any more")
     if term is not None:
         daemon.become(Mode.HANDING_BACK, reason or "an operator requested it")
         await drain(daemon.listener, term, daemon.settings.controller.drain_timeout_ms / 1000, note)

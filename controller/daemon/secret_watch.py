@@ -51,7 +51,7 @@ class SecretWatch:
     def _consequence(self) -> str:
         if self._d.secret is None:
             return "no admin endpoint can reach this daemon"
-        return "the daemon goes on with the admin secret that it read before, and its admin endpoint will not start"
+        return "the daemon continues with the admin secret that it read before, and its admin endpoint will not start"
 
     async def _seal(self) -> None:
         """Seals this daemon's znodes; after a failure tries again at the next read."""

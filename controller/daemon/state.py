@@ -175,6 +175,6 @@ class DaemonState:
         return wanted.advertised_host, wanted.advertised_port or self.listener.port
 
     async def pause(self, seconds: float) -> None:
-        """Waits, at most until a stop."""
+        """Waits for some seconds, at most until a stop."""
         with anyio.move_on_after(seconds):
             await self.stopping.wait()

@@ -132,7 +132,7 @@ async def hand_back_offline(
 
 async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, reason: str, note: Note) -> RoleHolder:
     await role.set_flag("brokers", reason)
-    note(f"{own.ROLE} says brokers")
+    note(f"{own.ROLE} is brokers")
     note(await finish(role, note) or f"{paths.CONTROLLER} is not a daemon's")
     within_s = settings.controller.handback_timeout_ms / 1000
     done, seen = await until(lambda: role, dial, brokers_hold, within_s)
@@ -158,7 +158,7 @@ async def _refuse_if_locked_by_others(role: Role) -> None:
 
 
 def shell_lines(user: str | None = None, acls: list[Acl] | None = None) -> list[str]:
-    """Returns the hand-back as lines for ``zookeeper-shell.sh host:port/chroot``, where no regent is at hand.
+    """Returns the hand-back as lines for ``zookeeper-shell.sh host:port/chroot``, where no regent is available.
 
     ``user``: the digest user where ``on_absence`` was ``hold``; ``acls``: those of the roll-back file.
     """

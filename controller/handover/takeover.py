@@ -74,7 +74,7 @@ async def take_over(
     """Assigns the role to regent; raises :class:`TakeoverRefused`. Checks nothing where the flag is set already."""
     flag, stat = await role.flag()
     if flag.holder == "regent" and stat is not None:
-        return Takeover([f"{own.ROLE} says regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
+        return Takeover([f"{own.ROLE} is regent already{f' (reason: {flag.reason})' if flag.reason else ''}"])
     ctx = await gather(settings, role, dial, release_of, own_listener=own_listener)
     report = await preflight(ctx)
     if report.refusals:

@@ -199,7 +199,7 @@ class Partition(Item):
     preferred: bool = True
 
 
-class Happening(Item):
+class HistoryRow(Item):
     """One row of the journal about a partition, in a sentence."""
 
     at: str = Field(description="UTC")
@@ -218,7 +218,7 @@ class Explanation(Item):
     isr_because: str
     would_change: list[str] = []
     waiting_for: list[int] = Field([], description="brokers that have not acknowledged the last change")
-    history: list[Happening] = Field([], description="from this daemon's journal, over all its terms, oldest first")
+    history: list[HistoryRow] = Field([], description="from this daemon's journal, over all its terms, oldest first")
 
 
 class Difference(Item):

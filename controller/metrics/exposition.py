@@ -53,11 +53,11 @@ class DaemonCollector(Collector):
         self._failures = 0
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering the collector shall not scrape."""
+        """Yields nothing, because the registration of the collector must not scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """One scrape."""
+        """Yields all metrics of one scrape."""
         gauges = self._gauges()
         about = {"version": self._about.version, "controller_id": str(self._about.controller_id)}
         yield InfoMetricFamily("regent_build", "Version and id of this daemon", value=about)
@@ -101,7 +101,7 @@ def _role(g: Gauges) -> Iterator[Metric]:
     for holder in HOLDERS:
         holders.add_metric([holder], float(holder == g.holder))
     yield holders
-    yield gauge("regent_role_wanted", "1 while the role flag says regent", float(g.role_flag == "regent"))
+    yield gauge("regent_role_wanted", "1 while the role flag is regent", float(g.role_flag == "regent"))
     yield gauge("regent_term_epoch", "Controller epoch of the current term, 0 outside", g.controller_epoch)
     yield gauge(
         "regent_lease_remaining_seconds",

@@ -107,10 +107,10 @@ def dead_broker_item(broker: int, counts: Counts) -> models.Broker:
     return models.Broker(id=broker, state="dead", leads=counts.leads[broker], hosts=counts.hosts[broker])
 
 
-def happenings(rows: Iterable[Row]) -> list[models.Happening]:
+def history_rows(rows: Iterable[Row]) -> list[models.HistoryRow]:
     """Builds items with a sentence for each row of the journal."""
     return [
-        models.Happening(
+        models.HistoryRow(
             at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=_of_partition(row)
         )
         for row in rows

@@ -26,7 +26,7 @@ from controller.operator.explain import explain
 from controller.operator.items import (
     broker_item,
     dead_broker_item,
-    happenings,
+    history_rows,
     ibp_item,
     partition_item,
     setting_item,
@@ -103,7 +103,7 @@ class View:
         """Lists the settings of the term: those of the brokers, and the daemon's own in their place."""
         term = self._term()
         if term is None:
-            raise NotActive("this daemon does not hold the role", "ask the daemon that does: regent status")
+            raise NotActive("this daemon does not hold the role", "query the daemon that does: regent status")
         return [
             ibp_item(self._daemon.ibp, given=given(self._daemon.settings.controller)),
             *(setting_item(found) for found in term.controller.adoption.found.values()),
@@ -207,14 +207,14 @@ class View:
             return self._daemon.settings.controller.unclean_leader_election_enable
         return known[topic]
 
-    async def _history(self, topic: str, partition: int) -> list[models.Happening]:
+    async def _history(self, topic: str, partition: int) -> list[models.HistoryRow]:
         """Reads the journal's files in a thread, because a disk may be slow."""
         settings = self._daemon.settings
         if not settings.journal.enabled:
             return []
         folder = folder_in(settings.state.directory)
         try:
-            return happenings(await anyio.to_thread.run_sync(history, folder, topic, partition))
+            return history_rows(await anyio.to_thread.run_sync(history, folder, topic, partition))
         except OSError as error:
             log.warning("the journal in %s cannot be read: %s", folder, error)
             return []
@@ -265,7 +265,7 @@ class View:
         """Names the daemon that does hold the role, as a remedy."""
         seen = self.status_reader.role_status
         if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
-            return f"ask the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
+            return f"query the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
         return "see 'regent status'"
 
     def _cluster(self) -> Cluster:

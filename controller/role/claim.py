@@ -90,7 +90,7 @@ class Role(QueueMember):
         try:
             return own.decode_role(node.data), node.stat
         except msgspec.DecodeError as error:
-            return RoleFlag(f"nothing that can be understood ({error})"), node.stat
+            return RoleFlag(f"malformed ({error})"), node.stat
 
     async def set_flag(self, holder: str, reason: str) -> None:
         """Sets the flag; idempotent."""
@@ -125,7 +125,7 @@ class Role(QueueMember):
         for _ in range(CLAIMS_MAX):
             flag, flag_stat = await self.flag()
             if flag.holder != "regent" or flag_stat is None:
-                raise ClaimRefused(f"{own.ROLE} says {flag.holder}: run 'regent takeover' to give the role to regent")
+                raise ClaimRefused(f"{own.ROLE} is {flag.holder}: run 'regent takeover' to give the role to regent")
             won = await self._claim_once(flag_stat)
             if won is not None:
                 return won

@@ -103,8 +103,7 @@ class QueueMember:
         stored = usable(guarded(own.FORMAT, lambda: own.decode_format(data)))
         if stored > own.FORMAT_VERSION:
             raise ClaimRefused(
-                f"{own.FORMAT} says {stored}, this release knows formats up to {own.FORMAT_VERSION}: "
-                "upgrade this daemon"
+                f"{own.FORMAT} is {stored}, this release knows formats up to {own.FORMAT_VERSION}: upgrade this daemon"
             )
 
     # -- the queue

@@ -296,7 +296,7 @@ class Shadow:
         found = await anyio.to_thread.run_sync(load, self.file)
         if found is not None:
             self.statistics.resume(found)
-            log.info("the shadow goes on with its report in %s: %s", self.file, found.sentence())
+            log.info("the shadow continues its report in %s: %s", self.file, found.sentence())
 
     async def _report_in_time(self, now_s: float) -> None:
         """Saves the report once a minute where it changed, and logs its counts once an hour."""
@@ -316,7 +316,7 @@ class Shadow:
         try:
             await anyio.to_thread.run_sync(save, self.file, report)
         except OSError as error:
-            log.warning("the shadow's report cannot be saved as %s: %s; counting goes on in memory", self.file, error)
+            log.warning("the shadow's report cannot be saved as %s: %s; counting continues in memory", self.file, error)
         self._saved = report
 
     def _log_report(self) -> None:

@@ -19,8 +19,8 @@ from controller.http.models import (
     Cluster,
     Difference,
     Explanation,
-    Happening,
     Health,
+    HistoryRow,
     Listener,
     Operation,
     OperationRequest,
@@ -133,7 +133,7 @@ class DaemonDouble:
         return Explanation(
             partition=self.describe_partition(topic, partition), state_because="its leader lives",
             leader_because="first replica in the ISR", isr_because="all have caught up", would_change=["broker 1 dies"],
-            history=[Happening(at="2026-01-02 03:04:05.678", controller_epoch=6, daemon=1, kind="ISR", told="shrank")],
+            history=[HistoryRow(at="2026-01-02 03:04:05.678", controller_epoch=6, daemon=1, kind="ISR", told="shrank")],
         )  # fmt: skip
 
     async def verify(self) -> Verification:

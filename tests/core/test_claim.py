@@ -221,7 +221,7 @@ async def test_what_cannot_be_understood_is_named(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "says"), [(b'{"version":2}', "says 2, this release knows formats up to 1"), (b"{", "cannot be understood")]
+    ("data", "says"), [(b'{"version":2}', "is 2, this release knows formats up to 1"), (b"{", "cannot be understood")]
 )
 @in_virtual_time
 async def test_what_a_later_release_stored_is_not_touched(data: bytes, says: str) -> None:

@@ -50,7 +50,7 @@ async def test_it_claims_serves_and_answers_brokers_over_its_socket() -> None:
 async def test_a_flag_that_says_brokers_is_waited_for_at_no_cost() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("says brokers: 'regent takeover' gives the role to regent")
+        await d.says("is brokers: 'regent takeover' gives the role to regent")
         assert d.daemon.mode is Mode.STANDBY
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -74,7 +74,7 @@ async def test_a_daemon_that_waits_keeps_nothing_of_its_last_model() -> None:
         try:
             await w.give_role_to("brokers")
             await w.seize()
-            await d.says("says brokers")
+            await d.says("is brokers")
             assert model() is None
         finally:
             gc.enable()
@@ -140,7 +140,7 @@ async def test_no_zookeeper_is_waited_for_second_by_second(caplog: pytest.LogCap
 async def test_a_suspended_standby_waits_and_goes_on() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("says brokers")
+        await d.says("is brokers")
         w.server.suspend(d.session)
         await d.says("suspended")
         await w.give_role_to("regent")
@@ -171,7 +171,7 @@ async def test_an_outage_counts_from_the_last_answer_and_not_from_the_loss_of_th
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
         await w.give_role_to("regent" if holds else "brokers")
-        await (d.serving() if holds else d.says("says brokers"))
+        await (d.serving() if holds else d.says("is brokers"))
         assert d.daemon.lease is not None
         with mock.patch.object(d.sessions[-1], "heartbeat", side_effect=NotConnected("no answer")):
             silent_s = d.daemon.lease.silent_s()
@@ -255,7 +255,7 @@ async def test_whatever_write_of_its_start_a_fault_hits_it_comes_into_office(fau
 async def test_a_place_that_somebody_removed_is_taken_again() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("says brokers")
+        await d.says("is brokers")
         assert d.daemon.role is not None
         assert d.daemon.role.lock_path is not None
         await w.operator.delete(d.daemon.role.lock_path, -1)

@@ -31,7 +31,7 @@ async def before_connected(_: World, d: DaemonRun) -> None:
 
 async def in_standby(w: World, d: DaemonRun) -> None:
     await w.give_role_to("brokers")
-    await d.says("says brokers")
+    await d.says("is brokers")
 
 
 async def suspended_in_standby(w: World, d: DaemonRun) -> None:

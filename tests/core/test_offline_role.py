@@ -58,7 +58,7 @@ async def test_what_is_done_without_a_daemon_is_said_and_can_be_undone(
         assert "the next one that starts takes the role, even from a broker" in done.message
         assert "'regent handback --offline' undoes this" in done.message
         again = await takeover(cluster)
-        assert (again.state, "/regent/role says regent already" in again.message) == ("refused", True)
+        assert (again.state, "/regent/role is regent already" in again.message) == ("refused", True)
         assert "handback --offline" in again.remedy
         assert (await handback(cluster)).state == "done"
         async with cluster.daemon():
@@ -82,7 +82,7 @@ async def test_handed_back_again_there_is_nothing_to_do(tmp_path: Path, monkeypa
         async with cluster.daemon() as daemon:
             await takeover(cluster)
             await cluster.serving(daemon)
-        assert "/regent/role says brokers" in (await handback(cluster)).steps
+        assert "/regent/role is brokers" in (await handback(cluster)).steps
         before = cluster.snapshot()
         broker = await cluster.controller()
         again = await handback(cluster)

@@ -291,9 +291,9 @@ async def other_authorizer(c: Kafka) -> None:
 
 REFUSALS: list[tuple[Prepare, str, str]] = [
     (zookeeper_3_4, "ZooKeeper release", "older than 3.5"),
-    (later_format, "stored format", "says 2"),
+    (later_format, "stored format", "is 2, this release"),
     (no_cluster_id, "cluster id", paths.CLUSTER_ID),
-    (other_cluster, "cluster id", "broker 3 says AAAA"),
+    (other_cluster, "cluster id", "broker 3 has AAAA"),
     (closed_topic, "permissions", "/brokers/topics/secret"),
     (closed_state, "permissions", "/brokers/topics/secret/partitions/0/state"),
     (closed_epoch, "permissions", "/controller_epoch"),

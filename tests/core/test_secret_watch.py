@@ -157,7 +157,7 @@ async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_u
             await cluster.serving(daemon)
             await eventually(lambda: carries(carrier))
             file.chmod(0o644)
-            await eventually(lambda: "goes on with the admin secret that it read before" in caplog.text)
+            await eventually(lambda: "continues with the admin secret that it read before" in caplog.text)
             assert await carries(carrier)
 
 

@@ -113,7 +113,7 @@ async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Pat
         before = cluster.snapshot()
         again = await cluster.take_over()
         assert (again.report, again.file, cluster.snapshot()) == (None, None, before)
-        assert again.steps == ["/regent/role says regent already (reason: a test)"]
+        assert again.steps == ["/regent/role is regent already (reason: a test)"]
         assert len(files(cluster)) == 1
 
 

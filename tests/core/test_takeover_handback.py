@@ -40,7 +40,7 @@ async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -
         assert seen.holder in cluster.brokers
         assert (seen.by_daemon, seen.unaware) == (False, [])
         assert await cluster.epoch() == epoch + 1
-        assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role says brokers", "drained"]
+        assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role is brokers", "drained"]
         assert deaf == [False, True, True], "brokers' calls are turned away from the drain on"
         await eventually(lambda: daemon.mode is Mode.STANDBY)
         assert (await cluster.role().flag())[0].reason == "upgrade of regent"
@@ -193,7 +193,7 @@ WRITES = [(False, 1), (False, 2), (True, 1), (True, 2), (True, 3)]
 async def test_a_daemon_that_dies_at_any_write_leaves_what_the_next_one_ends(
     tmp_path: Path, when: str, hold: bool, write: int
 ) -> None:
-    """No manual repair: where the flag says brokers, the next daemon in the queue ends the hand-back by itself."""
+    """No manual repair: where the flag is brokers, the next daemon in the queue ends the hand-back by itself."""
     async with kafka(tmp_path, hold=hold) as cluster, cluster.daemon() as daemon:
         await cluster.take_over()
         await cluster.serving(daemon)

@@ -25,7 +25,7 @@ from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator import counts as census_module
 from controller.operator import pages
 from controller.operator.counts import Counted, Counts
-from controller.operator.items import happenings, partition_item
+from controller.operator.items import history_rows, partition_item
 from controller.operator.pages import partition_page, topic_page
 from controller.operator.sampling import MODES
 from controller.operator.view import View
@@ -103,7 +103,7 @@ async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> Non
             await view.refresh()
             with pytest.raises(NotActive) as refused:
                 view.list_brokers()
-            assert refused.value.remedy == f"ask the daemon on {active.me.host} (pid {active.me.pid})"
+            assert refused.value.remedy == f"query the daemon on {active.me.host} (pid {active.me.pid})"
             before = f"another daemon is before us in the queue: {DAEMON} on {active.me.host} (pid {active.me.pid}, "
             await eventually(lambda: view.status().why.startswith(before))
             assert [d.id for d in view.status_reader.role_status.queue] == [DAEMON, DAEMON + 1]
@@ -188,7 +188,7 @@ async def test_an_explanation_tells_of_former_terms(tmp_path: Path) -> None:
 
 def test_an_explanation_says_of_which_broker_a_replica_is() -> None:
     row = Row(1, "c", DAEMON, 1, 1, 0, 0, "REPLICA", "orders", 0, broker=2, why="a replica's broker died")
-    [told] = happenings([row])
+    [told] = history_rows([row])
     assert told.told == "replica on broker 2: a replica's broker died"
 
 

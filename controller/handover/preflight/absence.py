@@ -43,7 +43,7 @@ async def daemons_agree(ctx: Context) -> Finding:
             name,
             f"daemon {named(without)} has no admin secret that it can use: while it holds the role, Kafka's tools find "
             "no controller",
-            f"repair {ctx.settings.secret_file} on its machine as its log says (the daemon reads it again), or "
+            f"repair {ctx.settings.secret_file} on its machine as its log describes (the daemon reads it again), or "
             "upgrade a daemon of an earlier release",
         )
     if other:

@@ -51,11 +51,11 @@ async def _same_identity(ctx: Context) -> Finding:
             f"had {SET_ACL}=true",
             "close the existing znodes with Kafka's zookeeper-security-migration.sh --zookeeper.acl=secure",
         )
-    strangers = [f"{acl.scheme}:{acl.id}" for acl in owners if not _is_ours(ctx.settings.zookeeper, acl)]
-    if strangers:
+    others = [f"{acl.scheme}:{acl.id}" for acl in owners if not _is_ours(ctx.settings.zookeeper, acl)]
+    if others:
         return refuse(
             NAME,
-            f"{paths.TOPICS} belongs to {', '.join(strangers)}, which is not this daemon's identity: brokers could not "
+            f"{paths.TOPICS} belongs to {', '.join(others)}, which is not this daemon's identity: brokers could not "
             "write regent's znodes",
             "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or "
             "zookeeper.certificate_file to a certificate with the brokers' subject",

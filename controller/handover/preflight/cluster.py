@@ -28,11 +28,11 @@ async def cluster_id(ctx: Context) -> Finding:
             "compare zookeeper.connect with the brokers' (the chroot after the last address too), or start a broker",
         )
     answers = {b: a.metadata for b, a in ctx.answered().items() if not isinstance(a.metadata, BrokerCallFailed)}
-    others = [f"broker {b} says {found.cluster_id}" for b, found in answers.items() if found.cluster_id != here]
+    others = [f"broker {b} has {found.cluster_id}" for b, found in answers.items() if found.cluster_id != here]
     if others:
         return refuse(
             name,
-            f"ZooKeeper says {here}, {named(others)}",
+            f"ZooKeeper has {here}, {named(others)}",
             "stop the broker that registered on the wrong ensemble, or fix its advertised listeners",
         )
     return ok(name, here)

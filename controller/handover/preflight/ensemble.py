@@ -97,7 +97,7 @@ async def stored_format(ctx: Context) -> Finding:
     if stored > own.FORMAT_VERSION:
         return refuse(
             name,
-            f"{own.FORMAT} says {stored}, this release knows formats up to {own.FORMAT_VERSION}",
+            f"{own.FORMAT} is {stored}, this release knows formats up to {own.FORMAT_VERSION}",
             "upgrade regent on this machine",
         )
     return ok(name, f"{own.ROOT} holds format {stored}" if stored else f"{own.ROOT} does not exist yet")
@@ -141,7 +141,7 @@ async def kraft_migration(ctx: Context) -> Finding:
             name,
             f"{paths.MIGRATION} {quorum}: this cluster migrates to KRaft",
             "regent is for ZooKeeper mode; where the migration was rolled back for good, delete "
-            f"{paths.MIGRATION} as Kafka's documentation of the roll-back says",
+            f"{paths.MIGRATION} as in Kafka's documentation of the roll-back",
         )
     holder, _ = await ctx.role.controller()
     if holder is not None and holder.kraft_epoch > NO_KRAFT_EPOCH:
