@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.transport import TcpTransport
 from testing.simulated.calls import controlled_shutdown as request
-from testing.simulated.calls import shutdown_answer
+from testing.simulated.calls import shutdown_response
 
 ANSWER_S_MAX: Final = 600.0
 
@@ -35,5 +35,5 @@ async def controlled_shutdown(port: int, broker: int, epoch: int) -> Answer:
         took_s = time.monotonic() - began_s
     finally:
         connection.close()
-    found = shutdown_answer(answer)
+    found = shutdown_response(answer)
     return Answer(found.error, len(found.remaining), began_s, took_s)

@@ -108,7 +108,7 @@ class MemoryServer:
         """Ends the connection for a moment before the next writes reach the server; their sender cannot know."""
         self._sessions[session].requests_to_lose = writes
 
-    def answer_with(self, session: int, code: Code, requests: int = 1) -> None:
+    def reply_with(self, session: int, code: Code, requests: int = 1) -> None:
         """Replies to the next requests with a code; nothing of them is carried out."""
         self._sessions[session].codes = [code] * requests
 

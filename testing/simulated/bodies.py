@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from brokers.wire.errors import Error
 from brokers.wire.primitives import NO_TAGS, Malformed, Reader, varint
 from brokers.wire.versions import Api
-from testing.simulated.replies import encode_answer
+from testing.simulated.replies import encode_response
 from testing.simulated.requests import TOPIC_BYTES_MIN, count_items, read_body
 from testing.simulated.values import Head, Request
 
@@ -58,7 +58,7 @@ class Body:
         """Forgets the entries that :meth:`request` kept."""
         self._request = None
 
-    def answer(self, code: int) -> bytes:
+    def response(self, code: int) -> bytes:
         """Returns a full response, every partition with the error ``code``, from behind the correlation id on."""
         found = self._answers.get(code)
         if found is None:
@@ -70,7 +70,7 @@ class Body:
         with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded, what is malformed fails there
             return _TOP + scan(self.data, self.head.version, code) + NO_TAGS
         request = self.request(self.head)
-        return encode_answer(request, Error.NONE, {(e.topic, e.partition): code for e in request.entries})[4:]
+        return encode_response(request, Error.NONE, {(e.topic, e.partition): code for e in request.entries})[4:]
 
 
 class Bodies:

@@ -20,7 +20,7 @@ from state_machines.model.types import Broker, Endpoint
 from testing.simulated.hosting import Hosting, Replica
 from testing.simulated.isr import IsrWork
 from testing.simulated.metadata import MetadataCache
-from testing.simulated.replies import api_versions_answer, bare_answer, encode_answer
+from testing.simulated.replies import api_versions_response, bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_request
 from testing.simulated.values import (
     NO_BROKER_EPOCH,
@@ -37,7 +37,7 @@ LOG_DIR_EVENT: Final = f"{paths.LOG_DIR_EVENTS}/log_dir_event_"
 _API_VERSIONS_KEY: Final = Api.API_VERSIONS.to_bytes(2, "big")
 
 
-class Heard(Struct, frozen=True):
+class Received(Struct, frozen=True):
     """One request as it was taken: ``size`` in bytes, the top-level ``error`` and that of every partition."""
 
     broker: int
@@ -65,7 +65,7 @@ class SimulatedBroker:
     """
 
     def __init__(
-        self, broker_id: int, epoch: int = 0, *, ibp: Ibp = DEFAULT, recorded: Callable[[Heard], None] | None = None
+        self, broker_id: int, epoch: int = 0, *, ibp: Ibp = DEFAULT, recorded: Callable[[Received], None] | None = None
     ) -> None:
         self.id = broker_id
         self.epoch = epoch
@@ -160,17 +160,17 @@ class SimulatedBroker:
     def receive(self, frame: bytes) -> bytes:
         """Returns the response to a request, both without their 4-byte lengths; raises :class:`Malformed`."""
         if frame[:2] == _API_VERSIONS_KEY and len(frame) >= 8:
-            return api_versions_answer(int.from_bytes(frame[4:8], "big"), VERSIONS)
+            return api_versions_response(int.from_bytes(frame[4:8], "big"), VERSIONS)
         return self.take(read_request(frame), len(frame))
 
     def take(self, request: Request, size: int = 0) -> bytes:
         """Returns the response to a decoded request."""
         error, errors = self.apply(request)
         if self.recorded is not None:
-            self.recorded(Heard(self.id, request, size, error, errors))
+            self.recorded(Received(self.id, request, size, error, errors))
         if error and isinstance(request, StopReplica) and error != Error.UNKNOWN_SERVER_ERROR:
-            return bare_answer(request.head, error)
-        return encode_answer(request, error, errors)
+            return bare_response(request.head, error)
+        return encode_response(request, error, errors)
 
     def apply(self, request: Request) -> tuple[int, dict[Key, int]]:
         """Takes a request; returns the top-level error and that of each partition (of every one it was sent)."""

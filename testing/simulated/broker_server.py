@@ -21,9 +21,9 @@ from state_machines.model.types import Broker, Endpoint
 from testing.embedded.process import free_port
 from testing.simulated.bodies import Bodies, Body
 from testing.simulated.broker import SimulatedBroker, refused
-from testing.simulated.connection import Answer, Incoming, Room
-from testing.simulated.questions import IBP_SETTING, answer_question
-from testing.simulated.replies import bare_answer
+from testing.simulated.connection import Incoming, Respond, Room
+from testing.simulated.queries import IBP_SETTING, respond_to_query
+from testing.simulated.replies import bare_response
 from testing.simulated.requests import read_body
 from testing.simulated.values import Head
 
@@ -150,12 +150,12 @@ class BrokerServer:
         """Implements :class:`testing.simulated.connection.Listener`."""
         self._connections.discard(connection)
 
-    def question(self, frame: bytes, answer: Answer) -> None:
+    def query(self, frame: bytes, respond: Respond) -> None:
         """Implements :class:`testing.simulated.connection.Listener`."""
-        found = answer_question(frame, self._settings)
-        self._deliver(answer, found)
+        found = respond_to_query(frame, self._settings)
+        self._deliver(respond, found)
 
-    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
+    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, respond: Respond) -> None:
         """Implements :class:`testing.simulated.connection.Listener`."""
         count = self.counts.setdefault(head.api, Count())
         count.requests += 1
@@ -166,31 +166,33 @@ class BrokerServer:
         error = self.faults.top.get(head.api) or refused(head, newest, self.broker.controller_epoch)
         if error:
             count.refused += 1
-            self._deliver(answer, bare_answer(head, error))
+            self._deliver(respond, bare_response(head, error))
         elif self.options.exact and head.api not in self.faults.each:
             request = read_body(head, Reader(bytes(body), items_max=len(body)))
-            self._deliver(answer, self.broker.take(request, size))
+            self._deliver(respond, self.broker.take(request, size))
         else:
-            self._deliver(answer, self._keep(head, self._bodies.intern(head, body)))
+            self._deliver(respond, self._keep(head, self._bodies.intern(head, body)))
 
     def _keep(self, head: Head, body: Body) -> bytes:
         """Puts a request aside; returns its response. A request with an injected error has no effect."""
         error = self.faults.each.get(head.api)
         if error is not None:
-            return head.correlation.to_bytes(4, "big") + body.answer(error)
+            return head.correlation.to_bytes(4, "big") + body.response(error)
         self.broker.controller_epoch = head.controller_epoch
         self.log.append((head, body))
         full = self.options.full_answers or head.api in self.faults.full
         if head.api is Api.UPDATE_METADATA or not full:
-            return bare_answer(head, Error.NONE)
+            return bare_response(head, Error.NONE)
         known = head.api is Api.LEADER_AND_ISR and body in self._taken
         self._taken.add(body)
-        return head.correlation.to_bytes(4, "big") + body.answer(Error.STALE_CONTROLLER_EPOCH if known else Error.NONE)
+        return head.correlation.to_bytes(4, "big") + body.response(
+            Error.STALE_CONTROLLER_EPOCH if known else Error.NONE
+        )
 
-    def _deliver(self, answer: Answer, found: bytes) -> None:
+    def _deliver(self, respond: Respond, found: bytes) -> None:
         if self.faults.mute:
             return
         if self.faults.delay_s:
-            asyncio.get_running_loop().call_later(self.faults.delay_s, answer, found)
+            asyncio.get_running_loop().call_later(self.faults.delay_s, respond, found)
         else:
-            answer(found)
+            respond(found)

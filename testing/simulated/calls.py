@@ -40,7 +40,7 @@ class IsrChange(Struct, frozen=True):
     controller_epoch: int
 
 
-class PartitionAnswer(Struct, frozen=True, gc=False):
+class PartitionResponse(Struct, frozen=True, gc=False):
     """The controller's response for one partition; ``state`` (its version is the partition epoch) counts if error 0."""
 
     topic: str | bytes
@@ -49,7 +49,7 @@ class PartitionAnswer(Struct, frozen=True, gc=False):
     state: Leadership
 
 
-class ShutdownAnswer(Struct, frozen=True):
+class ShutdownResponse(Struct, frozen=True):
     """``remaining``: partitions that the broker still leads. Anything but error 0 and none of them is a failed try."""
 
     error: int
@@ -66,7 +66,7 @@ def controlled_shutdown(correlation: int, broker: int, epoch: int) -> bytes:
     return head + _BROKER(broker, epoch) + NO_TAGS
 
 
-def shutdown_answer(frame: bytes) -> ShutdownAnswer:
+def shutdown_response(frame: bytes) -> ShutdownResponse:
     """Decodes the response to it; raises :class:`Malformed`."""
     reader = Reader(frame)
     reader.i32()
@@ -75,7 +75,7 @@ def shutdown_answer(frame: bytes) -> ShutdownAnswer:
     remaining = reader.compact_array(_remaining, 6)
     reader.skip_tags()
     reader.end()
-    return ShutdownAnswer(error, tuple(remaining))
+    return ShutdownResponse(error, tuple(remaining))
 
 
 def _remaining(reader: Reader) -> Key:
@@ -114,27 +114,27 @@ def _change(version: int, change: IsrChange) -> bytes:
     return head + isr + recovered + _I32(change.partition_epoch) + NO_TAGS
 
 
-def alter_partition_answer(version: int, frame: bytes) -> tuple[int, int, list[PartitionAnswer]]:
+def alter_partition_response(version: int, frame: bytes) -> tuple[int, int, list[PartitionResponse]]:
     """Decodes correlation id, top-level error and every partition of a response; raises :class:`Malformed`."""
     reader = Reader(frame)
     correlation = reader.i32()
     reader.skip_tags()
     reader.i32()
     error = reader.i16()
-    topics = reader.compact_array(lambda r: _answers(version, r), 3)
+    topics = reader.compact_array(lambda r: _responses(version, r), 3)
     reader.skip_tags()
     reader.end()
-    return correlation, error, [answer for topic in topics for answer in topic]
+    return correlation, error, [response for topic in topics for response in topic]
 
 
-def _answers(version: int, reader: Reader) -> list[PartitionAnswer]:
+def _responses(version: int, reader: Reader) -> list[PartitionResponse]:
     topic = reader.uuid() if version >= ALTER_PARTITION_IDS else reader.compact_string()
-    found = reader.compact_array(lambda r: _answer(version, topic, r), 20)
+    found = reader.compact_array(lambda r: _response(version, topic, r), 20)
     reader.skip_tags()
     return found
 
 
-def _answer(version: int, topic: str | bytes, reader: Reader) -> PartitionAnswer:
+def _response(version: int, topic: str | bytes, reader: Reader) -> PartitionResponse:
     partition, error, leader, leader_epoch = reader.i32(), reader.i16(), reader.i32(), reader.i32()
     isr = tuple(reader.compact_array(Reader.i32, 4))
     recovery = reader.i8() if version >= 1 else 0
@@ -142,4 +142,4 @@ def _answer(version: int, topic: str | bytes, reader: Reader) -> PartitionAnswer
         raise Malformed(f"leader recovery state {recovery} is neither 0 nor 1")
     state = Leadership(leader, leader_epoch, isr, 0, reader.i32(), recovery == 1)
     reader.skip_tags()
-    return PartitionAnswer(topic, partition, error, state)
+    return PartitionResponse(topic, partition, error, state)

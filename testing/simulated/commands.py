@@ -40,7 +40,7 @@ class Commands:
         self._stop = stop
         self._prepared: list[Leader] | None = None
 
-    async def answer(self, line: bytes) -> bytes:
+    async def response(self, line: bytes) -> bytes:
         """Returns the response to one line; never raises."""
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
@@ -111,12 +111,12 @@ class Commands:
     async def do_shutdown(self, broker: int) -> Fields:
         """Sends ControlledShutdown to the present controller, timed; the broker goes on as before."""
         timed = await self._fleet.shut_down(broker)
-        answer = timed.answer
+        response = timed.response
         return {
             "at_ns": timed.sent_ns,
             "answered_ns": timed.answered_ns,
-            "error_code": answer.error,
-            "remaining": len(answer.remaining),
+            "error_code": response.error,
+            "remaining": len(response.remaining),
         }
 
     def do_stop(self) -> Fields:

@@ -25,7 +25,7 @@ ARRIVING_BYTES_MAX: Final = 1 << 30
 """Kafka's controller sends the metadata of a million partitions to all brokers at once: 48 MB to each."""
 _LENGTH_BYTES: Final = 4
 
-Answer = Callable[[bytes], None]
+Respond = Callable[[bytes], None]
 """Sends a response without its length, unless the connection has ended."""
 
 
@@ -38,10 +38,10 @@ class Listener(Protocol):
     def left(self, connection: Incoming) -> None:
         """Notes the end of a connection."""
 
-    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, answer: Answer) -> None:
+    def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, respond: Respond) -> None:
         """Takes a controller's request, complete at ``at_ns``; ``size`` counts its length field. Raises Malformed."""
 
-    def question(self, frame: bytes, answer: Answer) -> None:
+    def query(self, frame: bytes, respond: Respond) -> None:
         """Takes any other request, without its length; raises Malformed."""
 
 
@@ -143,7 +143,7 @@ class Incoming(asyncio.BufferedProtocol):
 
     def _small(self, frame: bytes) -> None:
         if int.from_bytes(frame[:2], "big") not in VERSIONS:
-            self._listener.question(frame, self._send)
+            self._listener.query(frame, self._send)
             return
         reader = Reader(frame)
         head = read_head(reader)
@@ -169,6 +169,6 @@ class Incoming(asyncio.BufferedProtocol):
         self._filled = len(here)
         self._transport.resume_reading()
 
-    def _send(self, answer: bytes) -> None:
+    def _send(self, response: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(len(answer).to_bytes(4, "big") + answer)
+            self._transport.write(len(response).to_bytes(4, "big") + response)

@@ -20,7 +20,7 @@ from state_machines.model.types import Endpoint
 from testing.simulated.bodies import Bodies
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.broker_server import UNREGISTERED, BrokerServer
-from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
+from testing.simulated.calls import ShutdownResponse, controlled_shutdown, shutdown_response
 from testing.simulated.replay import known
 
 CONNECT_S_MAX: Final = 60.0
@@ -36,7 +36,7 @@ class Timed(Struct, frozen=True):
 
     sent_ns: int
     answered_ns: int
-    answer: ShutdownAnswer
+    response: ShutdownResponse
 
 
 class Fleet:
@@ -188,8 +188,8 @@ class Fleet:
             frame = controlled_shutdown(1, broker, server.epoch)
             sent_ns = time.monotonic_ns()
             async with asyncio.timeout(RESPONSE_S_MAX):
-                answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+                response = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
             answered_ns = time.monotonic_ns()
         finally:
             connection.close()
-        return Timed(sent_ns, answered_ns, shutdown_answer(answer))
+        return Timed(sent_ns, answered_ns, shutdown_response(response))

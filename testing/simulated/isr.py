@@ -20,7 +20,7 @@ from metadata_store.codecs.notifications import encode_partitions
 from metadata_store.codecs.state import encode_state
 from metadata_store.port import Create, SetData
 from state_machines.model.types import Leadership, TopicPartition
-from testing.simulated.calls import ALTER_PARTITION_IDS, IsrChange, alter_partition, alter_partition_answer
+from testing.simulated.calls import ALTER_PARTITION_IDS, IsrChange, alter_partition, alter_partition_response
 from testing.simulated.hosting import Hosting, Replica
 from testing.simulated.metadata import MetadataCache
 from testing.simulated.values import Key
@@ -140,17 +140,17 @@ class IsrWork:
         request = self.in_flight
         if request is None or int.from_bytes(frame[:4], "big") != request.correlation:
             return True
-        _, top, answers = alter_partition_answer(request.version, frame)
-        if Error.NOT_CONTROLLER in {top, *(answer.error for answer in answers)}:
+        _, top, responses = alter_partition_response(request.version, frame)
+        if Error.NOT_CONTROLLER in {top, *(response.error for response in responses)}:
             return False
         self.in_flight = None
         if top == Error.NONE:
             keys: dict[tuple[str | bytes | None, int], Key] = {(k[0], k[1]): k for k in request.changes}
             keys |= {(change.topic_id, key[1]): key for key, change in request.changes.items()}
-            for answer in answers:
-                key = keys.get((answer.topic, answer.partition))
+            for response in responses:
+                key = keys.get((response.topic, response.partition))
                 if key is not None:
-                    self._settle(key, request.changes[key], answer.error, answer.state)
+                    self._settle(key, request.changes[key], response.error, response.state)
         return True
 
     def give_up(self, lives: Callable[[IsrChange], bool]) -> None:

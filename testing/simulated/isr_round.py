@@ -86,8 +86,8 @@ async def _request(broker: SimulatedBroker, connection: Connection, correlation:
     frame = broker.isr.alter_partition(correlation)
     assert frame is not None, "something waits, and nothing is in flight"
     async with asyncio.timeout(RESPONSE_S_MAX):
-        answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
-    if not broker.isr.answered(answer):
+        response = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+    if not broker.isr.answered(response):
         raise Impossible(f"broker {broker.id} sent AlterPartition to a broker that is not the controller")
 
 

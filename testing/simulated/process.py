@@ -103,13 +103,13 @@ async def _standard_input(commands: Commands) -> None:
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        print((await commands.answer(line)).decode(), flush=True)
+        print((await commands.response(line)).decode(), flush=True)
 
 
 async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commands: Commands) -> None:
     try:
         while line := await reader.readline():
-            writer.write(await commands.answer(line) + b"\n")
+            writer.write(await commands.response(line) + b"\n")
             await writer.drain()
     except (ConnectionError, ValueError):
         log.info("a connection for commands ended in the middle")

@@ -16,7 +16,7 @@ _API: Final = Struct(">hhh?").pack
 _API_VERSIONS: Final = Struct(">ih").pack
 
 
-def encode_answer(request: Request, error: int, errors: Mapping[Key, int]) -> bytes:
+def encode_response(request: Request, error: int, errors: Mapping[Key, int]) -> bytes:
     """Encodes the response to ``request``: the top-level ``error`` and its partitions, in the order of ``errors``.
 
     LeaderAndIsr from v5 on names topics by id, so topics without one share the zero id, as with a real broker.
@@ -39,13 +39,13 @@ def _by_topic_id(request: LeaderAndIsr, errors: Mapping[Key, int]) -> bytes:
     return _array([topic_id + _array(found) + NO_TAGS for topic_id, found in topics.items()])
 
 
-def bare_answer(head: Head, error: int) -> bytes:
+def bare_response(head: Head, error: int) -> bytes:
     """Encodes a response without partitions, as StopReplica gets with a top-level error."""
     listed = b"" if head.api is Api.UPDATE_METADATA else EMPTY_ARRAY
     return _TOP(head.correlation, False, error) + listed + NO_TAGS
 
 
-def api_versions_answer(correlation: int, offered: Mapping[Api, tuple[int, int]]) -> bytes:
+def api_versions_response(correlation: int, offered: Mapping[Api, tuple[int, int]]) -> bytes:
     """Encodes ApiVersions v3 and v4; the header of this response never has tags."""
     apis = _array([_API(api, *versions, False) for api, versions in offered.items()])
     return _API_VERSIONS(correlation, 0) + apis + bytes(4) + NO_TAGS

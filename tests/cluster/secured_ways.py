@@ -11,7 +11,7 @@ from brokers.security.tls import Tls
 from cli.demo.process import RegentProcess
 from metadata_store import paths
 from testing.auto_creation import create_topic
-from testing.simulated.calls import controlled_shutdown, shutdown_answer
+from testing.simulated.calls import controlled_shutdown, shutdown_response
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed
 from tests.cluster.secured import Secured
@@ -56,7 +56,7 @@ async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> N
     assert registered is not None
     connection = await SecureTransport(tls, None).connect("127.0.0.1", daemon.port, lambda: None)
     frame = controlled_shutdown(1, 1, registered.czxid)
-    answer = shutdown_answer(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
+    answer = shutdown_response(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
     connection.close()
     assert (answer.error, "no broker presents the certificate" in daemon.log_text()) == (31, True)
     assert {state.leader for _, state in (await w.states()).values() if state is not None} == {1, 2}

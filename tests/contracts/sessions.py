@@ -140,10 +140,10 @@ class SessionContract:
                 lambda: s.zk.watch(data=["/a"], since_zxid=made.stat.czxid),
             ]
             for read in reads:
-                backend.answer_with(s.zk, code)
+                backend.reply_with(s.zk, code)
                 with pytest.raises(NotConnected, match=code.name):
                     await read()
-            backend.answer_with(s.zk, code)
+            backend.reply_with(s.zk, code)
             with pytest.raises(NotConnected if code is Code.THROTTLED_OP else OutcomeUnknown, match=code.name):
                 await s.zk.set("/a", b"new", ANY_VERSION)
             assert (s.zk.state, s.states) == (CONNECTED, [CONNECTED])

@@ -28,7 +28,7 @@ from testing.simulated.broker_server import BrokerServer, Options
 from testing.simulated.connection import FRAME_BYTES_MAX, Room
 from testing.simulated.digest import view
 from testing.simulated.replay import known
-from testing.simulated.replies import encode_answer
+from testing.simulated.replies import encode_response
 from testing.simulated.requests import read_head, read_request
 from tests.core.wire_kit import quickly
 from tests.polling import eventually
@@ -204,7 +204,7 @@ async def test_one_kind_of_request_is_answered_in_full_where_that_is_wanted(part
         frame = sender.stop(epochs, delete=True)
         line.send(frame)
         answer = await asyncio.wait_for(line.answer(), 10.0)
-        assert answer == encode_answer(read_request(frame), 0, {("orders", p): 0 for p in epochs})
+        assert answer == encode_response(read_request(frame), 0, {("orders", p): 0 for p in epochs})
         line.send(sender.lead(epochs))
         assert len(await asyncio.wait_for(line.answer(), 10.0)) < 12
 

@@ -30,8 +30,8 @@ class MemoryBackend:
     def lose_reply(self, zk: ZooKeeper) -> None:
         self.server.lose_replies(zk.session_id)
 
-    def answer_with(self, zk: ZooKeeper, code: Code) -> None:
-        self.server.answer_with(zk.session_id, code)
+    def reply_with(self, zk: ZooKeeper, code: Code) -> None:
+        self.server.reply_with(zk.session_id, code)
 
     async def expire(self, zk: ZooKeeper) -> None:
         self.server.expire(zk.session_id)

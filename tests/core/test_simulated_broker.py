@@ -10,7 +10,7 @@ from brokers.wire.cold import decode_response
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from metadata_store.codecs.notifications import decode_log_dir_event
-from testing.simulated.broker import Heard, SimulatedBroker
+from testing.simulated.broker import Received, SimulatedBroker
 from testing.simulated.digest import Truth, differences, expected_view, view
 from testing.simulated.entries import digest, metadata_lines, replica_lines
 from tests.core.simulated_kit import CONTROLLER, ID, KEY, known, lead, leaders, metadata, stop, told
@@ -24,7 +24,7 @@ def test_every_request_is_recorded_after_it_took_effect_refused_ones_too() -> No
     heard: list[tuple[Api, int, int, dict[tuple[str, int], int], int]] = []
     broker = SimulatedBroker(1, 10)
 
-    def record(found: Heard) -> None:
+    def record(found: Received) -> None:
         heard.append((found.api, found.partitions, found.error, found.errors, len(broker.replicas)))
 
     broker.recorded = record

@@ -18,7 +18,7 @@ from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.state import decode_state
 from state_machines.model.types import Leadership
 from testing.simulated.broker import SimulatedBroker
-from testing.simulated.calls import ShutdownAnswer, controlled_shutdown, shutdown_answer
+from testing.simulated.calls import ShutdownResponse, controlled_shutdown, shutdown_response
 from testing.simulated.isr import IsrWrite
 from tests.core.simulated_kit import ID, KEY, lead, told
 
@@ -241,10 +241,10 @@ def test_controlled_shutdown_as_the_listener_reads_and_answers_it() -> None:
     assert call == ControlledShutdownCall(3, 2, 57)
     remaining = (("orders", 3), ("orders", 4))
     frame = encode_reply(call, header.correlation, ControlledShutdownReply(0, remaining))[4:]
-    assert shutdown_answer(frame) == ShutdownAnswer(0, remaining)
+    assert shutdown_response(frame) == ShutdownResponse(0, remaining)
     for size in range(len(frame)):
         with pytest.raises(Malformed):
-            shutdown_answer(frame[:size])
+            shutdown_response(frame[:size])
 
 
 def test_a_garbled_answer_is_malformed_and_settles_nothing() -> None:

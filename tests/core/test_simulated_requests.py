@@ -15,7 +15,7 @@ from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Broker
 from testing.simulated.bodies import Bodies
-from testing.simulated.replies import bare_answer, encode_answer
+from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_head, read_request
 from testing.simulated.values import Key, LeaderAndIsr, Request, StopReplica, UpdateMetadata
 from tests.core.test_wire_requests import live_brokers
@@ -271,14 +271,14 @@ def test_answers_name_every_partition_with_its_error(api: Api, version: int, dat
     errors: dict[Key, int] = {(entry.topic, entry.partition): code for entry in request.entries}
     topic_id = {entry.topic: getattr(entry, "topic_id", None) for entry in request.entries}
     by_id = api is Api.LEADER_AND_ISR and version >= 5
-    correlation, error, found = listed(api, version, encode_answer(request, top, errors))
+    correlation, error, found = listed(api, version, encode_response(request, top, errors))
     assert (correlation, error) == (request.head.correlation, top)
     if api is Api.UPDATE_METADATA:
         assert found == []
     else:
         named = [(to_uuid(topic_id[t]) if by_id else t, p, code) for t, p in errors]
         assert sorted(found, key=str) == sorted(named, key=str)
-    assert listed(api, version, bare_answer(request.head, top)) == (correlation, top, [])
+    assert listed(api, version, bare_response(request.head, top)) == (correlation, top, [])
 
 
 @pytest.mark.parametrize(("api", "version"), ALL)
@@ -298,7 +298,7 @@ def test_a_kept_body_answers_for_every_partition_and_reads_the_same_again(
     assert body.request(head, keep=True) == body.request(head) == request
     body.release()
     if api is not Api.UPDATE_METADATA:
-        _, _, found = listed(api, version, head.correlation.to_bytes(4, "big") + body.answer(11))
+        _, _, found = listed(api, version, head.correlation.to_bytes(4, "big") + body.response(11))
         assert {(partition, error) for _, partition, error in found} == {(e.partition, 11) for e in request.entries}
         assert len(found) >= len({(entry.topic, entry.partition) for entry in request.entries})
 

@@ -18,9 +18,9 @@ from metadata_store.codecs.broker import encode_broker
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, ConnectionState, WatchEvent
 from state_machines.model.types import Broker, Endpoint
-from testing.simulated.broker import Heard
-from testing.simulated.calls import controlled_shutdown, shutdown_answer
-from testing.simulated.replies import bare_answer, encode_answer
+from testing.simulated.broker import Received
+from testing.simulated.calls import controlled_shutdown, shutdown_response
+from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.values import Request, StopReplica
 from tests.simulation import faults
 from tests.simulation.interim import follow_controller
@@ -200,7 +200,7 @@ class BrokerNode(LeadingBroker):
             self._correlation += 1
             answer = await self.call(controlled_shutdown(self._correlation, self.id, self.core.epoch))
             if answer is not None:
-                found = shutdown_answer(answer)
+                found = shutdown_response(answer)
                 self.world.trace(f"{self} may stop: {found.error}, {len(found.remaining)} left")
                 if not found.error and not found.remaining:
                     break
@@ -255,12 +255,12 @@ class BrokerNode(LeadingBroker):
         error = self._made_up(request)
         if not error:
             return self.core.take(request, size)
-        self._heard(Heard(self.id, request, size, error, {}))
+        self._heard(Received(self.id, request, size, error, {}))
         if isinstance(request, StopReplica):
-            return bare_answer(request.head, error)
-        return encode_answer(request, error, {(e.topic, e.partition): int(error) for e in request.entries})
+            return bare_response(request.head, error)
+        return encode_response(request, error, {(e.topic, e.partition): int(error) for e in request.entries})
 
-    def _heard(self, heard: Heard) -> None:
+    def _heard(self, heard: Received) -> None:
         """A request was answered."""
         if heard.error:
             self.world.trace(f"{self} answers {heard.api.name} with {heard.error}")

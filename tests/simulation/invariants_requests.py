@@ -14,7 +14,7 @@ from tests.simulation.limits import rows_max
 from tests.simulation.network import SimConnection
 
 if TYPE_CHECKING:
-    from testing.simulated.broker import Heard
+    from testing.simulated.broker import Received
     from tests.simulation.leading import LeadingBroker
     from tests.simulation.world import World
 
@@ -151,7 +151,7 @@ class RequestInvariants(WriteInvariants):
         if head.controller_epoch not in (first.controller_epoch, held.controller_epoch):
             self._fail("I17", f"{key} is told as new under epoch {head.controller_epoch}, it holds {held}")
 
-    def stopped(self, node: LeadingBroker, heard: Heard) -> None:
+    def stopped(self, node: LeadingBroker, heard: Received) -> None:
         """A broker answered StopReplica: of logs that it says are deleted some may be where it cannot look."""
         for entry in heard.request.entries:
             key = entry.topic, entry.partition

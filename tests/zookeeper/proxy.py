@@ -51,7 +51,7 @@ class Proxy:
         """Cuts when the server has answered the next request."""
         self._losing = True
 
-    def answer_with(self, code: int) -> None:
+    def reply_with(self, code: int) -> None:
         """The next answer to a request becomes an error."""
         self._code = code
 

@@ -64,8 +64,8 @@ class RealBackend:
     def lose_reply(self, zk: ZooKeeper) -> None:
         _proxy(zk).lose_reply()
 
-    def answer_with(self, zk: ZooKeeper, code: Code) -> None:
-        _proxy(zk).answer_with(code)
+    def reply_with(self, zk: ZooKeeper, code: Code) -> None:
+        _proxy(zk).reply_with(code)
 
     async def expire(self, zk: ZooKeeper) -> None:
         """Somebody else resumes the session and ends it."""

@@ -7,7 +7,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, Malformed, Reader, compact_string, varint
 from brokers.wire.versions import Api
-from testing.simulated.replies import api_versions_answer
+from testing.simulated.replies import api_versions_response
 from testing.simulated.requests import VERSIONS
 
 IBP_SETTING: Final = "inter.broker.protocol.version"
@@ -18,13 +18,13 @@ _STATIC, _STRING = b"\4", b"\2"
 """Where a setting comes from, and its type."""
 
 
-def answer_question(frame: bytes, settings: dict[str, str]) -> bytes:
+def respond_to_query(frame: bytes, settings: dict[str, str]) -> bytes:
     """Returns the response, without length, as frames come; ``settings`` are the broker's. Raises Malformed."""
     reader = Reader(frame)
     api, version, correlation = reader.i16(), reader.i16(), reader.i32()
     if api == Api.API_VERSIONS:
         if version == _FLEXIBLE_SINCE:
-            return api_versions_answer(correlation, _OFFERED)
+            return api_versions_response(correlation, _OFFERED)
         return _unsupported(correlation)
     if (api, version) != (Api.DESCRIBE_CONFIGS, DESCRIBE_CONFIGS_VERSION):
         raise Malformed(f"API key {api} v{version}, which simulated brokers do not serve")
