@@ -95,7 +95,7 @@ class Authorizer:
         """The model was read: who asks by the id of a topic can be judged."""
         self._served.set()
 
-    def look_again(self, *, everything: bool = False) -> None:
+    def look_again(self, *, everything: bool) -> None:
         """Something changed; ``everything``: nobody knows what, because watches were gone."""
         self._all = self._all or everything
         self._changed.set()

@@ -43,7 +43,7 @@ def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerD
     )
 
 
-def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean, retry: bool = True) -> None:
+def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean) -> None:
     """Takes partitions led by ``dead`` offline, elects missing leaders, then takes the dead replicas offline.
 
     Checks the leader of every row: a znode written by hand may name a leader outside of the assignment.
@@ -52,7 +52,7 @@ def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_u
     gone = PartitionState.NON_EXISTENT
     led = [i for i, row in enumerate(draft.rows) if row.leader in dead and row.has_leadership and row.state is not gone]
     partitions.take_offline(led, LEADER_DIED)
-    waiting = draft.cluster.leaderless.difference(led) if retry else ()
+    waiting = draft.cluster.leaderless.difference(led)
     partitions.elect_leaderless(led + sorted(waiting), unclean)
     for broker in sorted(dead):
         replicas.take_offline(broker, draft.cluster.hosted(broker), REPLICA_DIED)

@@ -45,13 +45,6 @@ class Change(Struct, frozen=True, gc=False):
         """Whether the change needs a write: the partition epoch moves exactly when the znode is written."""
         return self.after.version != self.before.version
 
-    @property
-    def orders(self) -> bool:
-        """Whether replicas must be told by LeaderAndIsr: brokers ignore one whose leader epoch they already know."""
-        return self.after.has_leadership and (
-            not self.before.has_leadership or self.after.leader_epoch != self.before.leader_epoch
-        )
-
 
 class ReplicaMove(Struct, frozen=True, gc=False):
     """A replica's transition.

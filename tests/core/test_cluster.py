@@ -74,7 +74,7 @@ def test_an_isr_that_its_leader_wrote_is_observed() -> None:
     change = cluster.observe_leadership(0, Leadership(1, 3, (1, 2), EPOCH - 1, 5))
     assert change is not None
     assert (change.after.isr, change.after.version, change.after.state) == ((1, 2), 5, PartitionState.ONLINE)
-    assert not change.orders
+    assert change.after.leader_epoch == 3
     assert not change.is_new
     assert change.after is cluster.rows[0]
 

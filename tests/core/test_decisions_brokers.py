@@ -105,7 +105,7 @@ def test_leader_and_last_member_die_at_once() -> None:
 def test_death_tries_every_leaderless_partition_again() -> None:
     cluster = make_cluster(P((3,), 3), P((4, 3)))
     die(cluster, 3)
-    assert writes_of(carried_out(cluster, partial(broker_death, dead=[3], retry=False))) == {0: (NO_LEADER, (3,), 1, 1)}
+    assert writes_of(carried_out(cluster, partial(broker_death, dead=[3]))) == {0: (NO_LEADER, (3,), 1, 1)}
     come_back(cluster, 3)
     assert writes_of(death(cluster, 1)) == {0: (3, (3,), 2, 2), 1: (3, (3,), 0, 0)}
 

@@ -151,20 +151,20 @@ def test_a_leaderless_partition_costs_no_write_at_each_failover() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "creates", "writes", "orders"),
+    ("before", "after", "creates", "writes"),
     [
-        (P((1,)), P((1,), 1), True, True, True),
-        (P((1,), 1, epoch=3, version=3), P((1,), NO_LEADER, (1,), epoch=4, version=4), False, True, True),
-        (P((1, 2), 1, epoch=3, version=3), P((1, 2), 1, (1,), epoch=3, version=4), False, True, False),
-        (P((1,), 1, epoch=3, version=3), P((1,), 1, epoch=3, version=3), False, False, False),
-        (P((1,)), P((1,)), False, False, False),
-        (P((1,), 1), P((1,)), False, True, False),
+        (P((1,)), P((1,), 1), True, True),
+        (P((1,), 1, epoch=3, version=3), P((1,), NO_LEADER, (1,), epoch=4, version=4), False, True),
+        (P((1, 2), 1, epoch=3, version=3), P((1, 2), 1, (1,), epoch=3, version=4), False, True),
+        (P((1,), 1, epoch=3, version=3), P((1,), 1, epoch=3, version=3), False, False),
+        (P((1,)), P((1,)), False, False),
+        (P((1,), 1), P((1,)), False, True),
     ],
 )
-def test_what_a_change_means(before: P, after: P, creates: bool, writes: bool, orders: bool) -> None:
+def test_what_a_change_means(before: P, after: P, creates: bool, writes: bool) -> None:
     first, second = make_cluster(before).rows[0], make_cluster(after).rows[0]
     change = Change(0, first, second, "test")
-    assert (change.creates, change.writes, change.orders) == (creates, writes, orders)
+    assert (change.creates, change.writes) == (creates, writes)
 
 
 def test_a_later_state_of_a_replica_replaces_the_earlier() -> None:

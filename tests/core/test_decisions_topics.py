@@ -114,7 +114,6 @@ def test_what_was_found_to_exist_is_not_created_again() -> None:
     change = cluster.observe_leadership(1, Leadership(1, 0, (1, 2), EPOCH, 0))
     assert change is not None
     assert change.is_new
-    assert change.orders
     again = decided(cluster, partial(new_partitions, rows=rows), only=[1])
     assert again.empty
     assert again.refusals == [], "nothing was asked that is not possible"

@@ -121,7 +121,6 @@ def test_marking_writes_and_tells_nothing(state: PartitionState, target: Partiti
     assert (decision.writes, decision.metadata, decision.replica_moves) == ([], [], [])
     [change] = decision.moves
     assert not change.writes
-    assert not change.orders
     after = cluster.rows[0]
     assert after.assignment is before.assignment, "the assigned replicas stay in the model"
     assert (after.leader, after.leader_epoch, after.isr, after.version) == (
@@ -157,7 +156,6 @@ def test_new_to_online_creates_the_state(live: tuple[int, ...], leader: int, isr
     assert change.after.controller_epoch == EPOCH
     assert change.creates
     assert change.is_new
-    assert change.orders
 
 
 @pytest.mark.seed("S4-6")
@@ -179,7 +177,6 @@ def test_election_writes_conditionally_with_the_next_epochs(state: PartitionStat
     [change] = decision.writes
     assert change.before.version == 9, "the write expects the version that the decision saw"
     assert change.after.controller_epoch == EPOCH
-    assert change.orders
     assert not change.is_new
 
 

@@ -154,7 +154,6 @@ def test_offline_stops_the_replica_and_takes_it_out_of_the_isr(state: ReplicaSta
     assert told(decision) == [("stop", False)]
     assert writes_of(decision) == {0: (1, (1, 3), 5, 10)}
     [change] = decision.writes
-    assert change.orders
     assert change.after.state is PartitionState.ONLINE
 
 
