@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import partial
 
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
@@ -14,10 +13,9 @@ from controller.handlers.reassignment import isrs_changed
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingAlterPartition
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
 
-Item = tuple[IsrProposal, IsrRequest, IsrError | None]
-"""A proposal, in terms of the model, and what was judged at first."""
 CALLS_MAX = 200
 """Calls that one commit answers at the most."""
 PROPOSALS_MAX = 10_000
@@ -38,34 +36,52 @@ def _proposals(pending: PendingAlterPartition) -> int:
     return len(pending.call.proposals)
 
 
+class _Proposed:
+    """A proposal in terms of the model. ``verdict`` is None while the ISR is to be written."""
+
+    __slots__ = ("proposal", "request", "verdict")
+
+    def __init__(self, proposal: IsrProposal, request: IsrRequest) -> None:
+        self.proposal = proposal
+        self.request = request
+        self.verdict: IsrError | None = None
+
+    def judge(self, cluster: Cluster) -> None:
+        """Judges on the present model, unless the verdict is known: before the write, and after it the rest."""
+        if self.verdict is None:
+            self.verdict = judge(cluster, self.request)
+
+
 async def _answer(c: Controller, pending: list[PendingAlterPartition]) -> None:
-    accepted: list[tuple[PendingAlterPartition, list[Item]]] = []
+    accepted: list[tuple[PendingAlterPartition, list[_Proposed]]] = []
     for one in pending:
         call = one.call
         broker = c.cluster.brokers.get(call.broker_id)
         if broker is None or broker.epoch != call.broker_epoch:
             one.answer(AlterPartitionReply(Error.STALE_BROKER_EPOCH))
-            continue
-        requests = [(p, request(c, call, p)) for p in call.proposals]
-        accepted.append((one, [(p, asked, judge(c.cluster, asked)) for p, asked in requests]))
-    wanted = [asked for _, items in accepted for _, asked, verdict in items if verdict is None]
+        else:
+            accepted.append((one, [_Proposed(p, request(c, call, p)) for p in call.proposals]))
+    proposed = [item for _, items in accepted for item in items]
+    for item in proposed:
+        item.judge(c.cluster)
+    wanted = [item for item in proposed if item.verdict is None]
     if wanted:
-        await c.carry_out(partial(alter_partitions, requests=wanted), Reason.ISR_BY_LEADER, "ISR changes of leaders")
-        isrs_changed(c, [asked.row for asked in wanted if asked.row is not None])
-    answers = [[reply(c, *item) for item in items] for _, items in accepted]
-    for (one, _), replies in zip(accepted, answers, strict=True):
-        one.answer(AlterPartitionReply(Error.NONE, replies))
-    c.take_up({row for (_, items), replies in zip(accepted, answers, strict=True) for row in _behind(items, replies)})
+        decide = partial(alter_partitions, requests=[item.request for item in wanted])
+        await c.carry_out(decide, Reason.ISR_BY_LEADER, "ISR changes of leaders")
+        isrs_changed(c, [item.request.row for item in wanted if item.request.row is not None])
+        for item in wanted:
+            item.judge(c.cluster)
+    for one, items in accepted:
+        one.answer(AlterPartitionReply(Error.NONE, [reply(c.cluster, item) for item in items]))
+    c.take_up({row for item in proposed if (row := _behind(item)) is not None})
 
 
-def _behind(items: Sequence[Item], replies: Sequence[PartitionReply]) -> Iterator[int]:
-    """Rows whose leader knows an older partition epoch of its leader epoch: somebody else wrote the state znode.
+def _behind(item: _Proposed) -> int | None:
+    """Returns the row whose leader knows an older partition epoch of its leader epoch: another wrote the state znode.
 
-    Such a leader asks for nothing more until it is told another leader epoch.
+    Such a leader sends no further request until it is told another leader epoch.
     """
-    for (_, asked, _), answer in zip(items, replies, strict=True):
-        if asked.row is not None and answer.error == IsrError.INVALID_UPDATE_VERSION:
-            yield asked.row
+    return item.request.row if item.verdict is IsrError.INVALID_UPDATE_VERSION else None
 
 
 def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> IsrRequest:
@@ -89,15 +105,13 @@ def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> I
     )
 
 
-def reply(c: Controller, proposal: IsrProposal, asked: IsrRequest, verdict: IsrError | None) -> PartitionReply:
-    """The answer for one partition: what was judged at first, or what the commit made of it."""
-    if verdict is None:
-        verdict = judge(c.cluster, asked)
-        if verdict is None:
-            verdict = IsrError.OPERATION_NOT_ATTEMPTED  # the leader takes it back and proposes anew
-    if verdict is not IsrError.NONE or asked.row is None:
+def reply(cluster: Cluster, item: _Proposed) -> PartitionReply:
+    """Returns the response for one partition. A leader whose ISR was not written takes it back and proposes anew."""
+    proposal, i = item.proposal, item.request.row
+    verdict = IsrError.OPERATION_NOT_ATTEMPTED if item.verdict is None else item.verdict
+    if verdict is not IsrError.NONE or i is None:
         return PartitionReply(proposal.topic, proposal.partition, int(verdict))
-    row = c.cluster.rows[asked.row]
+    row = cluster.rows[i]
     return PartitionReply(
         proposal.topic, proposal.partition, 0, row.leader, row.leader_epoch, row.isr, row.version, row.recovering
     )
