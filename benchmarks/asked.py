@@ -40,7 +40,7 @@ def moved(data: DataSet, count: int) -> dict[int, tuple[int, ...]]:
 
 
 async def reassignments(arena: Arena, contestant: Contestant, count: int) -> list[Turn]:
-    """Their start, until the last broker was told, and their completion, once the new replicas have caught up."""
+    """Their start, until the last broker has the change, and their completion, once the new replicas have caught up."""
     targets = moved(arena.data, count)
     start = Turn(START)
     async with metered(arena, contestant, start):

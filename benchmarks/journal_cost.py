@@ -18,7 +18,7 @@ WITHOUT: Final = "regent without its journal"
 
 
 async def cost(size: str, folder: Path) -> Row:
-    """Broker death until all were told; the peer is the daemon without its journal."""
+    """Broker death until all have the change; the peer is the daemon without its journal."""
     told_s: dict[bool, list[float]] = {True: [], False: []}
     for number, journal in enumerate(ORDER):
         say(f"{size}: regent {'with' if journal else 'without'} its journal")
@@ -29,7 +29,7 @@ async def cost(size: str, folder: Path) -> Row:
     return Row(
         "J",
         size,
-        "broker death until all were told, with the journal",
+        "broker death until all have the change, with the journal",
         "s",
         ours,
         peer,

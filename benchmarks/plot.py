@@ -51,7 +51,7 @@ def svg(found: Series, brokers: int) -> str:
         ),
         (
             f'<text x="16" y="{(TOP + HEIGHT - BOTTOM) / 2}" text-anchor="middle" transform="rotate(-90 16 '
-            f'{(TOP + HEIGHT - BOTTOM) / 2})">failover until the last broker was told, seconds</text>'
+            f'{(TOP + HEIGHT - BOTTOM) / 2})">failover until the last broker has the change, seconds</text>'
         ),
     ]
     for name, line in found.items():

@@ -64,8 +64,8 @@ def _cold(sample: Sample, places: int) -> str:
 def _costs(rows: Rows) -> str:
     lines = [
         (
-            "| event | size | who | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MB | CPU s | "
-            "ZooKeeper CPU s | brokers CPU s | others, processors | fixed loop, ms |"
+            "| event | size | controller | ZooKeeper requests | broker requests | MB to brokers | peak RSS, MB | "
+            "CPU s | ZooKeeper CPU s | brokers CPU s | others, processors | fixed loop, ms |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]

@@ -135,18 +135,20 @@ def rows(taken: Taken) -> list[Row]:
     """The rows of a run."""
     made = [
         _timed(taken, "F1", "failover until ready", "failover", _ready),
-        _timed(taken, "F2", "failover until the last broker was told", "failover", _told),
+        _timed(taken, "F2", "failover until the last broker has the change", "failover", _told),
         _timed(taken, "D1", "controlled shutdown until answered", "controlled shutdown", _ready),
-        _timed(taken, "D1t", "controlled shutdown until all were told", "controlled shutdown", _told),
-        _timed(taken, "D2", "broker death until all were told", "broker death", _told),
-        _timed(taken, "D3", "broker return until all were told", "broker return", _told),
-        _timed(taken, "F3", "controller and broker die until all were told", "failover and broker death", _told),
-        _timed(taken, "R1", "reassignments asked for until all were told", asked.START, _told),
-        _requests(taken, "R1q", "requests to brokers from reassignments asked for until all were told", asked.START),
-        _timed(taken, "R2", "reassigned replicas caught up until done and all told", asked.COMPLETION, _ended),
-        _timed(taken, "P1", "preferred leaders asked for until done and all told", asked.PREFERRED, _ended),
-        _timed(taken, "T1", "topics created until all were told", asked.CREATION, _told),
-        _timed(taken, "T2", "topics marked for deletion until gone and all told", asked.DELETION, _ended),
+        _timed(taken, "D1t", "controlled shutdown until all have the change", "controlled shutdown", _told),
+        _timed(taken, "D2", "broker death until all have the change", "broker death", _told),
+        _timed(taken, "D3", "broker return until all have the change", "broker return", _told),
+        _timed(taken, "F3", "controller and broker die until all have the change", "failover and broker death", _told),
+        _timed(taken, "R1", "reassignments requested until all have the change", asked.START, _told),
+        _requests(
+            taken, "R1q", "requests to brokers from reassignments requested until all have the change", asked.START
+        ),
+        _timed(taken, "R2", "reassigned replicas caught up until done and all have it", asked.COMPLETION, _ended),
+        _timed(taken, "P1", "preferred leaders requested until done and all have it", asked.PREFERRED, _ended),
+        _timed(taken, "T1", "topics created until all have the change", asked.CREATION, _told),
+        _timed(taken, "T2", "topics marked for deletion until gone and all have it", asked.DELETION, _ended),
         _memory(taken),
         _lag(taken),
     ]

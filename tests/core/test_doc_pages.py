@@ -76,6 +76,11 @@ def test_the_checklist_is_up_to_date() -> None:
     assert (DOCS / "reference" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
 
 
+def test_the_page_of_performance_ends_with_the_method() -> None:
+    method = (ROOT / "benchmarks" / "method.md").read_text(encoding="utf-8")
+    assert (DOCS / "reference" / "performance.md").read_text(encoding="utf-8").endswith(method)
+
+
 def test_rows_that_pages_name_are_on_the_checklist() -> None:
     known = {row for row, _ in checklist_page.rows()}
     for page in PAGES:
