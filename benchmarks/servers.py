@@ -61,8 +61,8 @@ class BenchmarkZooKeeper(EmbeddedZooKeeper):
         ChildProcess.__init__(self, "ZooKeeper", command, folder / "zookeeper.log")
 
     async def packets(self) -> int:
-        """Requests received so far, pings and these questions included."""
-        lines = (await self.ask("mntr")).splitlines()
+        """Requests received so far, pings and these queries included."""
+        lines = (await self.query("mntr")).splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("zk_packets_received"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from pipeline.violations import Broken, Group, brokers, say
+from pipeline.violations import Broken, Group, brokers, sentence
 from state_machines.journal.events import Kind
 
 EXPLAINED_BY_GAPS = ("A8", "A12")
@@ -34,14 +34,14 @@ def excusable() -> Column:
 def falling() -> Broken:
     """Checks A1: the leader epoch never decreases."""
     before, now = fn.col("since.leader_epoch"), fn.col("leader_epoch1")
-    return Broken(now < before, say("the leader epoch was", before, "in the row before and is", now))
+    return Broken(now < before, sentence("the leader epoch was", before, "in the row before and is", now))
 
 
 def two_leaders() -> Broken:
     """Checks A2: a leader epoch has one leader, or none."""
     epoch, before, now = fn.col("leader_epoch1"), fn.col("since.leader"), fn.col("leader1")
     same = epoch == fn.col("since.leader_epoch")
-    return Broken(same & (before != now), say("leader epoch", epoch, "has the leaders", before, "and", now))
+    return Broken(same & (before != now), sentence("leader epoch", epoch, "has the leaders", before, "and", now))
 
 
 def overtaken() -> Broken:
@@ -54,7 +54,7 @@ def overtaken() -> Broken:
     late = (now < before) | (written & (now == before))
     return Broken(
         (fn.col("since.ctl_epoch") < fn.col("ctl_epoch")) & late,
-        say("term", fn.col("since.ctl_epoch"), "wrote partition epoch", before, "after this one's", now),
+        sentence("term", fn.col("since.ctl_epoch"), "wrote partition epoch", before, "after this one's", now),
     )
 
 
@@ -63,7 +63,7 @@ def hole() -> Broken:
     before, now = fn.col("since.pepoch"), fn.col("pepoch0")
     return Broken(
         (fn.col("since.ctl_epoch") == fn.col("ctl_epoch")) & (before != now),
-        say("the row before left partition epoch", before, "and this one begins with", now),
+        sentence("the row before left partition epoch", before, "and this one begins with", now),
     )
 
 
@@ -77,5 +77,5 @@ def removed_early() -> Broken:
     stay = fn.array_except(replicas, brokers("removing"))
     late = fn.size(fn.array_except(stay, isr)) > 0
     return Broken(
-        going.isNotNull() & gone & late, say("of", had, "there are", replicas, "left while in sync were", isr)
+        going.isNotNull() & gone & late, sentence("of", had, "there are", replicas, "left while in sync were", isr)
     )

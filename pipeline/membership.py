@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
-from pipeline.violations import VIOLATIONS, say, unexcused
+from pipeline.violations import VIOLATIONS, sentence, unexcused
 from state_machines.journal.events import Kind
 from state_machines.model.types import NO_LEADER
 
@@ -33,7 +33,7 @@ def elected_live(rows: DataFrame, gaps: DataFrame) -> DataFrame:
     found = elected.join(live, there, "left_anti").withColumns(
         {
             "invariant": fn.lit("A9"),
-            "what": say("broker", fn.col("leader1"), "was elected while it was not live or was shutting down"),
+            "what": sentence("broker", fn.col("leader1"), "was elected while it was not live or was shutting down"),
             "since_epoch": fn.col("ctl_epoch"),
             "since_seq": fn.lit(0).cast("long"),
             "excusable": fn.lit(True),
@@ -95,7 +95,7 @@ def racks_kept(rows: DataFrame) -> DataFrame:
     return (
         spread.filter((fn.col("known") == size) & (fn.col("used") < fn.least(size, fn.col("racks"))))
         .withColumn("invariant", fn.lit("A13"))
-        .withColumn("what", say("the replicas", fn.col("replicas"), "are in", fn.col("used"), "racks only"))
+        .withColumn("what", sentence("the replicas", fn.col("replicas"), "are in", fn.col("used"), "racks only"))
         .withColumn("broker", fn.lit(None).cast("int"))
         .select(*VIOLATIONS.names)
     )

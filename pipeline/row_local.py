@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
-from pipeline.violations import Broken, Group, brokers, say
+from pipeline.violations import Broken, Group, brokers, sentence
 from state_machines.journal.audit import BY_LEADER, PARTITION_STEPS, REPLICA_STEPS
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
@@ -56,14 +56,14 @@ def leader_epochs() -> Broken:
     miscounted = ((reason == BY_LEADER) & (steps > 0)) | (after != expected)
     return Broken(
         after.isNotNull() & ((after < before) | (~_observed() & miscounted)),
-        say("the leader epoch went from", before, "to", after, "with", steps, "steps"),
+        sentence("the leader epoch went from", before, "to", after, "with", steps, "steps"),
     )
 
 
 def leader_in_isr() -> Broken:
     """Checks A3: the leader is in the ISR, or there is none."""
     leader, isr = fn.col("leader1"), brokers("isr1")
-    return Broken(_led() & ~fn.array_contains(isr, leader), say("leader", leader, "is not in the ISR", isr))
+    return Broken(_led() & ~fn.array_contains(isr, leader), sentence("leader", leader, "is not in the ISR", isr))
 
 
 def isr_assigned() -> Broken:
@@ -71,13 +71,15 @@ def isr_assigned() -> Broken:
     isr, replicas = brokers("isr1"), brokers("replicas")
     strange = fn.size(fn.array_except(isr, replicas)) > 0
     twice = fn.size(fn.array_distinct(isr)) < fn.size(isr)
-    return Broken(strange | twice, say("the ISR", isr, "is not within the replicas", replicas, "or names one twice"))
+    return Broken(
+        strange | twice, sentence("the ISR", isr, "is not within the replicas", replicas, "or names one twice")
+    )
 
 
 def isr_not_empty() -> Broken:
     """Checks A5: the last member of the ISR stays, dead or alive."""
     empty = fn.col("leader_epoch1").isNotNull() & (fn.size(brokers("isr1")) == 0)
-    return Broken(empty, say("the ISR is empty"))
+    return Broken(empty, sentence("the ISR is empty"))
 
 
 def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
@@ -96,7 +98,7 @@ def transitions(table: Mapping[IntEnum, frozenset[IntEnum]]) -> Broken:
     decided = ~_observed() & end.isNotNull()
     stays = [before for before, after in legal if before == after]
     unusual = ~(states.isNull() & (start == end) & end.isin(*stays)) & ~path.isin(*usual_paths(legal))
-    return Broken(decided & illegal, say("illegal or unfinished transitions", path), decided & unusual)
+    return Broken(decided & illegal, sentence("illegal or unfinished transitions", path), decided & unusual)
 
 
 def usual_paths(legal: Sequence[tuple[str, str]]) -> list[str]:
@@ -115,7 +117,7 @@ def next_version() -> Broken:
     ours = fn.col("t_committed").isNotNull()
     wrong = fn.when(ours, after != fn.coalesce(before, fn.lit(-1)) + 1).otherwise(after <= before)
     written = fn.col("kind") != Kind.PARTITION_STATE.value
-    return Broken(written & wrong, say("the partition epoch went from", before, "to", after))
+    return Broken(written & wrong, sentence("the partition epoch went from", before, "to", after))
 
 
 def elected_while_absent() -> Broken:
@@ -123,7 +125,7 @@ def elected_while_absent() -> Broken:
     leader, absent = fn.col("leader1"), brokers("absent")
     elected = fn.col("strategy").isNotNull() & _led()
     return Broken(
-        elected & fn.array_contains(absent, leader), say("leader", leader, "is among the absent brokers", absent)
+        elected & fn.array_contains(absent, leader), sentence("leader", leader, "is among the absent brokers", absent)
     )
 
 
@@ -132,7 +134,9 @@ def clean_election() -> Broken:
     leader, isr = fn.col("leader1"), fn.col("isr0")
     new = _led() & ~leader.eqNullSafe(fn.col("leader0")) & ~_observed()
     lagged = isr.isNotNull() & ~fn.array_contains(isr, leader) & ~fn.coalesce("unclean", fn.lit(False))
-    return Broken(new & lagged, say("leader", leader, "was not in the ISR", isr, "and it is not marked as unclean"))
+    return Broken(
+        new & lagged, sentence("leader", leader, "was not in the ISR", isr, "and it is not marked as unclean")
+    )
 
 
 def elected_in_order() -> Broken:
@@ -142,7 +146,7 @@ def elected_in_order() -> Broken:
     first = fn.when(strategy == "preferred", fn.get(replicas, fn.lit(0))).otherwise(fn.get(able, fn.lit(0)))
     return Broken(
         _led() & strategy.isin("preferred", *IN_ORDER) & ~first.eqNullSafe(leader),
-        say("the", strategy, "election made", leader, "the leader and not", first, "of the replicas", replicas),
+        sentence("the", strategy, "election made", leader, "the leader and not", first, "of the replicas", replicas),
     )
 
 
@@ -155,7 +159,7 @@ def reassignment_adds_up() -> Broken:
     moving = (fn.size(adding) > 0) | (fn.size(removing) > 0)
     return Broken(
         moving & (strange | early | fn.arrays_overlap(adding, removing)),
-        say("replicas", replicas, "do not add up with adding", adding, "and removing", removing),
+        sentence("replicas", replicas, "do not add up with adding", adding, "and removing", removing),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
-from pipeline.violations import VIOLATIONS, say
+from pipeline.violations import VIOLATIONS, sentence
 from state_machines.journal.events import Kind
 
 
@@ -13,8 +13,8 @@ def one_writer(terms: DataFrame) -> DataFrame:
     """Returns violations of A7 that the terms show; no row should follow ``seq``."""
     writers = fn.count("*").over(Window.partitionBy("cluster", "ctl_epoch"))
     what = fn.when(
-        fn.col("writers") > 1, say("epoch", fn.col("ctl_epoch"), "was written by", fn.col("writers"), "daemons")
-    ).when(fn.col("last_write") > fn.col("fenced"), say("row", fn.col("last_write"), "is a write after the fence"))
+        fn.col("writers") > 1, sentence("epoch", fn.col("ctl_epoch"), "was written by", fn.col("writers"), "daemons")
+    ).when(fn.col("last_write") > fn.col("fenced"), sentence("row", fn.col("last_write"), "is a write after the fence"))
     return (
         terms.withColumn("writers", writers)
         .withColumn("what", what)

@@ -51,7 +51,7 @@ class Group(NamedTuple):
     compares: bool = False
 
 
-def say(*parts: str | Column) -> Column:
+def sentence(*parts: str | Column) -> Column:
     """Returns a sentence of texts and values."""
     texts = [fn.lit(part) if isinstance(part, str) else fn.coalesce(part.cast("string"), fn.lit("-")) for part in parts]
     return fn.concat_ws(" ", *texts)
@@ -92,7 +92,7 @@ def _suspect(each: Broken) -> Column:
 
 
 def unexcused(found: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Violations that compare a row with one before, without those for which a gap between the two may be the reason.
+    """Returns violations without comparisons of two rows for which a gap between the two may be the reason.
 
     ``found`` has, beside :data:`VIOLATIONS`, ``since_epoch`` and ``since_seq`` of the row before, and ``excusable``.
     """

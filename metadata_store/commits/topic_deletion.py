@@ -95,7 +95,7 @@ class _Deletion:
                 self._outcome.refused.append((topic.name, node))
         return same
 
-    # -- what there is
+    # -- existing znodes
 
     async def _below(self, topics: Sequence[TopicToDelete]) -> list[_Unit]:
         units: list[_Unit] = []

@@ -95,17 +95,17 @@ class Limits:
         """Cuts batches first; a larger request, or one as large although batches are cut, is not sent again."""
         if size > BATCH_BYTES_MAX or self._batch_bytes == CUT_BYTES:
             self._write_bytes = min(self._write_bytes, size - 1)
-            what, bytes_max = "writes are refused above", self._write_bytes
+            bound, bytes_max = "writes are refused above", self._write_bytes
         else:
             self._batch_bytes = CUT_BYTES
-            what, bytes_max = "batches are cut at", CUT_BYTES
+            bound, bytes_max = "batches are cut at", CUT_BYTES
         self._refused_bytes, self._until_s = size, self._clock() + HOLDS_S
         _log.warning(
             "two connections to ZooKeeper in a row ended at a request of %d bytes: %s %d bytes for %d minutes, then "
             "larger ones are tried again. Where the servers' logs say 'Len error', their jute.maxbuffer is too small: "
             "raise it to 1048575 (its default) or above",
             size,
-            what,
+            bound,
             bytes_max,
             HOLDS_S / 60,
         )

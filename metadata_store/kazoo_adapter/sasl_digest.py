@@ -56,8 +56,8 @@ class DigestMd5:
         if directives(answer).get(b"rspauth") != self._expected:
             raise SaslFailed("the server has not proved that it knows the password")
 
-    def _proof(self, secret: bytes, nonce: bytes, what: bytes) -> bytes:
-        parts = (_md5(secret).hex().encode(), nonce, FIRST_USE, self._cnonce, QOP, _md5(what).hex().encode())
+    def _proof(self, secret: bytes, nonce: bytes, action: bytes) -> bytes:
+        parts = (_md5(secret).hex().encode(), nonce, FIRST_USE, self._cnonce, QOP, _md5(action).hex().encode())
         return _md5(b":".join(parts)).hex().encode()
 
 

@@ -35,7 +35,7 @@ async def server_version(host: str, port: int, tls: ssl.SSLContext | None = None
     """Returns the release as (major, minor), or None where the server does not report it."""
     try:
         async with asyncio.timeout(ASK_S_MAX):
-            return parse_version(await _ask(host, port, tls, b"srvr", 1))
+            return parse_version(await _query(host, port, tls, b"srvr", 1))
     except (OSError, TimeoutError):
         return None
 
@@ -44,7 +44,7 @@ async def server_limits(host: str, port: int, tls: ssl.SSLContext | None = None)
     """Returns a server's limits, or None where it does not report them: ``conf`` is off by default."""
     try:
         async with asyncio.timeout(ASK_S_MAX):
-            return parse_limits(await _ask(host, port, tls, b"conf", CONF_LINES_MAX))
+            return parse_limits(await _query(host, port, tls, b"conf", CONF_LINES_MAX))
     except (OSError, TimeoutError):
         return None
 
@@ -66,7 +66,7 @@ def parse_version(answer: bytes) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-async def _ask(host: str, port: int, tls: ssl.SSLContext | None, command: bytes, lines: int) -> bytes:
+async def _query(host: str, port: int, tls: ssl.SSLContext | None, command: bytes, lines: int) -> bytes:
     """Returns the first ``lines`` of a response, or all of a shorter one; raises OSError."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:

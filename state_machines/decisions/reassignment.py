@@ -1,7 +1,7 @@
 """Reassignment of partitions (KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
 
 The topic znode is the only truth of a reassignment: it holds origin and target together until everything else is done.
-Each step is over all partitions at once; between two of them ZooKeeper has what the next relies on:
+Each step is over all partitions at once; between two of them ZooKeeper has all that the next needs:
 
 1. :func:`judge` requests, :func:`rewrites`: one conditional rewrite per topic (adding and removing replicas).
 2. :meth:`Cluster.observe_assignments`: the rewrites that were applied, or the assignments that were read back instead.
@@ -9,7 +9,7 @@ Each step is over all partitions at once; between two of them ZooKeeper has what
   with ``again``: at a repeated request, at the return of a broker, and by a new controller, which enters here with
   all of ``Cluster.reassigning``. After changes of ISRs the rows that are :func:`due` are decided on.
 4. Once replicas were sent StopReplica: :func:`final_rewrites` of the rows that are complete, observed as in 2. Then
-  ``/admin/reassign_partitions`` keeps what is :func:`unfinished`.
+  ``/admin/reassign_partitions`` keeps the :func:`unfinished` targets.
 """
 
 from __future__ import annotations

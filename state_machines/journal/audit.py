@@ -56,7 +56,7 @@ STRATEGIES: Final = {
     **_STRATEGIES,
     **{passed: f"{_STRATEGIES[why]}_passing" for why, passed in selectors.PASSED_OVER.items()},
 }
-"""Strategy of an election by the reason that its selector gives. ``_passing``: a row does not say over which brokers,
+"""Strategy of an election by the reason that its selector gives. ``_passing``: a row does not name the brokers,
 so the order of the replicas is not judged.
 """
 

@@ -2,7 +2,7 @@
 
 Invariants: the model itself is never touched; each drawing of a leadership is one leader epoch, as in Kafka; all
 drawings of a row become one write, whose partition epoch is one above the model's; with ``only``, rows outside of
-it are neither drawn nor refused (a decision is taken again only for what a conflict left unsettled).
+it are neither drawn nor refused (a decision is repeated only for rows that a conflict left unsettled).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Draft:
         self._why[i] = why
 
     def assign(self, i: int, assignment: Assignment, why: str) -> None:
-        """Draws another assignment; the topic znode already has what makes it safe."""
+        """Draws another assignment; the topic znode, written before, makes it safe."""
         row = self.row(i)
         if self.covers(i) and row.assignment != assignment:
             self._drawn[i] = replace(row, assignment=assignment)

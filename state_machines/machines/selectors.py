@@ -28,7 +28,7 @@ class Election(Struct, frozen=True, gc=False):
 
 
 class NoLeader(Struct, frozen=True, gc=False):
-    """No replica qualifies; ``why`` names what would make the election succeed."""
+    """No replica qualifies; ``why`` names the remedy."""
 
     why: str
 

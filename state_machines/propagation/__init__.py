@@ -1,1 +1,1 @@
-"""The requests that each broker has still to be sent, and what it acknowledged. Bytes and sockets are elsewhere."""
+"""The requests that each broker has still to be sent, and its acknowledgements. Bytes and sockets are elsewhere."""

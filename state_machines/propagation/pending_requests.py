@@ -12,8 +12,8 @@ class PendingRequests:
     sticky. StopReplica is a barrier for its row: it supersedes the entries before it, and later ones wait in ``after``
     until it was taken. ``sending`` are the LeaderAndIsr entries of the request under way, ``stopping`` the StopReplica
     entries of the seal under way.
-    ``position`` and ``live_version`` are what the broker was sent of the feed, which it reads from ``since`` on, and of
-    the live list. ``turn`` and ``turn_end`` bound the rows of the snapshot that are still to come, once it is
+    ``position`` and ``live_version``: how far the broker was sent the feed, which it reads from ``since`` on, and the
+    live list. ``turn`` and ``turn_end`` bound the rows of the snapshot that are still to come, once it is
     ``begun``. ``reach`` is the feed's number at that moment: forgotten rows come by the feed alone.
     ``snapshots``: how many began, so that a request which was under way then ends none of the later one.
     ``blank``: the broker has just come up and knows of no topic. ``introduced``: up to which row it was sent the

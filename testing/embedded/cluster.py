@@ -86,8 +86,8 @@ class EmbeddedCluster:
 
     async def registered(self) -> set[int]:
         """Returns ids of brokers with ephemeral znodes in ZooKeeper now; those of paused and just killed ones too."""
-        answers = await asyncio.gather(*(server.ask("dump") for server in self.zookeepers))
-        listed = next((answer for answer in answers if "ephemeral" in answer.lower()), "")
+        responses = await asyncio.gather(*(server.query("dump") for server in self.zookeepers))
+        listed = next((text for text in responses if "ephemeral" in text.lower()), "")
         return set(map(int, re.findall(rf"^\s*{re.escape(self.chroot)}/brokers/ids/(\d+)$", listed, re.MULTILINE)))
 
     async def revive(self, broker_id: int) -> float:

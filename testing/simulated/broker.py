@@ -76,7 +76,7 @@ class SimulatedBroker:
         self.cache = MetadataCache()
         self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
 
-    # -- what it knows
+    # -- its view
 
     @property
     def controller_id(self) -> int:
@@ -121,7 +121,7 @@ class SimulatedBroker:
         other.isr = IsrWork(other.hosting, other.cache, other.epoch, other.ibp)
         return other
 
-    # -- what happens to it
+    # -- incarnations and faults
 
     def restart(self, epoch: int) -> None:
         """Begins a new incarnation: it forgets the metadata that it was sent and keeps its logs."""

@@ -153,7 +153,7 @@ class Fleet:
             server.enter(zxid)
         return at_ns
 
-    # -- what they know and do
+    # -- views and calls
 
     def known(self, brokers: Collection[int] = ()) -> Iterator[tuple[BrokerServer, SimulatedBroker]]:
         """Yields views of the registered ones of ``brokers`` (default: all), one at a time; may take seconds."""

@@ -25,7 +25,7 @@ def maps_its_archive(pid: int) -> bool:
 async def test_brokers_come_back_on_their_ports_and_zookeeper_with_its_data() -> None:
     async with EmbeddedCluster(1, chroot="/kafka", racks=["a"]) as cluster:
         broker, address = cluster.brokers[1], cluster.bootstrap
-        assert "Node count: " in await cluster.zookeeper.ask("srvr")
+        assert "Node count: " in await cluster.zookeeper.query("srvr")
         assert await cluster.registered() == {1}
         assert maps_its_archive(broker.pid) or not archive().exists()
         await broker.kill()

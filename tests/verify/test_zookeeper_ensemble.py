@@ -51,7 +51,7 @@ async def session_of_daemon(stage: Scene) -> int:
 async def server_of(session: int, servers: list[EmbeddedZooKeeper]) -> EmbeddedZooKeeper | None:
     """The server that says it has the connection of a session."""
     for server in servers:
-        if f"sid=0x{session:x}" in await server.ask("cons"):
+        if f"sid=0x{session:x}" in await server.query("cons"):
             return server
     return None
 
@@ -98,7 +98,7 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
         assert own is not None
         for server in [own, *(server for server in servers if server is not own)]:
             place = "the daemon's server" if await server_of(session, servers) is server else "another server"
-            mode = (await server.ask("srvr")).partition("Mode: ")[2].split("\n")[0]
+            mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0]
             stage.load.take_stall()
             await fault(server, stage, session)
             await settled(stage)

@@ -64,7 +64,7 @@ async def test_sessions_are_bounded_by_ticks(tmp_path: Path) -> None:
 
 def connections_while_connected(server: EmbeddedZooKeeper, asked_s: float) -> str:
     with client(server.connect, asked_s):
-        return asyncio.run(server.ask("cons"))
+        return asyncio.run(server.query("cons"))
 
 
 async def test_packets_are_bounded_by_jute_maxbuffer(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def has_node(connect: str, path: str) -> bool:
 async def test_paused_server_answers_again_when_resumed(tmp_path: Path) -> None:
     async with zookeeper(tmp_path) as server:
         server.pause()
-        assert await server.ask("srvr") == ""
+        assert await server.query("srvr") == ""
         server.resume()
         await eventually(server.serves)

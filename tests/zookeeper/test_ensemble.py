@@ -51,7 +51,7 @@ def connected_to(s: Session, servers: list[EmbeddedZooKeeper]) -> EmbeddedZooKee
 
 
 async def leads(server: EmbeddedZooKeeper) -> bool:
-    return "Mode: leader" in await server.ask("srvr")
+    return "Mode: leader" in await server.query("srvr")
 
 
 async def sits_at(s: Session, servers: list[EmbeddedZooKeeper], *, leader: bool) -> EmbeddedZooKeeper:
