@@ -9,6 +9,7 @@ import math
 import anyio
 
 from brokers.queries import Dial, dial_for
+from controller.daemon.queue_admission import QueueAdmission
 from controller.daemon.state import DaemonState
 from controller.engine.adopted_ibp import ibp_of_term
 from controller.handover.handback import finish
@@ -20,20 +21,15 @@ from controller.role.claim import Claim, Role
 from controller.role.errors import ClaimRefused
 from controller.role.lease import Lease
 from controller.role.mode import Mode
-from controller.role.queue import twin_of
 from controller.term.claim_monitor import OUTRANKED
 from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
-from metadata_store.nodes.endpoint_znode import endpoint_path
-from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
 RECLAIM_PAUSE_S_MAX = 30.0
-ENDPOINT_S_MAX = 5.0
-"""Longest wait for the admin endpoint beside a daemon, whose start takes one to three seconds."""
 STANDBY_POLL_S = 2.0
 REFUSED_PAUSE_S_MAX = 16.0
 """Longest pause of a refused daemon before it queues again at the end; the first pause is one poll."""
@@ -50,12 +46,12 @@ class Candidate:
     """One daemon as a candidate for the role. Its counts of errors and refusals outlive a session.
 
     ``takeover``: it sets the flag first, after the checks. ``endpoint_beside``: it queues once the admin endpoint
-    beside it has announced itself, or after ``ENDPOINT_S_MAX``.
+    beside it has announced itself, or did not in time.
     """
 
     def __init__(self, daemon: DaemonState, dial: Dial | None, *, takeover: bool, endpoint_beside: bool) -> None:
         self._d = daemon
-        self._awaits_endpoint = endpoint_beside
+        self._admission = QueueAdmission(daemon, endpoint_beside=endpoint_beside)
         self._dial = dial
         self._takeover = takeover
         self._failures = 0
@@ -108,8 +104,7 @@ class Candidate:
         if role.lock_path is None:
             if not self._takeover:
                 await probe.require()
-            await self._endpoint(role)
-            if d.stopping.is_set() or await self._has_twin(role):
+            if not await self._admission.admits(role):
                 return
             await role.enter_queue()
         if self._takeover:
@@ -121,49 +116,6 @@ class Candidate:
                 await lease.until_valid()
         if not d.stopping.is_set():
             await self._rule(role, lease)
-
-    async def _endpoint(self, role: Role) -> None:
-        """Waits for the admin endpoint beside this daemon, so that a term's first request to brokers lists both.
-
-        The daemon is not queued meanwhile, so that other daemons pass it. After one wait in vain it waits no more.
-        """
-        if not self._awaits_endpoint:
-            return
-        await role.make_endpoints()
-        with self._d.until_stopped(), anyio.move_on_after(ENDPOINT_S_MAX):
-            await self._announced(role.zk, endpoint_path(role.me.id))
-            return
-        self._awaits_endpoint = False
-        if not self._d.stopping.is_set():
-            log.warning(
-                "the admin endpoint beside this daemon has not announced itself within %g s: the daemon continues, and "
-                "brokers list it without the endpoint until then, and log errors; see the endpoint's lines in this log",
-                ENDPOINT_S_MAX,
-            )
-
-    async def _announced(self, zk: ZooKeeper, path: str) -> None:
-        while True:
-            self._d.changed.clear()
-            since = zk.last_zxid
-            if await zk.exists(path) is not None:
-                return
-            self._d.become(Mode.STANDBY, "it queues for the role once the admin endpoint beside it has started")
-            await zk.watch(exists=[path], since_zxid=since)
-            await self._d.changed.wait()
-
-    async def _has_twin(self, role: Role) -> bool:
-        """Returns whether another daemon in the queue has our id; if so, after a while or a change of the queue."""
-        since = role.zk.last_zxid
-        twin = await twin_of(role.zk, role.me)
-        if twin is None:
-            return False
-        self._d.become(
-            Mode.BLOCKED, f"{twin}: give one of the two another controller.id, unless it is an earlier incarnation"
-        )
-        await role.zk.watch(children=[own.LOCKS], since_zxid=since)
-        with self._d.until_stopped(), anyio.move_on_after(STANDBY_POLL_S):
-            await self._d.changed.wait()
-        return True
 
     async def _take_over(self, role: Role) -> None:
         """Sets the flag for ``run --takeover``, after the checks of ``regent takeover``; a refusal ends the process."""

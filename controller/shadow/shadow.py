@@ -20,7 +20,7 @@ import anyio
 from controller.metrics.counters import Counters
 from controller.shadow.read_only import ReadOnly
 from controller.shadow.reading import Reader, RoleReading
-from controller.shadow.report_file import load, save
+from controller.shadow.report_file import ReportKeeper
 from controller.shadow.statistics import SHOWN_MAX, Report, Statistics
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
@@ -43,12 +43,6 @@ CATCHING_UP_S: Final = 0.05
 
 LATE_S: Final = 1.0
 """Longest time from an event to the reading of the registrations; later, several may have passed."""
-
-SAVE_S: Final = 60.0
-"""Interval between two saves of the report."""
-
-LINE_S: Final = 3_600.0
-"""Interval between two log lines of counts."""
 
 LOAD_MAX: Final = 0.2
 """Share of the time that repeated readings may take."""
@@ -79,8 +73,7 @@ class Shadow:
         self._fired_s = 0.0
         self._interrupted = False
         self._catching_up: list[int] = []
-        self._saved: Report | None = None
-        self._due_save_s = self._due_line_s = 0.0
+        self._keeper = ReportKeeper(file, self.report)
         self._zk: ZooKeeper
         self._reader: Reader
         self._role_reading: RoleReading
@@ -93,7 +86,7 @@ class Shadow:
         self._zk = ReadOnly(zk)
         self._reader = Reader(self._zk)
         self._zk.on_watch, self._zk.on_state = self._watched, self._state_changed
-        await self._resume()
+        await self._keeper.resume(self.statistics)
         try:
             while True:
                 try:
@@ -107,7 +100,7 @@ class Shadow:
             self._zk.on_watch = self._zk.on_state = None
             self.following.clear()
             with anyio.CancelScope(shield=True):
-                await self._save()
+                await self._keeper.save()
             self._log_report()
 
     def report(self) -> Report:
@@ -164,7 +157,7 @@ class Shadow:
             before, began_s = self._progress(), time.monotonic()
             full = woken or began_s >= next_full_s
             await self._read(full)
-            await self._report_in_time(time.monotonic())
+            await self._keeper.keep(time.monotonic())
             now_s = time.monotonic()
             took_s = now_s - began_s
             next_full_s = now_s + self._poll_s if full else next_full_s
@@ -287,37 +280,6 @@ class Shadow:
             log.warning("difference from Kafka's controller at %s", difference)
         if len(news) > SHOWN_MAX:
             log.warning("more differences at the same time, %d in all: see the report", self.statistics.differing)
-
-    # -- the report
-
-    async def _resume(self) -> None:
-        if self.file is None or self._saved is not None:
-            return
-        found = await anyio.to_thread.run_sync(load, self.file)
-        if found is not None:
-            self.statistics.resume(found)
-            log.info("the shadow continues its report in %s: %s", self.file, found.sentence())
-
-    async def _report_in_time(self, now_s: float) -> None:
-        """Saves the report once a minute where it changed, and logs its counts once an hour."""
-        if now_s >= self._due_save_s:
-            self._due_save_s = now_s + SAVE_S
-            await self._save()
-        if not self._due_line_s:
-            self._due_line_s = now_s + LINE_S
-        elif now_s >= self._due_line_s:
-            self._due_line_s = now_s + LINE_S
-            log.info("shadow so far: %s", self.report().sentence())
-
-    async def _save(self) -> None:
-        report = self.report()
-        if self.file is None or report == self._saved:
-            return
-        try:
-            await anyio.to_thread.run_sync(save, self.file, report)
-        except OSError as error:
-            log.warning("the shadow's report cannot be saved as %s: %s; counting continues in memory", self.file, error)
-        self._saved = report
 
     def _log_report(self) -> None:
         for line in self.report().lines():

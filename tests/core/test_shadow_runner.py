@@ -16,8 +16,8 @@ from controller.metrics.counters import Counters
 from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.shadow.events import Kind
 from controller.shadow.read_only import ReadOnly, WriteRefused
-from controller.shadow.report_file import load, report_path
-from controller.shadow.shadow import LINE_S, Shadow
+from controller.shadow.report_file import LINE_S, load, report_path
+from controller.shadow.shadow import Shadow
 from controller.shadow.statistics import Report
 from controller.shadow.timeline import FORGOTTEN
 from controller.shadow.tracker import BEGUN_BEFORE
@@ -289,7 +289,7 @@ async def test_counts_are_logged_once_an_hour(caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO, "regent.shadow")
     shadow = Shadow(poll_s=0.2)
     for now_s in (1.0, 1.0 + LINE_S - 1, 1.0 + LINE_S, 2.0 + LINE_S, 1.0 + 2 * LINE_S):
-        await shadow._report_in_time(now_s)
+        await shadow._keeper.keep(now_s)
     assert [r.getMessage().partition(":")[0] for r in caplog.records] == ["shadow so far"] * 2
 
 
