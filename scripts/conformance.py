@@ -36,8 +36,8 @@ KAFKA_HEAD = """
 
 Each row is a test of Kafka 3.9, or a group of them, that pins down what its controller does in ZooKeeper mode, or what
 its tools and brokers then see. It is covered when at least one test here shows the same of this controller, and every
-test that carries its mark passed. Where none can, the row says why. Of Kafka's tools it is what they ask for that
-counts: the tools themselves are Kafka's, unchanged. A name with `*` stands for all that match.
+test that carries its mark passed. Where none can, the row has the reason. Of Kafka's tools the requests count: the
+tools themselves are Kafka's, unchanged. A name with `*` stands for all that match.
 
 {covered} of {total} are covered; {other} do not apply; missing: {missing}.
 """

@@ -26,10 +26,10 @@ RUNNING = {"run", "run --shadow"}
 
 
 def commands(page: Path) -> list[str]:
-    """Lines ``regent ...`` of a page's code blocks, without the ``regent``."""
+    """Lines ``regent ...`` of a page's code blocks, without the ``regent`` and comments."""
     text = page.read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"(?ms)^```\w*\n(.*?)^```$", text) for line in block.splitlines()]
-    return [line.removeprefix("regent ") for line in lines if line.startswith("regent ")]
+    return [line.partition("  #")[0].strip().removeprefix("regent ") for line in lines if line.startswith("regent ")]
 
 
 async def test_the_way_there_and_back_as_documented() -> None:
