@@ -1,4 +1,4 @@
-"""What the controller sends: one channel per broker, batches encoded from the model, and their acknowledgements.
+"""Sends the controller's requests: one channel per broker, batches encoded from the model, and acknowledgements.
 
-What has to be sent is decided in :mod:`state_machines.propagation`.
+:mod:`state_machines.propagation` decides which rows have to be sent.
 """

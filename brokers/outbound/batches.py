@@ -1,8 +1,8 @@
-"""Bodies from dirty rows, encoded from the model when they are sent.
+"""Encodes request bodies from dirty rows of the model, at the time of sending.
 
-A row is encoded once and that is kept while the row stays the same object, so it serves every replica's LeaderAndIsr
-and the UpdateMetadata of all. The feed is cut at most once per seal interval, for all channels alike:
-they stand at cuts, so one UpdateMetadata body serves every channel that goes from one cut to the next.
+A row is encoded once, and the encoding is kept while the row stays the same object: it serves every replica's
+LeaderAndIsr and the UpdateMetadata of all brokers. The feed is cut at most once per batch interval, for all channels
+alike. Each channel's position is a cut, so one UpdateMetadata body serves every channel between the same two cuts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from state_machines.propagation.view import is_removed, is_sent, successor
 REQUEST_ROWS_MAX: Final = 20_000
 """Most partitions in one request: about 1.5 MB, far below ``socket.request.max.bytes``."""
 KEPT_MAX: Final = 40_000
-"""Rows whose encoding is kept: about 10 MB."""
+"""Most rows whose encoding is kept: about 10 MB."""
 SHARED_BODIES_MAX: Final = 4
-"""UpdateMetadata bodies that are kept for channels that come to the same position."""
+"""Most UpdateMetadata bodies that are kept for channels that reach the same position."""
 ANY_NUMBER: Final = -1
 NOTHING_WITHHELD: Final = 0
 
 
 class _Kept(NamedTuple):
-    """A row's encoding, for as long as the row stays the same object: its head, and its entry in LeaderAndIsr."""
+    """A row's encoding, valid while the row stays the same object: its head, and its entry in LeaderAndIsr."""
 
     row: PartitionRow
     head: bytes
@@ -60,7 +60,7 @@ class Batcher:
         self._cut_at_s = -math.inf
 
     def leader_and_isr(self, entries: Mapping[int, bool]) -> bytes | None:
-        """Body of LeaderAndIsr for rows (row -> is new); None where no row is told any more."""
+        """Returns the body of LeaderAndIsr for rows (row -> is new); None where no row is to be sent any more."""
         rows, kept, tail = self._view.rows, self._kept, self._encoder.leader_and_isr_tail
         groups: dict[int, list[bytes]] = {}
         group, topic = [], NO_TOPIC
@@ -76,7 +76,7 @@ class Batcher:
         return self._body(groups)
 
     def cut(self, now_s: float, interval_s: float) -> int:
-        """Up to where the feed may be read in a seal that starts now; it moves once in an interval at most."""
+        """Returns the feed's end for a batch that starts now; it moves once in an interval at most."""
         number = self._propagation.feed.number
         if self._cut < number and now_s - self._cut_at_s >= interval_s:
             self._cut, self._cut_at_s = number, now_s
@@ -85,10 +85,10 @@ class Batcher:
     def update_metadata(
         self, position: int, cut: int, *, current: bool = False, withheld: Collection[int] = ()
     ) -> tuple[bytes | None, int]:
-        """Body with what changed between ``position`` and ``cut``, without topics ``withheld``, and the new position.
+        """Returns the changes between ``position`` and ``cut``, without topics ``withheld``, and the new position.
 
-        A row that changed once more since may be in it as it was when another channel asked: what it is now follows.
-        A broker that heard a turn of a snapshot meanwhile may know that already, so it needs a ``current`` body.
+        A shared body may hold an earlier state of a row that changed since; the newer state follows. A broker that got
+        a turn of a snapshot meanwhile may know the newer state already, so it needs a ``current`` body.
         """
         withholding = self._propagation.withholding if withheld else NOTHING_WITHHELD
         number = self._propagation.feed.number if current else ANY_NUMBER
@@ -104,9 +104,9 @@ class Batcher:
         return shared
 
     def _one_incarnation(self, rows: list[int], reached: int) -> tuple[list[int], int]:
-        """Rows up to where a topic comes back that is to be forgotten before, and the position there.
+        """Returns the rows before the second incarnation of a topic whose first one is removed, and their position.
 
-        With the last partition of a topic a broker forgets its id, also the new one that the same request brought.
+        With the last partition of a topic a broker forgets its id, also the new id of the same request.
         """
         table, topics, forgotten = self._view.rows, self._view.topics, set[str]()
         for at, i in enumerate(rows):
@@ -136,7 +136,7 @@ class Batcher:
         return self._body(groups)
 
     def stop_replica(self, entries: Mapping[int, bool]) -> bytes:
-        """Body of StopReplica for rows (row -> delete)."""
+        """Returns the body of StopReplica for rows (row -> delete)."""
         groups: dict[int, list[bytes]] = {}
         for i, delete in entries.items():
             row = self._view.rows[i]
@@ -145,7 +145,7 @@ class Batcher:
         return body([topic_piece(compact_string(topics[index].name), found) for index, found in groups.items()])
 
     def rows_of(self, failed: Iterable[Failure], sent: Iterable[int]) -> list[tuple[int, int]]:
-        """(row, error) of failures in the answer to a request for the rows ``sent``."""
+        """Returns (row, error) of the failures in the response to a request for the rows ``sent``."""
         wanted = {(failure.topic, failure.partition): failure.error for failure in failed}
         found: list[tuple[int, int]] = []
         for i in sent if wanted else ():
@@ -156,7 +156,7 @@ class Batcher:
         return found
 
     def _encode(self, i: int, row: PartitionRow) -> _Kept | None:
-        """What is kept of a row from now on; None where brokers do not hear of it."""
+        """Encodes a row and keeps the encoding; returns None where the row is not sent."""
         if not is_sent(row):
             return None
         if len(self._kept) >= KEPT_MAX:
@@ -166,9 +166,10 @@ class Batcher:
         return known
 
     def _forgets(self, i: int, row: PartitionRow) -> bool:
-        """Whether brokers hear of a row that they are to forget it.
+        """Returns whether UpdateMetadata makes brokers forget a row.
 
-        Not where a topic of the same name has it again: a broker that came back may have heard that in its snapshot.
+        It must not where a new topic of the same name has the partition: a broker that came back may have it from its
+        snapshot.
         """
         return is_removed(row) and successor(self._view, i) is None
 

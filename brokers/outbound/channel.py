@@ -1,16 +1,18 @@
-"""One channel per broker incarnation: one task, one connection, one request in flight, retried until answered.
+"""Sends requests to one broker incarnation: one task, one connection, one request in flight, retried until a response.
 
-Within a seal: UpdateMetadata with the live list alone (where LeaderAndIsr follows), LeaderAndIsr, UpdateMetadata of
-partitions, StopReplica. A follower that is sent to a leader which is not in its live list ignores it for good, so
-no LeaderAndIsr leaves before the present live list was acknowledged (KAFKA-4443). Changes go ahead of the turns of
-a snapshot; seals are at least ``seal_interval_ms`` apart, the first one after quiet goes at once; while a decision of
-several multis is committed they are ``bulk_seal_interval_ms`` apart (``UNHURRIED_S_MAX`` where nobody lacks a leader
-by it), the first one too, and one follows its end. A follower hears of a new leader after the leader itself has
-acknowledged (waiting ``LEADER_FIRST_S_MAX`` and a round at most).
+The order within a batch is UpdateMetadata with the live list alone (where LeaderAndIsr follows), LeaderAndIsr,
+UpdateMetadata of partitions, StopReplica. A follower whose new leader is not in its live list ignores the request for
+good. So no LeaderAndIsr leaves before the broker has acknowledged the current live list (KAFKA-4443).
 
-A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and what changed
-meanwhile follows. StopReplica alone is encoded anew, so that no log is deleted that has become the leader's. Only the
-end of the incarnation ends the retries (Kafka ``RequestSendThread``).
+Changes go ahead of the turns of a snapshot. Batches are at least ``seal_interval_ms`` apart; the first one after a
+pause starts at once. During the commit of a decision of several multis they are ``bulk_batch_interval_ms`` apart, or
+``UNHURRIED_S_MAX`` where no partition lacks a leader by it. That holds for the first one, too, and one follows the
+commit's end. A follower gets LeaderAndIsr after its new leader has acknowledged, or after ``LEADER_FIRST_S_MAX`` and a
+round.
+
+A request is retried with the same bytes: brokers order by epochs (delivery policy *epoch-fenced*), and newer changes
+follow. StopReplica alone is encoded again, so that no log is deleted that has become the leader's. Only the end of the
+incarnation ends the retries (Kafka ``RequestSendThread``).
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ from state_machines.propagation.pending_requests import PendingRequests
 log = logging.getLogger("regent.brokers")
 
 LEADER_FIRST_S_MAX: Final = 1.0
-"""How long followers are told later than their leader."""
+"""Longest wait of followers for the acknowledgement of their leader."""
 HELD_POLL_S: Final = 0.005
 INTRODUCED_ROWS_MAX: Final = 100_000
-"""Partitions up to which a broker that came up hears of all topics before it hears what it leads: five requests."""
+"""Most partitions of which a started broker gets all metadata before its leaderships: five requests."""
 
 Rows = Mapping[int, bool] | range
 
 
 class PropagationLag(Struct, frozen=True):
-    """How far one broker is behind what is committed.
+    """The lag of one broker behind the committed state.
 
-    ``oldest_s``: age of the oldest change that it has not acknowledged, 0 if none. ``partitions``: committed but
-    unacknowledged, those of a running snapshot included. ``last_error``: why requests do not get through now.
+    ``oldest_s`` is the age of the oldest unacknowledged change, 0 without one. ``partitions`` counts committed but
+    unacknowledged ones, those of a running snapshot included. ``last_error`` is the cause of failing requests.
     """
 
     broker_id: int
@@ -61,12 +63,12 @@ class PropagationLag(Struct, frozen=True):
 
     @property
     def unreachable(self) -> bool:
-        """Whether there is no connection, and the last attempt at one failed."""
+        """Returns whether there is no connection, and the last attempt at one failed."""
         return not self.connected and self.last_error is not None
 
 
 class Channel:
-    """Tells one broker incarnation what its outbox holds."""
+    """Sends its pending requests to one broker incarnation."""
 
     def __init__(self, broker: Broker, pending: PendingRequests, shared: Shared) -> None:
         self.pending = pending
@@ -91,37 +93,37 @@ class Channel:
 
     @property
     def broker(self) -> Broker:
-        """The registration."""
+        """Returns the broker's registration."""
         return self._link.broker
 
     def update(self, broker: Broker) -> None:
-        """The same incarnation registered other endpoints: they are used from the next connection on."""
+        """Uses new endpoints of the same incarnation from the next connection on."""
         self._link.broker = broker
 
     def wake(self) -> None:
-        """Something changed: look."""
+        """Checks for new changes."""
         if self._behind_since_s is None and self._propagation.behind(self.pending):
             self._behind_since_s = self._shared.now_s()
         self._wake.set()
 
     def postpone(self) -> None:
-        """More is coming: the next seal waits for it, for no longer than before where something waits already."""
+        """Delays the next batch for more changes; where some wait already, by no more than a round."""
         waiting = self._propagation.dirty(self.pending)
         interval_s = self._shared.round_s if waiting else self._shared.batch_interval_s
         self._next_batch_s = max(self._next_batch_s, self._shared.now_s() + interval_s)
 
     def flush(self) -> None:
-        """Nothing more is coming for now: the next seal need not wait."""
+        """Ends the delay of the next batch, because no more changes are expected."""
         self._next_batch_s = 0.0
         self._due.set()
 
     @property
     def quiet(self) -> bool:
-        """Whether the broker acknowledged everything."""
+        """Returns whether the broker has acknowledged everything."""
         return not self._busy and not self._propagation.behind(self.pending)
 
     def lag(self) -> PropagationLag:
-        """How far the broker is behind."""
+        """Returns the broker's lag."""
         since = [s for s in (self._batched_since_s, self._behind_since_s) if s is not None]
         oldest_s = self._shared.now_s() - min(since) if since and not self.quiet else 0.0
         backlog = max(self.pending.size + self._in_flight, self._propagation.feed.backlog(self.pending.position))
@@ -137,7 +139,7 @@ class Channel:
     # -- the task
 
     async def run(self) -> None:
-        """Delivers until cancelled."""
+        """Sends batches and turns until cancelled."""
         try:
             while True:
                 self._wake.clear()
@@ -146,7 +148,7 @@ class Channel:
             self._link.close()
 
     async def _step(self) -> None:
-        """One seal and one turn at most, or one wait."""
+        """Sends one batch and one turn at most, or waits once."""
         snapshot = self.pending.turn < self.pending.turn_end
         if snapshot and self.pending.blank:
             await self._sending(self._introduce())
@@ -178,7 +180,7 @@ class Channel:
         self._shared.progressed()
 
     async def _until_due(self, seconds: float) -> None:
-        """Waits for the next seal's time, or for :meth:`flush`."""
+        """Waits for the next batch's time, or for :meth:`flush`."""
         self._due.clear()
         timer = asyncio.get_running_loop().call_later(seconds, self._due.set)
         try:
@@ -187,7 +189,7 @@ class Channel:
             timer.cancel()
 
     async def _idle(self) -> None:
-        """Waits for work; a lost connection is made again at once, so that ``connected`` tells the truth."""
+        """Waits for work; reopens a lost connection at once, so that ``connected`` is true to the broker's state."""
         if self._link.lost:
             await self._link.reopen()
         if not self._wake.is_set():
@@ -196,7 +198,7 @@ class Channel:
     async def _batch(self) -> None:
         shared, pending = self._shared, self.pending
         self._next_batch_s = shared.now_s() + shared.batch_interval_s
-        await self._stop_former()
+        await self._stop_earlier()
         if pending.lead:
             await self._send_live_list()
         held = self._held_back()
@@ -220,7 +222,7 @@ class Channel:
             await self._send_stops(stops)
 
     def _held_back(self) -> set[int]:
-        """Rows whose leader is told first, for a bounded time: a leader that does not answer holds nobody up."""
+        """Returns rows that wait for their leader, for a bounded time: a leader that does not respond blocks no one."""
         propagation, now_s = self._propagation, self._shared.now_s()
         seen = propagation.acknowledged, propagation.feed.number, len(self.pending.lead)
         if seen != self._held_at:
@@ -236,35 +238,35 @@ class Channel:
         return held
 
     async def _introduce(self) -> None:
-        """All topics, before anything else, as Kafka's controller does it.
+        """Sends all topics before anything else, as Kafka's controller does.
 
-        A broker that names its peers and knows no topic tells clients that theirs do not exist, for as long as it
-        then takes to load its replicas.
+        A broker that knows its peers but no topic responds to clients that their topics do not exist, for as long as
+        it takes to load its replicas.
         """
         pending, snapshot = self.pending, self.pending.snapshots
         self._turn_acknowledged = True
         while pending.introduced < pending.turn_end and self._propagation.view.present <= INTRODUCED_ROWS_MAX:
             turn = self._shared.snapshots.turn(self.broker.id, pending.introduced)
             await self._send_turn(turn)
-            if pending.snapshots != snapshot:  # a later one begins anew
+            if pending.snapshots != snapshot:  # a later snapshot starts again
                 return
             pending.introduced = turn.last
         pending.blank = False
 
     async def _turn(self) -> None:
         pending = self.pending
-        await self._stop_former()
+        await self._stop_earlier()
         await self._send_live_list()
-        while new := pending.take_new(REQUEST_ROWS_MAX):  # the turn would tell them as old ones
+        while new := pending.take_new(REQUEST_ROWS_MAX):  # the turn would send them as old ones
             await self._send_leaders(new, self._shared.batcher.leader_and_isr(new))
             await self._send_live_list()
         turn = self._shared.snapshots.turn(self.broker.id, pending.turn)
         self._turn_acknowledged = True
         snapshot = pending.snapshots
         await self._send_leaders(range(turn.first, turn.last), turn.take(self.broker.id))
-        if pending.snapshots == snapshot and turn.last > pending.introduced:  # what changed since is in the feed
+        if pending.snapshots == snapshot and turn.last > pending.introduced:  # later changes are in the feed
             await self._send_turn(turn)
-        if pending.snapshots == snapshot:  # topic ids that were given meanwhile are in a later one alone
+        if pending.snapshots == snapshot:  # only a later snapshot has the topic ids that were learned meanwhile
             pending.turn = min(turn.last, pending.turn_end)
 
     # -- requests
@@ -281,11 +283,11 @@ class Channel:
     async def _send_metadata(self, body: bytes) -> None:
         version, live = self._shared.live_list()
         request = partial(self._requests.update_metadata, body=body, live=live)
-        told = self._propagation.feed.number
+        sent = self._propagation.feed.number
         errors = await self._link.deliver(Api.UPDATE_METADATA, request)
         if errors.top:
-            self.pending.refused = told
-        self._answered(errors, Api.UPDATE_METADATA, range(0))
+            self.pending.refused = sent
+        self._on_response(errors, Api.UPDATE_METADATA, range(0))
         self.pending.live_version = version
 
     async def _send_leaders(self, rows: Rows, body: bytes | None) -> None:
@@ -298,13 +300,13 @@ class Channel:
         finally:
             self.pending.sending = {}
             self._propagation.acknowledged += 1
-        self._answered(errors, Api.LEADER_AND_ISR, rows)
+        self._on_response(errors, Api.LEADER_AND_ISR, rows)
         self._shared.progress.set()
 
-    async def _stop_former(self) -> None:
-        """Replicas of former incarnations, before anything is said of the present one."""
-        if self.pending.stop and (former := self._propagation.superseded(self.broker.id)):
-            await self._send_stops(self.pending.take_stops(former[:REQUEST_ROWS_MAX]))
+    async def _stop_earlier(self) -> None:
+        """Stops replicas of a topic's earlier incarnations before the first request about the current one."""
+        if self.pending.stop and (earlier := self._propagation.superseded(self.broker.id)):
+            await self._send_stops(self.pending.take_stops(earlier[:REQUEST_ROWS_MAX]))
 
     async def _send_stops(self, entries: Mapping[int, bool]) -> None:
         sent = self._propagation.deletable(self.broker.id, entries)
@@ -317,13 +319,13 @@ class Channel:
 
         if sent:
             errors = await self._link.deliver(Api.STOP_REPLICA, request)
-            self._answered(errors, Api.STOP_REPLICA, sent)
+            self._on_response(errors, Api.STOP_REPLICA, sent)
         self.pending.stopping = {}
 
-    def _answered(self, errors: Errors, api: Api, rows: Rows) -> None:
+    def _on_response(self, errors: Errors, api: Api, rows: Rows) -> None:
         self._in_flight = 0
         if errors.top:
-            self._link.last_error = f"answered {api.name} with {error_name(errors.top)}"
+            self._link.last_error = f"responded to {api.name} with {error_name(errors.top)}"
             if errors.top not in self._refused:
                 self._refused.add(errors.top)
                 log.warning("%s %s: the request had no effect there", self._link, self._link.last_error)

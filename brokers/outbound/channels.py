@@ -1,4 +1,4 @@
-"""Channels: what the controller says once, told to every broker that must hear it."""
+"""Propagates each change of the controller to every broker that needs it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("regent.brokers")
 class Channels:
     """All channels of one term.
 
-    Only what waits for brokers, and :meth:`close`, waits.
+    Only the methods that await acknowledgements, and :meth:`close`, wait.
 
-    ``gate`` is asked before every write to a socket: while it says no, nothing is sent. ``on_event`` gets answers.
-    The model must be changed before its change is told, without an await between the two.
+    ``gate`` is checked before every write to a socket: nothing is sent while it returns False. ``on_event`` gets the
+    responses. The caller must change the model before it propagates the change, without an await between the two.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Channels:
     # -- brokers
 
     def add(self, broker: Broker) -> None:
-        """A broker registered: a new incarnation gets a new channel; the same one with other endpoints is updated.
+        """Adds a channel to a new broker incarnation, or updates the endpoints of the same one.
 
-        A new incarnation knows nothing: call :meth:`snapshot` for it.
+        A new incarnation has no metadata: call :meth:`snapshot` for it.
         """
         known = self._channels.get(broker.id)
         if known is not None and known.broker.epoch == broker.epoch:
@@ -66,7 +66,7 @@ class Channels:
         self._wake()
 
     def remove(self, broker_id: int) -> None:
-        """A broker is gone: its channel ends at once, with everything that waited for it."""
+        """Ends the channel of a broker that is gone, with everything that waited for it."""
         if self._channels.pop(broker_id, None) is not None:
             self._propagation.remove(broker_id)
             self._end(self._tasks.pop(broker_id))
@@ -75,11 +75,11 @@ class Channels:
 
     @property
     def own_listeners(self) -> frozenset[str]:
-        """Listeners on which brokers reach the controller."""
+        """Returns the names of the listeners on which brokers reach the controller."""
         return frozenset(endpoint.listener for endpoint in self._shared.settings.own_endpoints)
 
     def show_endpoint(self, endpoint: Endpoint | None) -> bool:
-        """Lists the controller with one more endpoint, or with this one of a name that it has; whether that is news."""
+        """Lists the controller with this endpoint, in place of one of the same listener; returns whether it is new."""
         own = self._shared.settings.own_endpoints
         listed = own if endpoint is None else (*(e for e in own if e.listener != endpoint.listener), endpoint)
         if listed == self._shared.own_endpoints:
@@ -89,18 +89,18 @@ class Channels:
         return True
 
     def live_list_changed(self) -> None:
-        """Registrations, endpoints or racks changed: everybody hears the whole list."""
+        """Sends the whole live list to every broker, after registrations, endpoints or racks changed."""
         self._propagation.live_list_changed()
         self._wake()
 
     # -- lost topic ids
 
     def withhold(self, topics: Iterable[int]) -> None:
-        """No broker hears the metadata of these topics before it is said to have answered (:meth:`answered`)."""
+        """Withholds the metadata of these topics from every broker until its query is done (:meth:`responded`)."""
         self._propagation.withhold(topics)
 
-    def answered(self, broker_ids: Iterable[int]) -> list[int]:
-        """Brokers that may hear of all topics from now on; returns those that did not before."""
+    def responded(self, broker_ids: Iterable[int]) -> list[int]:
+        """Permits the metadata of all topics for brokers whose query is done; returns those that are new."""
         boxes = self._propagation.pending
         fresh = [b for b in broker_ids if b in boxes and not boxes[b].queried]
         for broker_id in fresh:
@@ -108,22 +108,22 @@ class Channels:
         return fresh
 
     def hand_out(self, topics: Iterable[int]) -> None:
-        """Topics that have an id, or are gone: every broker may hear of them; the caller has them told."""
+        """Ends the withholding of topics that have an id, or are gone; the caller propagates them."""
         self._propagation.hand_out(topics)
 
-    # -- telling
+    # -- propagation
 
     def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
-        """Changes and moves that are in the model now."""
+        """Propagates changes and moves that the model has now."""
         self._propagation.propagate(changes, moves)
         self._wake()
 
     @contextmanager
     def more_coming(self, *, urgent: bool = True) -> Iterator[None]:
-        """While a large decision is committed: few large requests are cheaper for everybody than many small ones.
+        """Delays batches during the commit of a large decision: few large requests cost less than many small ones.
 
-        A decision that is not ``urgent``, because nobody lacks a leader by it, is told at its end, or after
-        ``UNHURRIED_S_MAX``; a broker that has something else to hear hears that as soon as ever.
+        A decision that is not ``urgent``, because no partition lacks a leader by it, is propagated at its end, or after
+        ``UNHURRIED_S_MAX``. Other changes for a broker are not delayed.
         """
         self._shared.more_coming += 1
         self._shared.unhurried += not urgent
@@ -138,19 +138,19 @@ class Channels:
                 channel.flush()
 
     def metadata_changed(self, rows: Iterable[int]) -> None:
-        """Rows of which every broker must hear UpdateMetadata, and no replica LeaderAndIsr."""
+        """Sends UpdateMetadata of rows to every broker, without LeaderAndIsr."""
         self._propagation.metadata_changed(rows)
         self._wake()
 
     def leader_and_isr_to(self, broker_id: int, rows: Iterable[int], is_new: bool = False) -> None:
-        """One broker hears LeaderAndIsr with the current leadership of rows."""
+        """Sends LeaderAndIsr with the current leadership of rows to one broker."""
         self._propagation.leader_and_isr_to(broker_id, rows, is_new=is_new)
         self._wake()
 
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
-        """The brokers (None: all) hear everything that the model holds, in turns; changes go ahead of it.
+        """Sends the whole model to the brokers (None: all), in turns; changes go ahead of them.
 
-        Brokers that ``came_up`` know nothing: they hear of all topics first, within ``INTRODUCED_ROWS_MAX``.
+        Brokers that ``came_up`` have no metadata: they get all topics first, within ``INTRODUCED_ROWS_MAX``.
         """
         for broker_id in self._channels if broker_ids is None else broker_ids:
             if broker_id in self._channels:
@@ -161,10 +161,10 @@ class Channels:
         for channel in self._channels.values():
             channel.wake()
 
-    # -- waiting and looking
+    # -- waits and queries
 
     async def quiesced(self, timeout_s: float) -> frozenset[int]:
-        """Waits until every broker acknowledged everything; returns those that have not by then (empty = done)."""
+        """Waits until every broker has acknowledged everything; returns those that have not in time (empty = done)."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._behind():
@@ -178,7 +178,7 @@ class Channels:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 
     async def leaders_acknowledged(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
-        """Waits until the leaders that rows have by now acknowledged it; returns those for which time was too short."""
+        """Waits until the current leaders of rows have acknowledged; returns the leaders that have not in time."""
         waiting = self._propagation.leaders_waiting(rows)
         try:
             async with asyncio.timeout(timeout_s):
@@ -191,18 +191,18 @@ class Channels:
         return frozenset()
 
     async def stopped(self, rows: Collection[int], timeout_s: float) -> bool:
-        """Waits until brokers acknowledged StopReplica of rows; False where time was too short."""
+        """Waits until brokers have acknowledged StopReplica of rows; returns False after the time-out."""
         return await self._until(lambda: not self._propagation.unstopped(rows), timeout_s)
 
     async def metadata_acknowledged(self, rows: Iterable[int], timeout_s: float) -> bool:
-        """Waits until every broker acknowledged the metadata that rows have by now; False where time was too short."""
+        """Waits until every broker has acknowledged the current metadata of rows; returns False after the time-out."""
         number = self._propagation.number_of(rows)
         return await self._until(lambda: self._propagation.acknowledged_to(number), timeout_s)
 
     async def metadata_shown(self, rows: Iterable[int], timeout_s: float) -> frozenset[int]:
-        """Waits until one broker acknowledged the metadata that rows have by now; returns those that none has in time.
+        """Waits until one broker has acknowledged the current metadata of rows; returns the rows that none has in time.
 
-        Where there is no broker nothing is waited for.
+        Without any broker it does not wait.
         """
         numbers = {i: self._propagation.number_of((i,)) for i in rows}
         last = max(numbers.values(), default=0)
@@ -211,11 +211,11 @@ class Channels:
         return frozenset(i for i, number in numbers.items() if not self._propagation.shown(number))
 
     def is_shown(self, rows: Iterable[int]) -> bool:
-        """Whether a broker acknowledged the metadata that rows have by now, or there is none."""
+        """Returns whether a broker has acknowledged the current metadata of rows, or there is none."""
         return self._propagation.shown(self._propagation.number_of(rows))
 
     async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Waits until acknowledgements of brokers make something hold; False where time was too short."""
+        """Waits until acknowledgements make a condition hold; returns False after the time-out."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not holds():
@@ -226,21 +226,21 @@ class Channels:
         return True
 
     def not_ended(self, rows: Collection[int]) -> frozenset[int]:
-        """Brokers that have still to be sent StopReplica for one of ``rows``, or to acknowledge what became of them."""
+        """Returns brokers with a pending StopReplica of ``rows``, or without an acknowledgement of their end."""
         return self._propagation.not_ended(rows)
 
     async def ended(self, rows: Collection[int]) -> None:
-        """Waits until that is nobody; a broker that is gone is not waited for."""
+        """Waits until :meth:`not_ended` returns no broker; it does not wait for brokers that are gone."""
         while self._propagation.not_ended(rows):
             self._shared.progress.clear()
             await self._shared.progress.wait()
 
     def unacknowledged_by(self, row: int) -> frozenset[int]:
-        """Brokers that have not acknowledged the last change of a row."""
+        """Returns the brokers that have not acknowledged the last change of a row."""
         return self._propagation.unacknowledged_by(row)
 
     def lag(self) -> dict[int, PropagationLag]:
-        """How far each broker is behind."""
+        """Returns the lag of each broker."""
         return {broker_id: channel.lag() for broker_id, channel in sorted(self._channels.items())}
 
     # -- the end

@@ -1,4 +1,4 @@
-"""What all channels of one term share: settings, encoded bodies, the gate, and where answers go."""
+"""Holds the state that all channels of one term share: settings, encoded bodies, the gate, and callbacks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from state_machines.propagation.propagation import Propagation
 
 NO_BROKER_EPOCH: Final = -1
 UNHURRIED_S_MAX: Final = 2.0
-"""How long a decision that is not urgent is kept back while more of it is coming."""
+"""Longest delay of a decision that is not urgent while more of it is coming."""
 
 
 class ChannelSettings(Struct, frozen=True):
-    """Who sends, to which listener, how often.
+    """The controller's identity, the brokers' listeners, and the timing of requests.
 
     ``listeners``: names in order of preference (the control-plane listener where there is one, then the inter-broker
-    listener). ``own_endpoints``: what brokers are told as the controller's address, by listener name; empty = the
-    controller is not listed. ``security_protocol``: number of the protocol that those listeners speak. ``rack``: its
-    rack, used as soon as a broker has one; None = the most common one.
-    ``bulk_batch_interval_ms`` instead of ``seal_interval_ms`` while more of one decision is coming that cannot wait.
+    listener). ``own_endpoints``: the controller's addresses in the live list, by listener name; empty = the controller
+    is not listed. ``security_protocol``: the number of these listeners' protocol. ``rack``: the controller's rack, used
+    as soon as a broker has one; None = the most common one. ``bulk_batch_interval_ms`` replaces ``seal_interval_ms``
+    while more of one urgent decision is coming.
     """
 
     controller_id: int
@@ -49,11 +49,11 @@ class ChannelSettings(Struct, frozen=True):
 
 
 class BrokerResponse(Struct, frozen=True):
-    """A broker's answer to LeaderAndIsr or StopReplica, or to UpdateMetadata if that was refused.
+    """A broker's response to LeaderAndIsr or StopReplica, or to a refused UpdateMetadata.
 
-    ``error``: the top-level error. ``failed``: (row, error) of partitions; where an answer to LeaderAndIsr was large,
-    only if one of them has KAFKA_STORAGE_ERROR; never STALE_CONTROLLER_EPOCH: a leader epoch that was known already.
-    ``rows``: the rows of the request; a mapping tells which of them are new (LeaderAndIsr) or deleted (StopReplica).
+    ``error`` is the top-level error. ``failed`` holds (row, error) of partitions; for a large response to LeaderAndIsr
+    only if one of them has KAFKA_STORAGE_ERROR. STALE_CONTROLLER_EPOCH is never in it: it means a known leader epoch.
+    ``rows`` are the request's rows; a mapping marks those that are new (LeaderAndIsr) or deleted (StopReplica).
     """
 
     broker_id: int
@@ -65,7 +65,7 @@ class BrokerResponse(Struct, frozen=True):
 
 
 class ChannelFailed(Struct, frozen=True):
-    """A channel ended by an error in the program; nothing reaches that broker any more: resign."""
+    """The end of a channel by an error in the program. No request reaches that broker any more: the term must end."""
 
     broker_id: int
     reason: str
@@ -76,14 +76,14 @@ OnEvent = Callable[[BrokerResponse | ChannelFailed], None]
 
 
 OnRequest = Callable[[int, float], None]
-"""Called on the event loop with a broker's id and the seconds from a request's first try to its answer."""
+"""Called on the event loop with a broker's id and the seconds from a request's first attempt to its response."""
 
 OnAcknowledged = Callable[[float], None]
-"""Called on the event loop with the age of the oldest change of those that a broker has just acknowledged."""
+"""Called on the event loop with the age of the oldest change that a broker has just acknowledged."""
 
 
 class Shared:
-    """Everything that the channels of one term have in common."""
+    """The state that the channels of one term share."""
 
     def __init__(
         self,
@@ -113,32 +113,32 @@ class Shared:
 
     @staticmethod
     def now_s() -> float:
-        """The event loop's clock."""
+        """Returns the event loop's time."""
         return asyncio.get_running_loop().time()
 
     @property
     def batch_interval_s(self) -> float:
-        """Shortest time between two seals to one broker."""
+        """Returns the shortest time between two batches to one broker."""
         return UNHURRIED_S_MAX if self.unhurried else self.round_s
 
     @property
     def round_s(self) -> float:
-        """The same for what cannot wait: changes that somebody else's decision left to be told."""
+        """Returns the same for changes that cannot wait, which an earlier decision has left to propagate."""
         settings = self.settings
         return (settings.bulk_batch_interval_ms if self.more_coming else settings.seal_interval_ms) / 1000
 
     def cut(self) -> int:
-        """Up to where the feed may be read in a seal that starts now: the same for every broker's seal of a round."""
+        """Returns the feed's end for a batch that starts now, the same for every broker's batch of a round."""
         return self.batcher.cut(self.now_s(), self.round_s)
 
     def progressed(self) -> None:
-        """A seal or a turn was acknowledged."""
+        """Releases the state that no channel needs after a batch or a turn was acknowledged."""
         self.propagation.prune()
         self.snapshots.clear_if_unused()
         self.progress.set()
 
     def live_list(self) -> tuple[int, bytes]:
-        """The live list with its version, encoded once per version."""
+        """Returns the live list with its version, encoded once per version."""
         version = self.propagation.live_version
         if self._live[0] != version:
             brokers = self.propagation.view.brokers
@@ -147,7 +147,7 @@ class Shared:
         return self._live
 
     def _own_entry(self, brokers: list[Broker]) -> list[Broker]:
-        """The controller among the live brokers, so that they find it (KIP-497, controlled shutdown).
+        """Returns the controller's entry in the live list, by which brokers find it (KIP-497, controlled shutdown).
 
         A mix of brokers with and without rack breaks automatic topic creation on all of them; sharing the most
         common rack draws the fewest replicas to an id that cannot host any.

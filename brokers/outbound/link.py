@@ -1,4 +1,4 @@
-"""The link to one broker: one connection, one request in flight, repeated with backoff until it is answered."""
+"""Links to one broker: one connection, one request in flight, retried with backoff until a response."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ log = logging.getLogger("regent.brokers")
 
 GATE_POLL_S: Final = 0.05
 COMPLAIN_AFTER_S: Final = 1.0
-"""Brokers register up to half a second before they accept connections: no word about shorter failures."""
+"""Brokers register up to half a second before they accept connections: shorter failures are not logged."""
 CORRELATION_MAX: Final = 0x7FFFFFFF
 
 
 class Unreachable(OSError):
-    """There is no address to connect to."""
+    """Raised where a broker has no usable address."""
 
 
 class Link:
-    """Carries requests to ``broker``, which may be replaced when its endpoints change. ``on_lost``: look again."""
+    """Sends requests to ``broker``, which may be replaced when its endpoints change.
+
+    It calls ``on_lost`` when its connection ends.
+    """
 
     def __init__(self, broker: Broker, shared: Shared, on_lost: Callable[[], None]) -> None:
         self.broker = broker
@@ -39,7 +42,7 @@ class Link:
         self._correlation = 0
         self._retry_at_s = 0.0
         self._backoff_s = shared.settings.retry_backoff_ms / 1000
-        self._asked_s = shared.now_s()
+        self._began_s = shared.now_s()
         self._failing_since_s: float | None = None
         self._complained = False
 
@@ -48,43 +51,43 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection."""
+        """Returns whether there is a connection."""
         return self._connection is not None and not self._connection.closed
 
     @property
     def lost(self) -> bool:
-        """Whether there was a connection and it ended."""
+        """Returns whether there was a connection and it ended."""
         return self._connection is not None and self._connection.closed
 
     async def deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
-        """Sends until it is answered; ``request`` is called for each attempt."""
+        """Sends a request until there is a response; calls ``request`` for each attempt."""
         self._correlation = (self._correlation + 1) & CORRELATION_MAX
         version = self._shared.requests.versions[api]
-        self._asked_s = self._shared.now_s()
+        self._began_s = self._shared.now_s()
         while True:
             connection = await self.connection()
             parts = request(self._correlation, self.broker.epoch)
             try:
                 async with asyncio.timeout(self._shared.settings.request_timeout_ms / 1000):
-                    answer = await connection.exchange(parts)
-                errors = parse_response(api, version, answer, self._correlation)
+                    response = await connection.exchange(parts)
+                errors = parse_response(api, version, response, self._correlation)
             except OSError as error:
                 self._failed(f"{api.name}: {reason(error)}")
             except Malformed as error:
                 self._failed(f"{api.name}: {error}")
             else:
-                self._shared.on_request(self.broker.id, self._shared.now_s() - self._asked_s)
+                self._shared.on_request(self.broker.id, self._shared.now_s() - self._began_s)
                 self._succeeded()
                 return errors
 
     async def reopen(self) -> None:
-        """Connects again, so that the next request need not."""
-        self._asked_s = self._shared.now_s()
+        """Reconnects before the next request needs the connection."""
+        self._began_s = self._shared.now_s()
         await self.connection()
         self._succeeded()
 
     async def connection(self) -> Connection:
-        """A connection that may be written to now; waits while the gate is closed and for the broker to accept."""
+        """Returns a connection for writing now; waits while the gate is closed, and until the broker accepts."""
         while True:
             if not self._shared.gate():
                 await asyncio.sleep(GATE_POLL_S)
@@ -126,16 +129,21 @@ class Link:
         self._retry_at_s = now_s + self._backoff_s
         self._backoff_s = min(2 * self._backoff_s, settings.retry_backoff_ms_max / 1000)
         if self._failing_since_s is None:
-            self._failing_since_s = self._asked_s
+            self._failing_since_s = self._began_s
         if not self._complained and now_s - self._failing_since_s >= COMPLAIN_AFTER_S:
             self._complained = True
-            log.warning("%s cannot be told: %s; tried again until it answers or is deregistered", self, why)
+            log.warning(
+                "%s does not acknowledge requests: %s; they are retried until it does, or until it is deregistered",
+                self,
+                why,
+            )
 
     def _succeeded(self) -> None:
         self.last_error = None
         self._backoff_s = self._shared.settings.retry_backoff_ms / 1000
         if self._failing_since_s is not None and self._complained:
-            log.info("%s is told again after %.1f s", self, self._shared.now_s() - self._failing_since_s)
+            failing_s = self._shared.now_s() - self._failing_since_s
+            log.info("%s acknowledges requests again after %.1f s", self, failing_s)
         self._failing_since_s, self._complained = None, False
 
     def close(self) -> None:

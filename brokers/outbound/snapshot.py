@@ -1,8 +1,8 @@
-"""The full state in turns: one pass over a turn's rows encodes LeaderAndIsr of every broker and UpdateMetadata of all.
+"""Encodes the full state in turns: one pass over a turn's rows makes each broker's LeaderAndIsr and one UpdateMetadata.
 
-A turn is valid only while no row of it, no registration and no topic id changed; otherwise it is encoded
-again, so a broker never hears a lower (leader epoch, partition epoch) after a higher one. Turns are kept in a cache
-bounded in bytes; a broker that comes for one that was dropped has it encoded again for those that still need it.
+A turn is valid only while no row of it, no registration and no topic id changes; otherwise it is encoded again. So a
+broker never gets a lower (leader epoch, partition epoch) after a higher one. A cache with a bound in bytes keeps turns;
+a turn that was dropped is encoded again for the brokers that still need it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from state_machines.propagation.view import ClusterView, is_sent
 TURN_ROWS: Final = 20_000
 """Partitions per turn: about 35 ms of encoding, 1 to 1.5 MB of UpdateMetadata."""
 CACHE_BYTES_MAX: Final = 64 << 20
-"""Encoded turns that are kept, in bytes: all of a cluster of some 250,000 partitions."""
+"""Most bytes of kept turns: all turns of a cluster of some 250,000 partitions."""
 PLANS_MAX: Final = 20_000
-"""Distinct pairs of assignment and ISR at which plans are made anew: about 15 MB."""
+"""Number of plans, distinct pairs of assignment and ISR, at which all are dropped: about 15 MB."""
 
 _ONLINE = PartitionState.ONLINE
 
 
 class Turn:
-    """Rows ``first`` to ``last`` (exclusive), encoded. ``metadata`` is None where nothing in them is told.
+    """Rows ``first`` to ``last`` (exclusive), encoded. ``metadata`` is None where no row of them is sent.
 
-    ``cautious`` is the same without the topics that are withheld.
+    ``cautious`` is the same without the withheld topics.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Turn:
         self.size = sum(len(found or b"") for found in bodies)
 
     def take(self, broker: int) -> bytes | None:
-        """The broker's LeaderAndIsr body, once; None where it hosts nothing of the turn."""
+        """Returns and drops the broker's LeaderAndIsr body; None where it hosts no replica of the turn."""
         lead = self.leads.pop(broker)
         self.size -= len(lead or b"")
         return lead
 
 
 class Snapshots:
-    """Turns for all channels of one term. A turn is named by its first row."""
+    """Makes the turns for all channels of one term. A turn's first row identifies it."""
 
     def __init__(
         self, propagation: Propagation, ibp: Ibp, turn_rows: int = TURN_ROWS, cache_bytes_max: int = CACHE_BYTES_MAX
@@ -76,7 +76,7 @@ class Snapshots:
         self._pieces: Pieces | None = None
 
     def turn(self, broker: int, first: int) -> Turn:
-        """The turn that begins at row ``first``, current now, with ``broker``'s part still in it."""
+        """Returns the current turn from row ``first`` on, with ``broker``'s part still in it."""
         turn = self._cache.get(first)
         if turn is None or broker not in turn.leads or not self._current(turn):
             turn = self._encode(first)
@@ -117,9 +117,9 @@ Sinks = list[Callable[[bytes], None]]
 
 
 class _Plan(NamedTuple):
-    """How heads are packed, tails of metadata entries, where LeaderAndIsr entries go, whether a replica is offline.
+    """The common encoding of rows with one assignment and ISR: head, tail, LeaderAndIsr sinks, and offline replicas.
 
-    It keeps the assignment and the ISR that it was made of, so that nothing else has their identity.
+    It keeps its assignment and ISR, so that no other object gets their identity.
     """
 
     assignment: Assignment
@@ -133,9 +133,9 @@ class _Plan(NamedTuple):
 
 
 class Pieces:
-    """Collects entries of the present topic and, topic by topic, the pieces of every body of a turn.
+    """Collects the entries of the current topic and, topic by topic, the pieces of every body of a turn.
 
-    Plans outlive the turn, as long as the same brokers want turns, the same are live, and log directories as before.
+    Plans outlive the turn while the same brokers need turns, and live brokers and log directories stay the same.
     """
 
     def __init__(self, view: ClusterView, encoder: PartitionEncoder, brokers: Collection[int]) -> None:
@@ -154,12 +154,12 @@ class Pieces:
         """The last plan for each ISR, by the identity of its tuple."""
 
     def serves(self, brokers: Collection[int]) -> bool:
-        """Whether turns for ``brokers`` may be collected here."""
+        """Returns whether the plans are valid for turns of ``brokers``."""
         same = self._live == self.view.live and self._failed == self.view.any_failed
         return same and list(brokers) == list(self._leads)
 
     def begin(self) -> None:
-        """A new turn."""
+        """Begins a new turn."""
         self.metadata.clear()
         self._metadata_pieces.clear()
         self._withheld_pieces.clear()
@@ -172,25 +172,25 @@ class Pieces:
             self.latest.clear()
 
     def plan(self, i: int) -> _Plan:
-        """What rows with the assignment and the ISR of row ``i`` have in common."""
+        """Returns the plan of rows with the assignment and the ISR of row ``i``."""
         row = self.view.rows[i]
         key = id(row.assignment), id(row.isr)
         found = self._plans.get(key)
         if found is None:
             offline = self.view.offline_replicas(i)
-            told = [self._leads[broker].append for broker in row.assignment.replicas if broker in self._leads]
-            found = _Plan(row.assignment, row.isr, *heads_of(row), metadata_tail(offline), told, bool(offline))
+            sinks = [self._leads[broker].append for broker in row.assignment.replicas if broker in self._leads]
+            found = _Plan(row.assignment, row.isr, *heads_of(row), metadata_tail(offline), sinks, bool(offline))
             self._plans[key] = found
         self.latest[id(row.isr)] = found
         return found
 
     def sinks_of_running(self, i: int) -> Sinks:
-        """Those of the row's replicas that were not told to stop."""
+        """Returns the sinks of the row's replicas without a StopReplica."""
         replicas = self.view.rows[i].assignment.replicas
         return [self._leads[b].append for b in replicas if b in self._leads and not self.view.stopped(i, b)]
 
     def flush(self, topic: int, rows: range) -> None:
-        """Ends the topic whose rows were just collected; cheap for small topics on many brokers too."""
+        """Ends the topic of the collected rows; cheap for small topics on many brokers, too."""
         if not self.metadata:
             return
         encoded = self.encoder.topic(self.view.topics[topic])
@@ -217,7 +217,7 @@ class Pieces:
         return {broker for i in rows for broker in self.view.rows[i].assignment.replicas}
 
     def finish(self, first: int, last: int) -> Turn:
-        """The bodies."""
+        """Returns the turn with its bodies."""
         leads = {
             broker: b"".join((varint(self._lead_topics[broker] + 1), *parts)) if parts else None
             for broker, parts in self._lead_parts.items()
@@ -230,10 +230,10 @@ class Pieces:
 
 
 def encode_turn(pieces: Pieces, first: int, rows_max: int) -> Turn:
-    """One pass over at most ``rows_max`` rows for all brokers that ``pieces`` are for.
+    """Encodes at most ``rows_max`` rows in one pass, for all brokers of ``pieces``.
 
-    It ends early before a topic that the turn holds already (partitions that were added later stand apart), because
-    a request must not name a topic twice.
+    It ends early before a topic that the turn holds already, because a request must not name a topic twice. Partitions
+    that were added to a topic later have rows apart from its first ones.
     """
     pieces.begin()
     view = pieces.view

@@ -1,1 +1,1 @@
-"""Bytes of the Kafka protocol: codecs and versions. No sockets, no state."""
+"""Encodes and decodes the Kafka protocol: codecs and versions, without sockets or state of a term."""

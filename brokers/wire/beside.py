@@ -1,4 +1,4 @@
-"""Reads large messages on one thread beside the loop: the loop turns meanwhile, and watches the lease."""
+"""Reads large messages on one thread beside the event loop, which goes on meanwhile and watches the lease."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 32_768
-"""A message up to this size takes the loop some tens of milliseconds at most, whatever is in it."""
+"""A message up to this size takes the loop some tens of milliseconds at most, whatever its content."""
 
 _thread: Final = ThreadPoolExecutor(1, "reader")
 
 
 async def beside(work: Callable[[], T], size: int) -> T:
-    """The result of ``work`` on a message of ``size`` bytes: made at once, or in its turn on the thread if it is large.
+    """Returns the result of ``work`` on a message of ``size`` bytes: done at once, or on the thread if it is large.
 
-    Cancelled, it leaves work that has begun to end by itself: that is bounded by what a message may hold.
+    A cancellation leaves running work to end by itself: the bounds of a message limit it.
     """
     if size <= LARGE_BYTES:
         return work()

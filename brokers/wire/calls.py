@@ -1,8 +1,8 @@
-"""What brokers call on the controller: ApiVersions, ControlledShutdown, AlterPartition, AllocateProducerIds.
+"""Reads brokers' calls to the controller: ApiVersions, ControlledShutdown, AlterPartition, AllocateProducerIds.
 
-Read by :class:`brokers.wire.primitives.Reader`, whose allocations are bounded by the size of the frame. kio is the
-reference in the tests only: its native reader reserves memory for whatever length an array claims and ends the
-process where that fails, so bytes that nobody asked for must not reach it.
+The reader is :class:`brokers.wire.primitives.Reader`, which bounds allocations by the size of the frame. Only tests use
+kio, as the reference: its native reader reserves memory for whatever length an array claims, and ends the process where
+that fails. So kio never parses unrequested input.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ SERVED: Final = {
     Api.ALTER_PARTITION: (0, 3),
     Api.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
-"""Versions that the controller listener offers. Brokers of every IBP from 2.4 on find theirs in it.
+"""Versions that the controller listener offers, for brokers of every IBP from 2.4 on.
 
-ControlledShutdown before v2 names no broker epoch: whoever sends it need not know the broker.
+ControlledShutdown before v2 has no broker epoch, so it does not prove that its sender is the broker.
 """
 
 RELAYED: Final = frozenset(SERVED.keys() - {Api.API_VERSIONS})
-"""What an admin endpoint passes on to the controller where brokers share a listener with clients."""
+"""APIs that an admin endpoint relays to the controller where brokers share a listener with clients."""
 
 
 class ApiVersionsCall(Struct, frozen=True):
-    """What a broker asks first on a connection. ``version`` may be one that is not served."""
+    """The first request of a broker on a connection. ``version`` may be one that is not served."""
 
     version: int
 
 
 class ControlledShutdownCall(Struct, frozen=True):
-    """A broker wants to stop: move what it leads."""
+    """A broker's request to move its leaderships before it stops."""
 
     version: int
     broker_id: int
@@ -64,7 +64,7 @@ class AlterPartitionCall(Struct, frozen=True):
 
 
 class AllocateProducerIdsCall(Struct, frozen=True):
-    """A broker wants a block of producer ids (KIP-730)."""
+    """A broker's request for a block of producer ids (KIP-730)."""
 
     version: int
     broker_id: int
@@ -75,7 +75,7 @@ Call = ApiVersionsCall | ControlledShutdownCall | AlterPartitionCall | AllocateP
 
 
 class Header(Struct, frozen=True):
-    """The fields that every request begins with."""
+    """The first fields of every request."""
 
     api: int
     version: int
@@ -83,13 +83,13 @@ class Header(Struct, frozen=True):
 
     @property
     def served(self) -> bool:
-        """Whether the controller listener offers this version."""
+        """Returns whether the controller listener offers this version."""
         first, last = SERVED.get(self.api, (0, -1))  # type: ignore[call-overload]
         return bool(first <= self.version <= last)
 
 
 def read_header(reader: Reader) -> Header:
-    """API key, version and correlation id."""
+    """Reads API key, version and correlation id."""
     return Header(reader.i16(), reader.i16(), reader.i32())
 
 
@@ -109,7 +109,7 @@ def read_call(header: Header, reader: Reader) -> Call:
 
 
 def read_caller(reader: Reader) -> tuple[int, int]:
-    """Broker id and broker epoch at the head of an AlterPartition; the reader stands where it stood."""
+    """Reads broker id and broker epoch at the head of an AlterPartition, and restores the reader's position."""
     start = reader.position
     reader.legacy_nullable_string()
     reader.skip_tags()
@@ -166,7 +166,7 @@ def _proposal(version: int, topic: str | bytes, reader: Reader) -> IsrProposal:
 
 
 def _member(reader: Reader) -> int:
-    """Broker id of an ISR member; brokers in ZooKeeper mode always send -1 as its epoch."""
+    """Reads the broker id of an ISR member; brokers in ZooKeeper mode always send -1 as its epoch."""
     broker = reader.i32()
     reader.i64()
     reader.skip_tags()

@@ -1,9 +1,9 @@
-"""kio's only door, opened late: requests that are rare, answers that we asked for, and how messages are laid out.
+"""Uses kio, imported late and here alone, for rare requests, their responses, and the layouts of messages.
 
-kio's native reader reserves memory for whatever length an array claims and ends the process where that fails. So
-only answers whose correlation id matches reach it, never bytes that nobody asked for (see :mod:`brokers.wire.calls`).
-Field names are kio's: those of Kafka's message definitions in snake case, ``_`` after a name that clashes; a zero
-uuid is None; throttle times are timedeltas.
+kio's native reader reserves memory for whatever length an array claims, and ends the process where that fails. So it
+parses only responses whose correlation id matches, and never unrequested input (see :mod:`brokers.wire.calls`). Field
+names are kio's: those of Kafka's message definitions in snake case, ``_`` after a name that clashes; a zero uuid is
+None; throttle times are timedeltas.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _KINDS: Final = {
     "datetime_i64": "int64",
     "records": "bytes",
 }
-"""kio's own kinds and what they are on the wire."""
+"""kio's own kinds and their kinds on the wire."""
 
 
 def nested(api: Api, version: int, kind: str, **fields: object) -> Any:
-    """An entity inside a request of ``api``, by kio's class name, for instance ``MetadataRequestTopic``."""
+    """Returns an entity inside a request of ``api``, by kio's class name, for instance ``MetadataRequestTopic``."""
     from kio.index import load_payload_module
     from kio.static.constants import EntityType
 
@@ -38,7 +38,7 @@ def nested(api: Api, version: int, kind: str, **fields: object) -> Any:
 
 
 def prepare(apis: Iterable[tuple[Api, int]]) -> None:
-    """Imports kio and builds what writes and reads these APIs: tenths of a second that a loop should not spend."""
+    """Imports kio and builds the codecs of these APIs: it takes tenths of a second, too long for an event loop."""
     from kio.index import load_request_schema, load_response_schema
     from kio.serial import entity_reader, entity_writer
 
@@ -52,7 +52,7 @@ def prepare(apis: Iterable[tuple[Api, int]]) -> None:
 
 
 def encode_request(api: Api, version: int, correlation: int, client_id: str, **fields: object) -> bytes:
-    """A framed request; every field must be given."""
+    """Returns a framed request; the caller must pass every field."""
     from kio.index import load_request_schema
     from kio.serial import entity_writer
 
@@ -68,9 +68,9 @@ def encode_request(api: Api, version: int, correlation: int, client_id: str, **f
 
 
 def decode_response(api: Api, version: int, frame: bytes, correlation: int) -> Any:
-    """kio's entity for the answer to request ``correlation``; raises :class:`Malformed`."""
-    if (answered := Reader(frame).i32()) != correlation:
-        raise Malformed(f"answer to request {answered} where {correlation} was asked")
+    """Returns kio's entity for the response to request ``correlation``; raises :class:`Malformed`."""
+    if (found := Reader(frame).i32()) != correlation:
+        raise Malformed(f"response to request {found} instead of request {correlation}")
     from kio.index import load_response_schema
     from kio.serial import entity_reader
     from kio.serial.errors import SerialError
@@ -80,14 +80,14 @@ def decode_response(api: Api, version: int, frame: bytes, correlation: int) -> A
         _, start = entity_reader(schema.__header_schema__)(frame, 0)
         entity, size = entity_reader(schema)(frame, start)
     except (SerialError, ValueError, OverflowError) as error:
-        raise Malformed(f"answer to {api.name} v{version} cannot be read: {error!r}") from error
+        raise Malformed(f"response to {api.name} v{version} cannot be read: {error!r}") from error
     if start + size != len(frame):
-        raise Malformed(f"{len(frame) - start - size} bytes follow the answer to {api.name} v{version}")
+        raise Malformed(f"{len(frame) - start - size} bytes follow the response to {api.name} v{version}")
     return entity
 
 
 def layout(api: int, version: int, *, response: bool) -> Layout:
-    """How a request or response body is laid out; raises LookupError for one that Kafka does not have.
+    """Returns the layout of a request or response body; raises LookupError for one that Kafka does not have.
 
     Names are kio's, except that times are numbers of milliseconds whose name ends in ``_ms``.
     """
@@ -116,14 +116,14 @@ def _field(field: dataclasses.Field[Any]) -> Field:
     tag = field.metadata.get("tag")
     if dataclasses.is_dataclass(item):
         return Field(field.name, _layout(item), array, nullable, tag, () if array and not nullable else None)
-    told: str = field.metadata["kafka_type"]
-    kind = _KINDS.get(told, told)
+    kafka_type: str = field.metadata["kafka_type"]
+    kind = _KINDS.get(kafka_type, kafka_type)
     nullable = nullable and (array or kind in ("string", "bytes"))  # a missing uuid or time is a value of its own
-    name = f"{field.name}_ms" if told.startswith(("timedelta", "datetime")) else field.name
+    name = f"{field.name}_ms" if kafka_type.startswith(("timedelta", "datetime")) else field.name
     return Field(name, kind, array, nullable, tag, _default(field.default, kind, array=array, nullable=nullable))
 
 
-def _default(told: object, kind: str, *, array: bool, nullable: bool) -> object:
-    if told is dataclasses.MISSING or (told is None and not nullable):
+def _default(declared: object, kind: str, *, array: bool, nullable: bool) -> object:
+    if declared is dataclasses.MISSING or (declared is None and not nullable):
         return None if nullable else () if array else IMPLICIT_DEFAULTS.get(kind)
-    return round(told.total_seconds() * 1000) if isinstance(told, timedelta) else told
+    return round(declared.total_seconds() * 1000) if isinstance(declared, timedelta) else declared

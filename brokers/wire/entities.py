@@ -1,8 +1,8 @@
 """Reads and writes any message by its layout, into and from structs that are the same for all versions.
 
-A struct declares the fields that somebody needs, by the names of the layout: what a version lacks keeps the struct's
-default, what a struct lacks is passed over or written as the layout's default. Reading is bounded by the frame like
-everything that :class:`brokers.wire.primitives.Reader` does, so these are the codecs for bytes that nobody asked for.
+A struct declares the fields that the program needs, by the names of the layout. A field that a version lacks keeps the
+struct's default; a field that a struct lacks is skipped, or written as the layout's default. The frame bounds all reads
+of :class:`brokers.wire.primitives.Reader`, so these codecs are safe for untrusted input.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIXED_WRITE: Final[dict[str, Write]] = {
 
 
 class Codec(NamedTuple, Generic[T]):
-    """Body of one message in one version, without the header."""
+    """The codec of one message's body in one version, without the header."""
 
     flexible: bool
     read: Callable[[Reader], T]
@@ -49,7 +49,7 @@ class Codec(NamedTuple, Generic[T]):
 
 
 def codec(layout: Layout, target: type[T]) -> Codec[T]:
-    """Builds the codec between ``layout`` and ``target``; raises TypeError for what no message here has."""
+    """Builds the codec between ``layout`` and ``target``; raises TypeError for unsupported kinds of fields."""
     return Codec(layout.flexible, _reading(layout, target), _writing(layout, target))
 
 
@@ -218,7 +218,7 @@ def _primitive(kind: str) -> str:
 
 
 def _wanted(target: type[msgspec.Struct] | None) -> dict[str, type[msgspec.Struct] | None]:
-    """The fields of a struct, with the struct that is nested in each."""
+    """Returns the fields of a struct, with the struct that is nested in each."""
     if target is None or target is msgspec.Struct:
         return {}
     return {info.name: _nested(info.type) for info in msgspec.structs.fields(target)}
@@ -231,7 +231,7 @@ def _nested(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def _bytes_min(layout: Layout) -> int:
-    """Fewest bytes that a structure takes."""
+    """Returns the least size of a structure in bytes."""
     total = int(layout.tags)
     for field in layout.fields:
         if field.tag is None:

@@ -1,4 +1,4 @@
-"""Kafka's protocol error codes that a controller sends, receives or tells apart."""
+"""Declares Kafka's protocol error codes that a controller sends, receives or distinguishes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Error(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """The code's name and number, for people."""
+    """Returns the code's name and number, for people."""
     try:
         return f"{Error(code).name} ({code})"
     except ValueError:

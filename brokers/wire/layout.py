@@ -1,4 +1,4 @@
-"""How a message is laid out on the wire in one version, as plain values: what a codec is built from."""
+"""Describes the layout of a message on the wire in one version, as plain values from which a codec is built."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ IMPLICIT_DEFAULTS: Final[dict[str, object]] = {
     "string": "",
     "uuid": ZERO_ID,
 }
-"""The kinds of primitive fields and the value of one that a message leaves out."""
+"""The kinds of primitive fields, with the value of an omitted field of each."""
 
 
 class Field(NamedTuple):
     """One field. ``kind`` is a key of :data:`IMPLICIT_DEFAULTS` or the layout of a nested structure.
 
-    ``tag`` is None for a field that is always there. ``default`` is what is written for a field that nobody sets, and
-    what a tagged field that is not there means.
+    ``tag`` is None for a field that is always present. ``default`` is the value of a field that no struct sets, and of
+    an absent tagged field.
     """
 
     name: str
@@ -43,6 +43,6 @@ class Layout(NamedTuple):
     fields: tuple[Field, ...]
 
     def head(self, until: str) -> Layout:
-        """The part before the field ``until``: where a large rest is passed on unread."""
+        """Returns the part before the field ``until``, for messages whose large rest is forwarded unread."""
         names = [field.name for field in self.fields]
         return self._replace(fields=self.fields[: names.index(until)], tags=False)

@@ -1,8 +1,8 @@
-"""Encoding of partitions and topics inside LeaderAndIsr, UpdateMetadata and StopReplica.
+"""Encodes partitions and topics inside LeaderAndIsr, UpdateMetadata and StopReplica.
 
 The entries of LeaderAndIsr and UpdateMetadata begin with the same seven fields (the *head*), which depend on the row
-alone: they are packed once, with both arrays encoded beforehand, and only short tails differ.
-Bodies are the array of topics, equal for every broker that gets them; headers are written apart from them.
+alone. They are packed once, with both arrays encoded beforehand; only short tails differ. Bodies are the array of
+topics, equal for every broker that gets them; headers are encoded separately.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ EPOCH_DURING_DELETE: Final = -2
 """Leader epoch in StopReplica of a partition that is being deleted (``LeaderAndIsr.EpochDuringDelete``)."""
 
 NO_TOPIC: Final = -1
-"""No index of a topic."""
+"""Stands for the index of no topic."""
 SHAPES_MAX: Final = 65_536
-"""Distinct pairs of ISR and replica set whose encoding is remembered."""
+"""Most distinct pairs of ISR and replica set whose encoding is kept."""
 TAILS_MAX: Final = 4096
-"""Distinct sets of offline replicas whose encoding is remembered."""
+"""Most distinct sets of offline replicas whose encoding is kept."""
 TOPICS_MAX: Final = 100_000
-"""Topics whose encoding is kept, vanished ones among them: about 20 MB."""
+"""Most topics whose encoding is kept, deleted ones among them: about 20 MB."""
 
 _STOP = Struct(">ii?x").pack
 
 
 class Heads(NamedTuple):
-    """What the heads of rows with one ISR and one replica set have in common: the packer and both arrays, encoded.
+    """The common part of the heads of rows with one ISR and one replica set: the packer and both encoded arrays.
 
     ``pack(partition, controller epoch, leader, leader epoch, isr, partition epoch, replicas)`` makes a head.
     """
@@ -59,36 +59,36 @@ _shapes: Final = _Shapes()
 
 
 def heads_of(row: PartitionRow) -> Heads:
-    """The common part of the heads of rows like this one."""
+    """Returns the common part of the heads of rows with the same ISR and replicas."""
     return _shapes[row.isr, row.assignment.replicas]
 
 
 def head(row: PartitionRow) -> bytes:
-    """Partition, controller epoch, leader, leader epoch, ISR, partition epoch, replicas."""
+    """Encodes partition, controller epoch, leader, leader epoch, ISR, partition epoch, replicas."""
     pack, isr, replicas = _shapes[row.isr, row.assignment.replicas]
     return pack(row.partition, row.controller_epoch, row.leader, row.leader_epoch, isr, row.version, replicas)
 
 
 def forgotten_head(row: PartitionRow) -> bytes:
-    """The head in UpdateMetadata of a partition that brokers are to forget; Kafka keeps the ISR in it."""
+    """Encodes the head in UpdateMetadata of a partition that brokers are to forget; Kafka keeps the ISR in it."""
     pack, isr, replicas = _shapes[row.isr, row.assignment.replicas]
     return pack(row.partition, row.controller_epoch, LEADER_DURING_DELETE, 0, isr, 0, replicas)
 
 
 def id_array(ids: Iterable[int]) -> bytes:
-    """A compact array of int32."""
+    """Encodes a compact array of int32."""
     found = tuple(ids)
     return varint(len(found) + 1) + pack(f">{len(found)}i", *found)
 
 
 @lru_cache(TAILS_MAX)
 def metadata_tail(offline: tuple[int, ...]) -> bytes:
-    """What follows the head in UpdateMetadata."""
+    """Encodes the tail of an entry in UpdateMetadata."""
     return id_array(offline) + NO_TAGS
 
 
 class PartitionEncoder:
-    """The version-dependent parts, for the request versions of one IBP."""
+    """Encodes the version-dependent parts, for the request versions of one IBP."""
 
     def __init__(self, ibp: Ibp) -> None:
         self._recovery = ibp.leader_and_isr_version >= 6
@@ -98,7 +98,7 @@ class PartitionEncoder:
         self._plain_new_tail = self._tail(EMPTY_ARRAY, EMPTY_ARRAY, is_new=True, recovering=False)
 
     def leader_and_isr_tail(self, row: PartitionRow, *, is_new: bool = False) -> bytes:
-        """What follows the head in LeaderAndIsr: adding, removing, is new, recovery state."""
+        """Encodes the tail of an entry in LeaderAndIsr: adding, removing, is new, recovery state."""
         assignment = row.assignment
         if not (assignment.adding or assignment.removing or row.recovering):
             return self._plain_new_tail if is_new else self.plain_tail
@@ -111,7 +111,7 @@ class PartitionEncoder:
         return adding + removing + bytes((is_new,)) + recovery + NO_TAGS
 
     def topic(self, topic: Topic) -> bytes:
-        """What precedes the partitions of a topic in LeaderAndIsr and UpdateMetadata; kept per topic."""
+        """Encodes the fields before a topic's partitions in LeaderAndIsr and UpdateMetadata; kept per topic."""
         known = self._topics.get(topic.index)
         if known is not None and known[0] is topic:
             return known[1]
@@ -125,7 +125,7 @@ class PartitionEncoder:
 
 
 def stop_entry(row: PartitionRow, *, delete: bool) -> bytes:
-    """One partition of StopReplica. The leader epoch keeps a late request from stopping a new replica (KAFKA-9539)."""
+    """Encodes one partition of StopReplica; its leader epoch protects new replicas from late requests (KAFKA-9539)."""
     epoch = row.leader_epoch if row.has_leadership else NO_EPOCH
     if row.state is PartitionState.NON_EXISTENT:
         epoch = EPOCH_DURING_DELETE
@@ -133,10 +133,10 @@ def stop_entry(row: PartitionRow, *, delete: bool) -> bytes:
 
 
 def topic_piece(topic: bytes, entries: list[bytes]) -> bytes:
-    """One topic with its partitions."""
+    """Encodes one topic with its partitions."""
     return b"".join((topic, varint(len(entries) + 1), *entries, NO_TAGS))
 
 
 def body(pieces: list[bytes]) -> bytes:
-    """The array of topics."""
+    """Encodes the array of topics."""
     return varint(len(pieces) + 1) + b"".join(pieces)

@@ -1,7 +1,7 @@
-"""Primitive types of Kafka's protocol: varints, strings and a reader that cannot be made to over-read or over-allocate.
+"""Reads and writes primitive types of Kafka's protocol: varints, strings and arrays, safe against hostile input.
 
-Sizes on the wire are checked against the bytes that are left before anything is built, so hostile frames cost no more
-than their own length.
+The reader checks each size against the remaining bytes before it builds a value. So a hostile frame cannot cause reads
+past its end, and costs no more than its own length.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ NO_TAGS: Final = b"\0"
 EMPTY_ARRAY: Final = b"\1"
 """A compact array of length 0."""
 ZERO_ID: Final = bytes(16)
-"""The topic id on the wire of a topic that has none."""
+"""The topic id on the wire of a topic without an id."""
 VARINT_BYTES_MAX: Final = 5
 STRING_BYTES_MAX: Final = 32_767
 """Longest string in a message, in bytes of UTF-8, in either form (Kafka's generated readers)."""
 ITEMS_MAX: Final = 500_000
-"""Most array items in one message that is read."""
+"""Most array items in one received message."""
 TAGS_MAX: Final = 1_000
-"""Most tagged fields in one message that is read, nested structures included; real ones have a handful."""
+"""Most tagged fields in one received message, nested structures included; real ones have a handful."""
 
 _SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 _I8, _I16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 
 
 class Malformed(ValueError):
-    """Bytes that do not follow the protocol; says what was wrong and where."""
+    """Raised for bytes that violate the protocol; the text names the error and its position."""
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint (lengths and tags)."""
+    """Encodes an unsigned varint (lengths and tags)."""
     if value < 0x80:
         return _SHORT[value]
     out = bytearray()
@@ -47,18 +47,18 @@ def varint(value: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
-    """A compact string: length + 1 as a varint, then UTF-8."""
+    """Encodes a compact string: length + 1 as a varint, then UTF-8."""
     data = text.encode()
     return varint(len(data) + 1) + data
 
 
 def compact_nullable_string(text: str | None) -> bytes:
-    """A compact nullable string; null is length 0."""
+    """Encodes a compact nullable string; null is length 0."""
     return b"\0" if text is None else compact_string(text)
 
 
 def legacy_string(text: str) -> bytes:
-    """A string with a 16-bit length, as in request headers and versions that are not flexible."""
+    """Encodes a string with a 16-bit length, as in request headers and versions that are not flexible."""
     data = text.encode()
     return _I16.pack(len(data)) + data
 
@@ -84,31 +84,31 @@ class Reader:
         return start
 
     def i8(self) -> int:
-        """A signed 8-bit integer."""
+        """Reads a signed 8-bit integer."""
         value: int = _I8.unpack_from(self.data, self._take(1, "int8"))[0]
         return value
 
     def i16(self) -> int:
-        """A signed 16-bit integer."""
+        """Reads a signed 16-bit integer."""
         value: int = _I16.unpack_from(self.data, self._take(2, "int16"))[0]
         return value
 
     def i32(self) -> int:
-        """A signed 32-bit integer."""
+        """Reads a signed 32-bit integer."""
         value: int = _I32.unpack_from(self.data, self._take(4, "int32"))[0]
         return value
 
     def i64(self) -> int:
-        """A signed 64-bit integer."""
+        """Reads a signed 64-bit integer."""
         value: int = _I64.unpack_from(self.data, self._take(8, "int64"))[0]
         return value
 
     def uuid(self) -> bytes:
-        """The 16 bytes of a uuid."""
+        """Reads the 16 bytes of a uuid."""
         return self._slice(16, "uuid")
 
     def varint(self) -> int:
-        """An unsigned varint of at most 32 bits."""
+        """Reads an unsigned varint of at most 32 bits."""
         value = 0
         for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
             byte = self.data[self._take(1, "varint")]
@@ -118,24 +118,24 @@ class Reader:
         raise Malformed(f"varint at {self.position} is longer than {VARINT_BYTES_MAX} bytes")
 
     def compact_string(self) -> str:
-        """A compact string; null is refused."""
+        """Reads a compact string; refuses null."""
         return self._text(self.varint() - 1)
 
     def legacy_string(self) -> str:
-        """A string with a 16-bit length; null is refused."""
+        """Reads a string with a 16-bit length; refuses null."""
         return self._text(self.i16())
 
     def legacy_nullable_string(self) -> str | None:
-        """A nullable string with a 16-bit length."""
+        """Reads a nullable string with a 16-bit length."""
         length = self.i16()
         return None if length == -1 else self._text(length)
 
     def compact_array(self, item: Callable[[Reader], T], item_bytes_min: int) -> list[T]:
-        """A compact array whose items have at least ``item_bytes_min`` bytes; null is refused."""
+        """Reads a compact array whose items have at least ``item_bytes_min`` bytes; refuses null."""
         return self.items(self.varint() - 1, item, item_bytes_min)
 
     def items(self, count: int, item: Callable[[Reader], T], item_bytes_min: int) -> list[T]:
-        """``count`` items of at least ``item_bytes_min`` bytes each; refused before one is read if they cannot fit."""
+        """Reads ``count`` items of at least ``item_bytes_min`` bytes each; refuses a count that cannot fit."""
         if count < 0 or count * item_bytes_min > len(self.data) - self.position:
             raise Malformed(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
         self.items_read += count
@@ -144,27 +144,27 @@ class Reader:
         return [item(self) for _ in range(count)]
 
     def text(self, size: int) -> str:
-        """A string of ``size`` bytes, its length having been read."""
+        """Reads a string of ``size`` bytes behind its length."""
         if size > STRING_BYTES_MAX:
             raise Malformed(f"string of {size} bytes at {self.position}: at most {STRING_BYTES_MAX} are allowed")
         return self._text(size)
 
     def bytes_(self, size: int) -> bytes:
-        """``size`` bytes, their length having been read."""
+        """Reads ``size`` bytes behind their length."""
         return self._slice(size, "bytes")
 
     def skip(self, size: int) -> None:
-        """Passes over ``size`` bytes."""
+        """Skips ``size`` bytes."""
         self._take(size, "field")
 
     def skip_tags(self) -> None:
-        """Passes over a section of tagged fields, known or not."""
+        """Skips a section of tagged fields, known or not."""
         for _ in range(self.tags()):
             self.varint()
             self._take(self.varint(), "tagged field")
 
     def tags(self) -> int:
-        """How many tagged fields follow, each a tag, a size and as many bytes; refused above :data:`TAGS_MAX`."""
+        """Reads the number of tagged fields, each a tag, a size and as many bytes; at most :data:`TAGS_MAX`."""
         count = self.varint()
         if count > len(self.data) - self.position:
             raise Malformed(f"{count} tagged fields at {self.position} do not fit into {len(self.data)} bytes")

@@ -1,4 +1,4 @@
-"""Answers that say no, in the place where each API has its errors."""
+"""Makes responses that refuse a request, with the error where each API has its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokers.wire.messages import topics as t
 
 
 def refusal(request: Struct, error: int, why: str | None = None) -> Struct:
-    """The answer to ``request`` with ``error`` for all that it names (Kafka's ``getErrorResponse`` of each API)."""
+    """Returns the response to ``request`` with ``error`` for each of its items (Kafka's ``getErrorResponse``)."""
     match request:
         case t.CreateTopicsRequest():
             names = _once(topic.name for topic in request.topics)
@@ -37,18 +37,19 @@ def refusal(request: Struct, error: int, why: str | None = None) -> Struct:
             users = _once([change.name for change in request.deletions] + [new.name for new in request.upsertions])
             return s.AlterUserScramCredentialsResponse(tuple(s.AlteredUser(user, error, why) for user in users))
         case _:
-            raise TypeError(f"{type(request).__name__} has no such answer")
+            raise TypeError(f"{type(request).__name__} has no such response")
 
 
 def _once(names: Iterable[str]) -> Iterable[str]:
-    """Clients look answers up by name."""
+    """Returns each name once, because clients look results up by name."""
     return dict.fromkeys(names)
 
 
 def _elections(request: p.ElectLeadersRequest, error: int, why: str | None) -> p.ElectLeadersResponse:
-    """The error on top and by each partition, but NOT_CONTROLLER by the partitions alone (``KafkaController``).
+    """Sets the error at the top and in each partition; NOT_CONTROLLER in the partitions alone (``KafkaController``).
 
-    A request for all partitions names none. There the error stands on top in any case: no error would mean success.
+    A request for all partitions names none. There the top-level error is set in any case: without it the response would
+    mean success.
     """
     if request.topic_partitions is None:
         return p.ElectLeadersResponse((), error)
@@ -62,7 +63,7 @@ def _elections(request: p.ElectLeadersRequest, error: int, why: str | None) -> p
 def _reassignments(
     request: p.AlterPartitionReassignmentsRequest, error: int, why: str | None
 ) -> p.AlterPartitionReassignmentsResponse:
-    """By each partition, too: Java's client counts the results."""
+    """Sets the error in each partition, too: Java's client counts the results."""
     topics = tuple(
         p.TopicReassignmentOutcome(
             topic.name, tuple(p.ReassignmentOutcome(at.partition_index, error, why) for at in topic.partitions)

@@ -1,4 +1,4 @@
-"""Answers of the controller to brokers' calls, encoded by the version of the call."""
+"""Encodes the controller's replies to brokers' calls, by the version of the call."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NO_ID: Final = -1
 
 
 class ControlledShutdownReply(Struct, frozen=True):
-    """``remaining``: (topic, partition) that the broker still leads; any makes it try again."""
+    """The reply to ControlledShutdown. ``remaining``: (topic, partition) that the broker leads; any makes it retry."""
 
     error: int
     remaining: Sequence[tuple[str, int]] = ()
 
 
 class PartitionReply(Struct, frozen=True, gc=False):
-    """The state of one partition after an ISR change was accepted, or why it was not (then the rest is ignored)."""
+    """The state of one partition after an accepted ISR change, or the error of a refused one (without a state)."""
 
     topic: str | bytes
     partition: int
@@ -49,7 +49,7 @@ class PartitionReply(Struct, frozen=True, gc=False):
 
 
 class AlterPartitionReply(Struct, frozen=True):
-    """``partitions`` in the order of the call's proposals, their topics as in the call."""
+    """The reply to AlterPartition: ``partitions`` in the order of the call's proposals, their topics as in the call."""
 
     error: int
     partitions: Sequence[PartitionReply] = ()
@@ -67,7 +67,7 @@ Reply = ControlledShutdownReply | AlterPartitionReply | AllocateProducerIdsReply
 
 
 def refusal(call: Call, error: int) -> Reply:
-    """The answer with nothing but an error."""
+    """Returns the reply with nothing but an error."""
     match call:
         case ControlledShutdownCall():
             return ControlledShutdownReply(error)
@@ -76,17 +76,17 @@ def refusal(call: Call, error: int) -> Reply:
         case AllocateProducerIdsCall():
             return AllocateProducerIdsReply(error)
         case ApiVersionsCall():
-            raise TypeError("ApiVersions is always answered with the versions")
+            raise TypeError("ApiVersions always gets the versions as its response")
 
 
 def not_controller(call: Call) -> Reply:
-    """What a daemon answers that does not hold the role: the broker looks the controller up again."""
+    """Returns the reply of a daemon that does not hold the role: the broker looks the controller up again."""
     is_shutdown = isinstance(call, ControlledShutdownCall)
     return refusal(call, Error.STALE_CONTROLLER_EPOCH if is_shutdown else Error.NOT_CONTROLLER)
 
 
 def encode_reply(call: Call, correlation: int, reply: Reply) -> bytes:
-    """One framed response."""
+    """Returns one framed response."""
     if isinstance(reply, ControlledShutdownReply):
         if call.version < 3:
             return _framed(correlation, _legacy_controlled_shutdown(reply))
@@ -99,7 +99,7 @@ def encode_reply(call: Call, correlation: int, reply: Reply) -> bytes:
 
 
 def encode_api_versions(correlation: int, version: int, offered: Mapping[Api, tuple[int, int]] = SERVED) -> bytes:
-    """ApiVersions v0 to v4; any other version gets UNSUPPORTED_VERSION with a v0 body. Always response header v0."""
+    """Encodes ApiVersions v0 to v4, always with response header v0; others get UNSUPPORTED_VERSION with a v0 body."""
     known = SERVED[Api.API_VERSIONS]
     if not known[0] <= version <= known[1]:
         return _framed(correlation, _I16(Error.UNSUPPORTED_VERSION) + _api_ranges(offered, flexible=False))

@@ -1,4 +1,4 @@
-"""Frames of LeaderAndIsr, UpdateMetadata and StopReplica: headers apart from bodies, which all brokers share.
+"""Frames LeaderAndIsr, UpdateMetadata and StopReplica: headers apart from bodies, which all brokers share.
 
 ``isKRaftController`` is always false (true makes a broker answer with an unknown error) and the type of LeaderAndIsr
 always 0, as from every controller in ZooKeeper mode. ``LiveLeaders`` stays empty: brokers take addresses from
@@ -23,7 +23,7 @@ from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Broker
 
 EMPTY_BODY: Final = EMPTY_ARRAY
-"""A body without topics: the UpdateMetadata that carries the live list alone."""
+"""A body without topics: that of an UpdateMetadata with the live list alone."""
 
 _LENGTH = Struct(">i").pack
 _HEADER = Struct(">hhi").pack
@@ -33,12 +33,12 @@ _PROTOCOL = Struct(">h").pack
 
 
 def request_header(api: int, version: int, correlation: int, client: bytes) -> bytes:
-    """Request header v2; ``client`` is the client id as a string with its 16-bit length."""
+    """Returns request header v2; ``client`` is the client id as a string with its 16-bit length."""
     return _HEADER(api, version, correlation) + client + NO_TAGS
 
 
 class Requests:
-    """Frames of one controller term at one IBP. Each is a list of parts to be written one after the other."""
+    """Makes the frames of one controller term at one IBP. Each is a list of parts to write one after the other."""
 
     def __init__(self, ibp: Ibp, controller_id: int, controller_epoch: int) -> None:
         self.versions = {
@@ -53,16 +53,16 @@ class Requests:
         self._fields = Struct(">i?iq" if self._kraft else ">iiq").pack
 
     def leader_and_isr(self, correlation: int, broker_epoch: int, body: bytes) -> list[bytes]:
-        """LeaderAndIsr v4 to v7."""
+        """Returns LeaderAndIsr v4 to v7."""
         kind = b"\0" if self._typed else b""
         return self._frame(Api.LEADER_AND_ISR, correlation, broker_epoch, kind, body, EMPTY_ARRAY + NO_TAGS)
 
     def update_metadata(self, correlation: int, broker_epoch: int, body: bytes, live: bytes) -> list[bytes]:
-        """UpdateMetadata v6 to v8; ``live`` is the whole live list: it replaces the one that the broker has."""
+        """Returns UpdateMetadata v6 to v8; ``live`` is the whole live list, which replaces the broker's one."""
         return self._frame(Api.UPDATE_METADATA, correlation, broker_epoch, b"", body, live + NO_TAGS)
 
     def stop_replica(self, correlation: int, broker_epoch: int, body: bytes) -> list[bytes]:
-        """StopReplica v3 and v4."""
+        """Returns StopReplica v3 and v4."""
         return self._frame(Api.STOP_REPLICA, correlation, broker_epoch, b"", body, NO_TAGS)
 
     def _frame(
@@ -76,7 +76,7 @@ class Requests:
 
 
 def live_list(brokers: Iterable[Broker]) -> bytes:
-    """The array of live brokers with all their endpoints, as in UpdateMetadata v6 to v8."""
+    """Encodes the live brokers with all their endpoints, as in UpdateMetadata v6 to v8."""
     entries = [_live_broker(broker) for broker in brokers]
     return varint(len(entries) + 1) + b"".join(entries)
 

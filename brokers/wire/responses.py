@@ -1,9 +1,9 @@
-"""Answers to LeaderAndIsr, UpdateMetadata and StopReplica, read as cheaply as their content allows.
+"""Reads responses to LeaderAndIsr, UpdateMetadata and StopReplica, as cheaply as their content allows.
 
-After a failover nearly every partition of a large LeaderAndIsr answer says 11 (the leader epoch is known already);
-the only error in it that a controller acts on is 56 (the log directory is offline). So large answers are first searched
-for the bytes of 56, and read only where they occur. Answers to StopReplica are always read: what one of them does not
-name as failed is taken as deleted.
+After a failover nearly every partition of a large LeaderAndIsr response has error 11 (the broker knows the leader epoch
+already). The only error in it that a controller acts on is 56 (the log directory is offline). So large responses are
+first searched for the bytes of 56, and read only where these occur. Responses to StopReplica are always read: a
+partition without an error in them counts as deleted.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 
 SMALL_RESPONSE_BYTES: Final = 4096
-"""Answers up to this size are always read, so that other errors are seen where it costs nothing."""
+"""Responses up to this size are always read, so that other errors are found where it costs nothing."""
 
 _STORAGE_ERROR_BYTES: Final = Error.KAFKA_STORAGE_ERROR.to_bytes(2, "big") + b"\0"
-"""The code and the empty tags behind it. With ids a zero byte follows, which tells it from partition 56 mostly."""
+"""The code and the empty tags behind it. With ids a zero byte follows, which mostly excludes partition 56."""
 _HARMLESS: Final = frozenset({Error.NONE, Error.STALE_CONTROLLER_EPOCH})
 _PARTITION_BYTES_MIN: Final = 7
 _TOPIC_BYTES_MIN: Final = 18
 _NAMED_PARTITION_BYTES_MIN: Final = 8
 
 TopicKey = str | bytes
-"""Name of a topic, or its 16-byte id, whichever the version carries."""
+"""Name of a topic, or its 16-byte id, depending on the version."""
 
 
 class Failure(NamedTuple):
@@ -37,17 +37,17 @@ class Failure(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """The top-level error of an answer and, where it was read, what failed in it."""
+    """The top-level error of a response and, where it was read, the failed partitions."""
 
     top: int
     failed: list[Failure]
 
 
 def parse_response(api: Api, version: int, frame: bytes, correlation: int) -> Errors:
-    """Errors of the answer to request ``correlation``; raises :class:`Malformed`. Per partition, 11 is not an error."""
+    """Reads the response to request ``correlation``; raises :class:`Malformed`. Per partition, 11 is no error."""
     reader = Reader(frame)
-    if (answered := reader.i32()) != correlation:
-        raise Malformed(f"answer to request {answered} where {correlation} was asked")
+    if (found := reader.i32()) != correlation:
+        raise Malformed(f"response to request {found} instead of request {correlation}")
     reader.skip_tags()
     top = reader.i16()
     if api is Api.UPDATE_METADATA:
@@ -56,10 +56,10 @@ def parse_response(api: Api, version: int, frame: bytes, correlation: int) -> Er
     pattern = _STORAGE_ERROR_BYTES + b"\0" if by_id else _STORAGE_ERROR_BYTES
     if api is Api.LEADER_AND_ISR and len(frame) > SMALL_RESPONSE_BYTES and frame.find(pattern, reader.position) < 0:
         return Errors(top, [])
-    found = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
+    failures = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
     reader.skip_tags()
     reader.end()
-    return Errors(top, [failure for failure in found if failure.error not in _HARMLESS])
+    return Errors(top, [failure for failure in failures if failure.error not in _HARMLESS])
 
 
 def _by_topic_id(reader: Reader) -> list[Failure]:

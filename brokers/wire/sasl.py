@@ -1,4 +1,4 @@
-"""SaslHandshake v1 and SaslAuthenticate v0, v1 (KIP-43, KIP-152, KIP-368): both directions, none of them flexible."""
+"""Encodes SaslHandshake v1 and SaslAuthenticate v0, v1 (KIP-43, KIP-152, KIP-368), none of them flexible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.wire.primitives import Malformed, Reader, legacy_string
 from brokers.wire.versions import Api
 
 SASL_SERVED: Final = {Api.SASL_HANDSHAKE: (1, 1), Api.SASL_AUTHENTICATE: (0, 1)}
-"""Versions that the controller listener offers; brokers since 1.0 (2.2) have the highest of them."""
+"""Versions that the controller listener offers; brokers since 1.0 (2.2) know the highest of them."""
 MECHANISMS_MAX: Final = 100
 _HEADER = Layout(">hhi").pack
 _I16, _I32, _I64 = Layout(">h").pack, Layout(">i").pack, Layout(">q").pack
@@ -20,14 +20,14 @@ _NOTHING: Final = b"\xff\xff"
 
 
 class HandshakeResponse(Struct, frozen=True):
-    """The answer to SaslHandshake."""
+    """The response to SaslHandshake."""
 
     error: int
     mechanisms: tuple[str, ...]
 
 
 class AuthenticateResponse(Struct, frozen=True):
-    """The answer to SaslAuthenticate. ``lifetime_ms`` 0: for as long as the connection lives."""
+    """The response to SaslAuthenticate. ``lifetime_ms`` 0 means the connection's whole life."""
 
     error: int
     message: str | None
@@ -36,24 +36,24 @@ class AuthenticateResponse(Struct, frozen=True):
 
 
 def encode_handshake(correlation: int, mechanism: str) -> bytes:
-    """One framed request."""
+    """Returns a framed SaslHandshake request."""
     return _framed(_HEADER(Api.SASL_HANDSHAKE, 1, correlation) + _CLIENT + legacy_string(mechanism))
 
 
-def encode_authenticate(correlation: int, said: bytes) -> bytes:
-    """One framed request."""
-    return _framed(_HEADER(Api.SASL_AUTHENTICATE, 1, correlation) + _CLIENT + _I32(len(said)) + said)
+def encode_authenticate(correlation: int, auth_bytes: bytes) -> bytes:
+    """Returns a framed SaslAuthenticate request."""
+    return _framed(_HEADER(Api.SASL_AUTHENTICATE, 1, correlation) + _CLIENT + _I32(len(auth_bytes)) + auth_bytes)
 
 
 def read_handshake_response(frame: bytes, correlation: int) -> HandshakeResponse:
-    """Raises :class:`Malformed`."""
-    reader = _answer(frame, correlation)
+    """Reads a SaslHandshake response; raises :class:`Malformed`."""
+    reader = _response(frame, correlation)
     return HandshakeResponse(reader.i16(), tuple(reader.items(_few(reader.i32()), Reader.legacy_string, 2)))
 
 
 def read_authenticate_response(frame: bytes, correlation: int) -> AuthenticateResponse:
-    """Raises :class:`Malformed`."""
-    reader = _answer(frame, correlation)
+    """Reads a SaslAuthenticate response; raises :class:`Malformed`."""
+    reader = _response(frame, correlation)
     return AuthenticateResponse(
         reader.i16(), reader.legacy_nullable_string(), reader.bytes_(max(reader.i32(), 0)), reader.i64()
     )
@@ -71,23 +71,24 @@ def read_auth_bytes(reader: Reader) -> bytes:
     return reader.bytes_(reader.i32())
 
 
-def encode_handshake_response(correlation: int, answer: HandshakeResponse) -> bytes:
-    """One framed response."""
-    names = b"".join(map(legacy_string, answer.mechanisms))
-    return _framed(_I32(correlation) + _I16(answer.error) + _I32(len(answer.mechanisms)) + names)
+def encode_handshake_response(correlation: int, response: HandshakeResponse) -> bytes:
+    """Returns a framed SaslHandshake response."""
+    names = b"".join(map(legacy_string, response.mechanisms))
+    return _framed(_I32(correlation) + _I16(response.error) + _I32(len(response.mechanisms)) + names)
 
 
-def encode_authenticate_response(correlation: int, version: int, answer: AuthenticateResponse) -> bytes:
-    """One framed response."""
-    message = _NOTHING if answer.message is None else legacy_string(answer.message)
-    lifetime = _I64(answer.lifetime_ms) if version >= 1 else b""
-    return _framed(_I32(correlation) + _I16(answer.error) + message + _I32(len(answer.data)) + answer.data + lifetime)
+def encode_authenticate_response(correlation: int, version: int, response: AuthenticateResponse) -> bytes:
+    """Returns a framed SaslAuthenticate response."""
+    message = _NOTHING if response.message is None else legacy_string(response.message)
+    lifetime = _I64(response.lifetime_ms) if version >= 1 else b""
+    head = _I32(correlation) + _I16(response.error) + message
+    return _framed(head + _I32(len(response.data)) + response.data + lifetime)
 
 
-def _answer(frame: bytes, correlation: int) -> Reader:
+def _response(frame: bytes, correlation: int) -> Reader:
     reader = Reader(frame)
     if reader.i32() != correlation:
-        raise Malformed("an answer to a request that was not sent")
+        raise Malformed("a response to a request that was not sent")
     return reader
 
 

@@ -1,7 +1,7 @@
-"""``inter.broker.protocol.version`` (IBP) and what follows from it: request versions and cluster features.
+"""Derives request versions and cluster features from ``inter.broker.protocol.version`` (IBP).
 
 Sources: Kafka ``MetadataVersion`` and ``ControllerChannelManager`` (their tests pin the request versions). A 3.9
-broker accepts every version here whatever its own IBP: the IBP only tells which fields the whole cluster knows.
+broker accepts every version here whatever its own IBP: the IBP only determines the fields that the whole cluster knows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Api(IntEnum):
-    """API keys that the controller or the admin endpoint sends, serves or asks (Kafka ``ApiKeys``)."""
+    """API keys that the controller or the admin endpoint sends or serves (Kafka ``ApiKeys``)."""
 
     PRODUCE = 0
     FETCH = 1
@@ -61,11 +61,11 @@ INTERNAL_VERSIONS: Final = {
     "3.8": (0, 0),
     "3.9": (0, 0),
 }
-"""First and last internal version (IV) of each release that is accepted. 2.4-IV1 made these requests flexible."""
+"""First and last accepted internal version (IV) of each release. 2.4-IV1 made these requests flexible."""
 
 
 class UnknownIbp(ValueError):
-    """The value is not an ``inter.broker.protocol.version`` that the controller speaks."""
+    """Raised for an ``inter.broker.protocol.version`` that the controller does not support."""
 
 
 class Ibp(NamedTuple):
@@ -87,53 +87,53 @@ class Ibp(NamedTuple):
             major, minor = release.split(".")
             return cls(int(major), int(minor), int(internal) if dash else known[1])
         raise UnknownIbp(
-            f"inter.broker.protocol.version {text!r} is not known; give the value that the brokers have, one of "
+            f"inter.broker.protocol.version {text!r} is not known; give the brokers' value, one of "
             f"{', '.join(accepted())} (a release alone, as in 3.9, means its last one)"
         )
 
     @property
     def alter_partition(self) -> bool:
-        """Leaders ask the controller for ISR changes instead of writing them to ZooKeeper (KIP-497)."""
+        """Returns whether leaders send ISR changes to the controller instead of writing them (KIP-497)."""
         return self >= ALTER_PARTITION
 
     @property
     def topic_ids(self) -> bool:
-        """Topic znodes carry an id; the controller adds a missing one (KIP-516)."""
+        """Returns whether topic znodes have an id; the controller adds a missing one (KIP-516)."""
         return self >= TOPIC_IDS
 
     @property
     def producer_ids(self) -> bool:
-        """Brokers ask the controller for blocks of producer ids (KIP-730)."""
+        """Returns whether brokers request blocks of producer ids from the controller (KIP-730)."""
         return self >= PRODUCER_IDS
 
     @property
     def recovery_state(self) -> bool:
-        """Leaderships carry a recovery state, RECOVERING after an unclean election (KIP-704)."""
+        """Returns whether leaderships have a recovery state, RECOVERING after an unclean election (KIP-704)."""
         return self >= RECOVERY_STATE
 
     @property
     def features_enabled(self) -> bool:
-        """Whether ``/feature`` says enabled (KIP-584)."""
+        """Returns whether the status in ``/feature`` is enabled (KIP-584)."""
         return self >= FEATURES
 
     @property
     def feature_znode_version(self) -> int:
-        """Version of the JSON in ``/feature`` (KIP-778)."""
+        """Returns the version of the JSON in ``/feature`` (KIP-778)."""
         return 2 if self >= FEATURES_V2 else 1
 
     @property
     def leader_and_isr_version(self) -> int:
-        """Version of LeaderAndIsr: 5 has topic ids, 6 the recovery state, 7 ``isKRaftController``."""
+        """Returns the version of LeaderAndIsr: 5 has topic ids, 6 the recovery state, 7 ``isKRaftController``."""
         return 7 if self >= KRAFT_FIELD else 6 if self >= RECOVERY_STATE else 5 if self >= TOPIC_IDS_SENT else 4
 
     @property
     def update_metadata_version(self) -> int:
-        """Version of UpdateMetadata: 7 has topic ids, 8 ``isKRaftController``."""
+        """Returns the version of UpdateMetadata: 7 has topic ids, 8 ``isKRaftController``."""
         return 8 if self >= KRAFT_FIELD else 7 if self >= TOPIC_IDS_SENT else 6
 
     @property
     def stop_replica_version(self) -> int:
-        """Version of StopReplica: 3 (leader epochs, KIP-570) also below IBP 2.6, because every 3.9 broker knows it."""
+        """Returns the version of StopReplica: 3 (leader epochs, KIP-570) even below IBP 2.6: 3.9 brokers know it."""
         return 4 if self >= KRAFT_FIELD else 3
 
 
@@ -151,5 +151,5 @@ DEFAULT: Final = Ibp(3, 9, 0)
 
 
 def accepted() -> list[str]:
-    """Every accepted IBP in full, lowest first."""
+    """Returns every accepted IBP in full, lowest first."""
     return [f"{release}-IV{iv}" for release, (low, high) in INTERNAL_VERSIONS.items() for iv in range(low, high + 1)]

@@ -238,7 +238,7 @@ def _send(c: Controller) -> None:
     if not lost.asking:
         lost.late.update(live.keys() - set(answered))
         answered = list(live)
-    first = c.channels.answered(answered)
+    first = c.channels.responded(answered)
     lost.sent.update(first if lost.topics else ())
     rows = [i for name in lost.unsent if (topic := c.cluster.topic(name)) is not None for i in topic.rows]
     if lost.made_up:

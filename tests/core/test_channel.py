@@ -327,7 +327,7 @@ async def test_an_answer_that_does_not_come_in_time_costs_the_connection_and_a_s
     async with world(1, request_timeout_ms=100) as w:
         w.brokers[1].mute = True
         await eventually(lambda: w.brokers[1].connections >= 2)
-        assert "UPDATE_METADATA: no answer in time" in str(w.channels.lag()[1].last_error)
+        assert "UPDATE_METADATA: no response in time" in str(w.channels.lag()[1].last_error)
         w.brokers[1].mute = False
         await settled(w)
         assert w.brokers[1].in_flight_max == 1

@@ -263,7 +263,7 @@ async def test_answers_that_cannot_be_read_are_refused(garble: Callable[[bytes],
 
 def test_bytes_that_nobody_asked_for_never_reach_the_native_reader() -> None:
     hostile = bytes.fromhex("00000007 00 00000000 ffffffff0f")
-    with pytest.raises(Malformed, match="answer to request 7 where 8 was asked"):
+    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
         cold.decode_response(Api.METADATA, 12, hostile, 8)
 
 

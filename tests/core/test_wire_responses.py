@@ -108,7 +108,7 @@ def test_the_error_of_update_metadata(version: int, code: int) -> None:
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
-    with pytest.raises(Malformed, match="answer to request 7 where 8 was asked"):
+    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
         parse_response(Api.UPDATE_METADATA, 8, write_response(6, 8, 7, error_code=error_code(0)), 8)
 
 

@@ -1,4 +1,4 @@
-"""Messages of Kafka 3.9 that are read from or written to clients, and their codecs for every version."""
+"""Declares the messages of Kafka 3.9 that clients send and receive, and their codecs for every version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brokers.wire.versions import Api
 
 
 class Message(NamedTuple):
-    """An API: its versions in Kafka 3.9, what is read of a request (None: it is passed on unread) and of an answer."""
+    """An API: its versions in Kafka 3.9, the struct of a request (None: it is forwarded unread) and of a response."""
 
     first: int
     last: int
@@ -67,26 +67,26 @@ CARRIED: Final = frozenset(
         Api.UPDATE_FEATURES,
     }
 )
-"""What only the controller answers: carried to it from the admin endpoint."""
+"""APIs that only the controller serves: the admin endpoint carries their requests to it."""
 
 
 @cache
 def request_codec(api: Api, version: int) -> Codec[Any]:
-    """Codec of a request body."""
+    """Returns the codec of a request body."""
     target = MESSAGES[api].request
-    assert target is not None, f"requests of {api.name} are passed on unread"
+    assert target is not None, f"requests of {api.name} are forwarded unread"
     return codec(cold.layout(api, version, response=False), target)
 
 
 @cache
 def response_codec(api: Api, version: int) -> Codec[Any]:
-    """Codec of a response body; of Metadata the part before the topics alone (:class:`cluster.MetadataHead`)."""
+    """Returns the codec of a response body; for Metadata only of the part before the topics (``MetadataHead``)."""
     layout = cold.layout(api, version, response=True)
     return codec(layout.head("topics") if api is Api.METADATA else layout, MESSAGES[api].response)
 
 
 class Request(NamedTuple):
-    """A request as read: ``items`` of arrays, nested ones included, tell how much memory it takes."""
+    """A decoded request; ``items`` counts array items, nested ones included, as a measure of its memory."""
 
     client_id: str | None
     body: Any
@@ -96,7 +96,7 @@ class Request(NamedTuple):
 def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
     """Reads a client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed.
 
-    Brokers ignore bytes behind a request within its frame, and clients send such bytes: so does this reader.
+    Clients may send bytes behind a request within its frame; this reader ignores them, as brokers do.
     """
     reader = Reader(frame, items_max)
     api, version = Api(reader.i16()), reader.i16()
@@ -110,7 +110,7 @@ def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
 
 
 def prepare(apis: Iterable[Api] = MESSAGES) -> None:
-    """Builds every codec of ``apis``: up to half a second that a loop should not spend."""
+    """Builds every codec of ``apis``: it takes up to half a second, too long for an event loop."""
     for api in apis:
         message = MESSAGES[api]
         for version in range(message.first, message.last + 1):

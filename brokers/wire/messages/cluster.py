@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata and DescribeCluster: a broker answers, the admin endpoint changes a few fields."""
+"""Declares ApiVersions, Metadata and DescribeCluster: a broker responds, the admin endpoint changes a few fields."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from msgspec import Struct
 
 NO_CONTROLLER: Final = -1
-"""The id in an answer that names no controller."""
+"""The controller id in a response without a controller."""
 
 
 class ApiVersion(Struct, frozen=True):
-    """The versions of one API that are offered."""
+    """The offered versions of one API."""
 
     api_key: int
     min_version: int
@@ -27,7 +27,7 @@ class SupportedFeature(Struct, frozen=True):
 
 
 class FinalizedFeature(Struct, frozen=True):
-    """A cluster feature and the levels that are agreed on."""
+    """A cluster feature and its finalized levels."""
 
     name: str
     max_version_level: int
@@ -35,7 +35,7 @@ class FinalizedFeature(Struct, frozen=True):
 
 
 class ApiVersionsResponse(Struct, frozen=True):
-    """What a broker offers. The features are there from v3 on."""
+    """The APIs and features of a broker; features from v3 on."""
 
     error_code: int
     api_keys: tuple[ApiVersion, ...]
@@ -56,7 +56,7 @@ class MetadataBroker(Struct, frozen=True):
 
 
 class MetadataHead(Struct, frozen=True):
-    """A Metadata answer up to its topics."""
+    """A Metadata response up to its topics."""
 
     brokers: tuple[MetadataBroker, ...]
     throttle_time_ms: int = 0

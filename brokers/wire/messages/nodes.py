@@ -1,4 +1,4 @@
-"""Calls that clients send to each node: what the daemon, which is a node without any data, answers of itself."""
+"""Declares requests that clients send to each node, and the daemon's responses as a node without any data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LogDir(Struct, frozen=True):
 
 
 class DescribeLogDirsResponse(Struct, frozen=True):
-    """Log directories. A client takes an answer without any for a lack of permission."""
+    """Log directories. Clients take a response without any for a lack of permission."""
 
     results: tuple[LogDir, ...]
     error_code: int = Error.NONE
@@ -64,7 +64,7 @@ class DescribeConfigsRequest(Struct, frozen=True):
 
 
 class ConfigSynonym(Struct, frozen=True):
-    """A place where a configuration is set, too."""
+    """Another source of the same configuration."""
 
     name: str
     value: str | None
@@ -96,7 +96,7 @@ class DescribedConfigs(Struct, frozen=True):
 
 
 class DescribeConfigsResponse(Struct, frozen=True):
-    """The answer to DescribeConfigs."""
+    """The response to DescribeConfigs."""
 
     results: tuple[DescribedConfigs, ...]
     throttle_time_ms: int = 0
@@ -138,7 +138,7 @@ class AlteredConfigs(Struct, frozen=True):
 
 
 class AlterConfigsResponse(Struct, frozen=True):
-    """The answer to AlterConfigs and IncrementalAlterConfigs."""
+    """The response to AlterConfigs and IncrementalAlterConfigs."""
 
     responses: tuple[AlteredConfigs, ...]
     throttle_time_ms: int = 0
@@ -152,7 +152,7 @@ class MovedTopic(Struct, frozen=True):
 
 
 class MovedDir(Struct, frozen=True):
-    """What is to be in one log directory."""
+    """The target replicas of one log directory."""
 
     topics: tuple[MovedTopic, ...]
 
@@ -164,20 +164,20 @@ class AlterReplicaLogDirsRequest(Struct, frozen=True):
 
 
 class NotMovedPartition(Struct, frozen=True, gc=False):
-    """Why a replica was not moved."""
+    """The error of a replica that was not moved."""
 
     partition_index: int
     error_code: int
 
 
 class NotMovedTopic(Struct, frozen=True):
-    """Outcomes of one topic."""
+    """The outcomes for one topic."""
 
     topic_name: str
     partitions: tuple[NotMovedPartition, ...]
 
 
 class AlterReplicaLogDirsResponse(Struct, frozen=True):
-    """The answer to AlterReplicaLogDirs."""
+    """The response to AlterReplicaLogDirs."""
 
     results: tuple[NotMovedTopic, ...]

@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
+"""Declares ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFERRED: Final = 0
 
 
 class TopicPartitions(Struct, frozen=True, gc=False):
-    """Partitions of a topic in which to elect."""
+    """Partitions of a topic that need an election."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -28,7 +28,7 @@ class ElectLeadersRequest(Struct, frozen=True):
 
 
 class ElectedPartition(Struct, frozen=True, gc=False):
-    """What became of one partition."""
+    """The outcome for one partition."""
 
     partition_id: int
     error_code: int = Error.NONE
@@ -36,14 +36,14 @@ class ElectedPartition(Struct, frozen=True, gc=False):
 
 
 class ElectedTopic(Struct, frozen=True):
-    """Outcomes of one topic."""
+    """The outcomes for one topic."""
 
     topic: str
     partition_result: tuple[ElectedPartition, ...]
 
 
 class ElectLeadersResponse(Struct, frozen=True):
-    """The answer to ElectLeaders; v0 has no error of its own."""
+    """The response to ElectLeaders; v0 has no error of its own."""
 
     replica_election_results: tuple[ElectedTopic, ...]
     error_code: int = Error.NONE
@@ -51,7 +51,7 @@ class ElectLeadersResponse(Struct, frozen=True):
 
 
 class ReassignedPartition(Struct, frozen=True, gc=False):
-    """Where a partition is to be; ``replicas`` null: its reassignment is to be cancelled."""
+    """The target replicas of a partition; ``replicas`` null cancels its reassignment."""
 
     partition_index: int
     replicas: tuple[int, ...] | None
@@ -72,7 +72,7 @@ class AlterPartitionReassignmentsRequest(Struct, frozen=True):
 
 
 class ReassignmentOutcome(Struct, frozen=True, gc=False):
-    """Whether the reassignment of one partition began or was cancelled."""
+    """The outcome for one partition: its reassignment began or was cancelled, or an error."""
 
     partition_index: int
     error_code: int = Error.NONE
@@ -80,14 +80,14 @@ class ReassignmentOutcome(Struct, frozen=True, gc=False):
 
 
 class TopicReassignmentOutcome(Struct, frozen=True):
-    """Outcomes of one topic."""
+    """The outcomes for one topic."""
 
     name: str
     partitions: tuple[ReassignmentOutcome, ...]
 
 
 class AlterPartitionReassignmentsResponse(Struct, frozen=True):
-    """The answer to AlterPartitionReassignments."""
+    """The response to AlterPartitionReassignments."""
 
     responses: tuple[TopicReassignmentOutcome, ...] = ()
     error_code: int = Error.NONE
@@ -96,7 +96,7 @@ class AlterPartitionReassignmentsResponse(Struct, frozen=True):
 
 
 class ListedTopic(Struct, frozen=True, gc=False):
-    """Partitions of a topic whose reassignments are asked for."""
+    """Partitions of a topic whose reassignments are requested."""
 
     name: str
     partition_indexes: tuple[int, ...]
@@ -126,7 +126,7 @@ class OngoingTopic(Struct, frozen=True):
 
 
 class ListPartitionReassignmentsResponse(Struct, frozen=True):
-    """The answer to ListPartitionReassignments."""
+    """The response to ListPartitionReassignments."""
 
     topics: tuple[OngoingTopic, ...] = ()
     error_code: int = Error.NONE

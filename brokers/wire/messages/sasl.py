@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: passed on as they are, and read to learn who the client is."""
+"""Declares SaslHandshake and SaslAuthenticate, which the endpoint forwards unchanged and reads for the principal."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from msgspec import Struct
 
 
 class SaslHandshakeRequest(Struct, frozen=True):
-    """Which mechanism the client wants.
+    """The mechanism that the client requests.
 
-    Version 0 is not offered: behind it come bytes without any header, which could not be told from requests.
+    Version 0 is not offered: bytes without any header follow it, indistinguishable from requests.
     """
 
     mechanism: str
 
 
 class SaslHandshakeResponse(Struct, frozen=True):
-    """Whether it may have it."""
+    """The broker's error code and its mechanisms."""
 
     error_code: int
     mechanisms: tuple[str, ...]

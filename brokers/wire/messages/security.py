@@ -1,4 +1,4 @@
-"""UpdateFeatures and AlterUserScramCredentials."""
+"""Declares UpdateFeatures and AlterUserScramCredentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from brokers.wire.errors import Error
 
 
 class FeatureUpdate(Struct, frozen=True, gc=False):
-    """The level that a feature is to have.
+    """The requested level of a feature.
 
     v0 has ``allow_downgrade``, v1 ``upgrade_type``: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
     """
@@ -28,7 +28,7 @@ class UpdateFeaturesRequest(Struct, frozen=True):
 
 
 class UpdatedFeature(Struct, frozen=True, gc=False):
-    """What became of one feature."""
+    """The outcome for one feature."""
 
     feature: str
     error_code: int = Error.NONE
@@ -36,7 +36,7 @@ class UpdatedFeature(Struct, frozen=True, gc=False):
 
 
 class UpdateFeaturesResponse(Struct, frozen=True):
-    """The answer to UpdateFeatures."""
+    """The response to UpdateFeatures."""
 
     results: tuple[UpdatedFeature, ...] = ()
     error_code: int = Error.NONE
@@ -72,7 +72,7 @@ class AlterUserScramCredentialsRequest(Struct, frozen=True):
 
 
 class AlteredUser(Struct, frozen=True, gc=False):
-    """What became of one user's credentials."""
+    """The outcome for one user's credentials."""
 
     user: str
     error_code: int = Error.NONE
@@ -80,7 +80,7 @@ class AlteredUser(Struct, frozen=True, gc=False):
 
 
 class AlterUserScramCredentialsResponse(Struct, frozen=True):
-    """The answer to AlterUserScramCredentials."""
+    """The response to AlterUserScramCredentials."""
 
     results: tuple[AlteredUser, ...]
     throttle_time_ms: int = 0

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, one struct per message for all its versions.
+"""Declares CreateTopics, DeleteTopics and CreatePartitions, one struct per message for all its versions.
 
 Fields that a version lacks have their defaults; -1 as a number of partitions or replicas means the cluster's default.
 """
@@ -12,14 +12,14 @@ from brokers.wire.primitives import ZERO_ID
 
 
 class ReplicaAssignment(Struct, frozen=True, gc=False):
-    """Brokers that one partition is to be on, the preferred leader first."""
+    """The requested replicas of one partition, the preferred leader first."""
 
     partition_index: int
     broker_ids: tuple[int, ...]
 
 
 class TopicConfig(Struct, frozen=True, gc=False):
-    """A configuration that the topic is to have; null is refused later, as INVALID_CONFIG."""
+    """A requested configuration of the topic; null is refused later, as INVALID_CONFIG."""
 
     name: str
     value: str | None
@@ -54,7 +54,7 @@ class CreatedConfig(Struct, frozen=True, gc=False):
 
 
 class CreatedTopic(Struct, frozen=True):
-    """What became of one topic; from v5 on with what it is like, ``configs`` null where that may not be seen."""
+    """The outcome for one topic; from v5 on with its properties, ``configs`` null for unauthorized clients."""
 
     name: str
     error_code: int = Error.NONE
@@ -67,7 +67,7 @@ class CreatedTopic(Struct, frozen=True):
 
 
 class CreateTopicsResponse(Struct, frozen=True):
-    """The answer to CreateTopics."""
+    """The response to CreateTopics."""
 
     topics: tuple[CreatedTopic, ...]
     throttle_time_ms: int = 0
@@ -89,7 +89,7 @@ class DeleteTopicsRequest(Struct, frozen=True):
 
 
 class DeletedTopic(Struct, frozen=True, gc=False):
-    """What became of one topic."""
+    """The outcome for one topic."""
 
     name: str | None
     error_code: int = Error.NONE
@@ -98,20 +98,20 @@ class DeletedTopic(Struct, frozen=True, gc=False):
 
 
 class DeleteTopicsResponse(Struct, frozen=True):
-    """The answer to DeleteTopics."""
+    """The response to DeleteTopics."""
 
     responses: tuple[DeletedTopic, ...]
     throttle_time_ms: int = 0
 
 
 class NewPartitionAssignment(Struct, frozen=True, gc=False):
-    """Brokers that one new partition is to be on."""
+    """The requested replicas of one new partition."""
 
     broker_ids: tuple[int, ...]
 
 
 class GrownTopic(Struct, frozen=True):
-    """A topic and how many partitions it is to have in all; ``assignments`` null: placed by the controller."""
+    """A topic and its requested total of partitions; ``assignments`` null: the controller places them."""
 
     name: str
     count: int
@@ -127,7 +127,7 @@ class CreatePartitionsRequest(Struct, frozen=True):
 
 
 class CreatedPartitions(Struct, frozen=True, gc=False):
-    """What became of one topic."""
+    """The outcome for one topic."""
 
     name: str
     error_code: int = Error.NONE
@@ -135,7 +135,7 @@ class CreatedPartitions(Struct, frozen=True, gc=False):
 
 
 class CreatePartitionsResponse(Struct, frozen=True):
-    """The answer to CreatePartitions."""
+    """The response to CreatePartitions."""
 
     results: tuple[CreatedPartitions, ...]
     throttle_time_ms: int = 0

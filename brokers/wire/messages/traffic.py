@@ -1,4 +1,4 @@
-"""Produce and Fetch, as far as it takes to refuse them: a client that speaks to the wrong node must look again."""
+"""Declares the parts of Produce and Fetch that a refusal needs, which makes clients refresh their metadata."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import Struct
 from brokers.wire.primitives import ZERO_ID
 
 NO_OFFSET: Final = -1
-"""An offset that there is not."""
+"""Stands for no offset."""
 
 
 class ProducedPartition(Struct, frozen=True, gc=False):
-    """A partition that records were sent for; the records are passed over."""
+    """A partition of the request; its records are skipped."""
 
     index: int
 
@@ -26,14 +26,14 @@ class ProducedTopic(Struct, frozen=True):
 
 
 class ProduceRequest(Struct, frozen=True):
-    """Produce; with ``acks`` 0 no answer is expected."""
+    """Produce; with ``acks`` 0 the client expects no response."""
 
     acks: int
     topic_data: tuple[ProducedTopic, ...]
 
 
 class PartitionProduceResponse(Struct, frozen=True, gc=False):
-    """Why nothing was written."""
+    """The error of one partition."""
 
     index: int
     error_code: int
@@ -42,20 +42,20 @@ class PartitionProduceResponse(Struct, frozen=True, gc=False):
 
 
 class TopicProduceResponse(Struct, frozen=True):
-    """Outcomes of one topic."""
+    """The outcomes for one topic."""
 
     name: str
     partition_responses: tuple[PartitionProduceResponse, ...]
 
 
 class ProduceResponse(Struct, frozen=True):
-    """The answer to Produce."""
+    """The response to Produce."""
 
     responses: tuple[TopicProduceResponse, ...]
 
 
 class FetchedPartition(Struct, frozen=True, gc=False):
-    """A partition that was asked for."""
+    """A requested partition."""
 
     partition: int
 
@@ -76,7 +76,7 @@ class FetchRequest(Struct, frozen=True):
 
 
 class PartitionFetchResponse(Struct, frozen=True, gc=False):
-    """Why nothing was read."""
+    """The error of one partition."""
 
     partition_index: int
     error_code: int
@@ -85,7 +85,7 @@ class PartitionFetchResponse(Struct, frozen=True, gc=False):
 
 
 class TopicFetchResponse(Struct, frozen=True):
-    """Outcomes of one topic."""
+    """The outcomes for one topic."""
 
     partitions: tuple[PartitionFetchResponse, ...]
     topic: str = ""
@@ -93,7 +93,7 @@ class TopicFetchResponse(Struct, frozen=True):
 
 
 class FetchResponse(Struct, frozen=True):
-    """The answer to Fetch; v0 to v6 have no error of their own."""
+    """The response to Fetch; v0 to v6 have no error of their own."""
 
     responses: tuple[TopicFetchResponse, ...]
     error_code: int = 0
