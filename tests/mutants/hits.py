@@ -1,6 +1,6 @@
 """The functions that ran, by number: what the recorded copy of the product imports (:mod:`tests.mutants.coverage`).
 
-A process that a test started writes its own when it ends.
+A process that a test started writes its own when it ends, at once too: regent leaves by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import atexit
 import json
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 FOLDER: Final = "MUTANTS_RECORD"
 """Variable that names the folder for what tests ran."""
@@ -34,4 +35,11 @@ def _write_at_exit() -> None:
         write(test, uuid.uuid4().hex)
 
 
+def _end_at_once(status: int, leave: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+    _write_at_exit()
+    leave(status)
+
+
 atexit.register(_write_at_exit)
+if FOLDER in os.environ:
+    os._exit = _end_at_once
