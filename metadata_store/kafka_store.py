@@ -67,7 +67,7 @@ class KafkaStore:
     ) -> AsyncGenerator[StateOutcome, None]:
         """Writes changes of partitions in fenced multis, at most four under way, and yields each outcome.
 
-        Every change is in exactly one outcome, unless ``Fenced`` or ``NotConnected`` is raised: that happens after
+        Every change is in exactly one outcome, unless ``Fenced`` or ``NotConnected`` is raised. That happens after
         the last outcome, and a change in no outcome was certainly not applied. ``writes_max=1`` sends singly.
         """
         return commit_states(self.zk, changes, names, fence, writes_max)

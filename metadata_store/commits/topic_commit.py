@@ -1,6 +1,6 @@
 """Commits changes of topic znodes: fenced, conditional rewrites that keep unknown fields.
 
-Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost; here
+Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost. Here
 the version that the change was decided on must still hold.
 """
 

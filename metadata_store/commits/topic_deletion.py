@@ -1,6 +1,6 @@
 """Deletes the znodes of topics: fenced multis of conditional deletes, children before parents, the marker last.
 
-Paths below a topic are derived from its partitions, because listing every znode would cost a request for each; a topic
+Paths below a topic are derived from its partitions, because listing every znode would cost a request for each. A topic
 that turns out to have others is listed. The last multi of a topic takes its znode, its configuration and its marker
 together, so no crash leaves one of them behind. Kafka's controller deletes node by node (``deleteTopicZNode``).
 """

@@ -17,7 +17,7 @@ Job = Callable[[Emit[R]], Awaitable[None]]
 async def in_flight(jobs: Iterable[Job[R]], jobs_max: int) -> AsyncGenerator[R, None]:
     """Runs ``jobs``, at most ``jobs_max`` at a time, and yields what they emit as soon as they do.
 
-    After the first error no further job is begun; those under way are finished, everything that was emitted is
+    After the first error no further job is begun. Those under way are finished, everything that was emitted is
     yielded, and only then the error is raised (of several, ``Fenced`` wins). Where the consumer stops, or is
     cancelled, the jobs are cancelled.
     """

@@ -4,8 +4,8 @@ Requests and replies are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute
 SetWatches, which kazoo does not have, are requests like any other, and replies are decoded outside of kazoo's thread.
 Four methods of kazoo's connection are replaced; they are internals, so the version is pinned.
 
-Invariants: a request is queued only while CONNECTED and only on the connection that the loop knows of, so nothing
-survives a blip in a queue; after LOST no new session is opened by itself; a watch event is never looked up in kazoo's
+Invariants: A request is queued only while CONNECTED and only on the connection that the loop knows of, so nothing
+survives a blip in a queue. After LOST no new session is opened by itself. A watch event is never looked up in kazoo's
 tables, so none is lost between arming a watch and an older event of the same path.
 """
 # ruff: noqa: SLF001 - kazoo's internals are what this file is about

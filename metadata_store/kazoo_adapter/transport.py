@@ -1,6 +1,6 @@
 """One session on kazoo's thread, as seen from the event loop.
 
-kazoo's connection thread hands everything over through one deque, in the order of the wire: replies, watch events and
+kazoo's connection thread hands everything over through one deque, in the order of the wire. Replies, watch events and
 states reach the loop in that order, with one wake-up for many of them.
 """
 

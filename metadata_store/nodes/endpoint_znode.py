@@ -50,7 +50,7 @@ def decode_endpoint(data: bytes | None) -> AdminEndpoint | None:
 async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str | None:
     """Creates the znode on this session, and deletes that of an earlier incarnation of the endpoint.
 
-    Returns the data of another endpoint's znode, which stays: two daemons have one id, or an earlier incarnation
+    Returns the data of another endpoint's znode, which stays. Two daemons have one id, or an earlier incarnation
     listened elsewhere and its session is not over yet.
     """
     path, data = endpoint_path(daemon), msgspec.json.encode(endpoint)

@@ -168,7 +168,7 @@ def to_balance(
     """Returns the moves of the automatic balance, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
-    they can lead at once, ``moves_max`` at most; the rest waits for the next balance. Outranked brokers get none.
+    they can lead at once, ``moves_max`` at most. The rest waits for the next balance. Outranked brokers get none.
     ``counted``: the present :func:`imbalance`. ``behind``: returns the rows instead that only their ISR keeps from
     moving.
     """

@@ -47,7 +47,7 @@ OBSERVED: Final = "observed"
 class Row(Struct, omit_defaults=True, gc=False):
     """One event.
 
-    ``ts_us`` and ``mono_us``: the wall and the monotonic clock when it was entered, in microseconds; the ``t_*`` are
+    ``ts_us`` and ``mono_us``: the wall and the monotonic clock when it was entered, in microseconds. The ``t_*`` are
     on the monotonic clock, too: when the event was noticed, when it was decided on, when ZooKeeper had applied it.
     ``leader``, ``leader_epoch``, ``pepoch`` (partition epoch, the znode's version) and ``isr`` with 0 are before, with
     1 after the event. ``replicas`` includes those being added. ``states``: all states entered, where they are several.

@@ -1,7 +1,7 @@
 """Draft: a read-through overlay of the model that a decision is drawn on.
 
-Invariants: the model itself is never touched; each drawing of a leadership is one leader epoch, as in Kafka; all
-drawings of a row become one write, whose partition epoch is one above the model's; with ``only``, rows outside of
+Invariants: The model itself is never touched. Each drawing of a leadership is one leader epoch, as in Kafka. All
+drawings of a row become one write, whose partition epoch is one above the model's. With ``only``, rows outside of
 it are neither drawn nor refused (a decision is repeated only for rows that a conflict left unsettled).
 """
 

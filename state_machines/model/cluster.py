@@ -1,7 +1,7 @@
 """The model of the cluster: the metadata in ZooKeeper and the registered brokers.
 
-Invariants: the only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions); the
-model is never ahead of ZooKeeper; a row index names one incarnation of a topic's partition and is never reused. Rows
+Invariants: The only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions). The
+model is never ahead of ZooKeeper. A row index names one incarnation of a topic's partition and is never reused. Rows
 are found by their assignment: there is no index of replicas by broker and no object per replica. A replica's state is
 implied by its broker's registration, ``replica_states`` holds the exceptions.
 """

@@ -1,6 +1,6 @@
 """Which rows have which assignment: rows are found by it, so that there is no index of replicas by broker.
 
-Invariants: equal assignments of rows are one object; a row is under exactly the assignment that it has; to enter or
+Invariants: Equal assignments of rows are one object. A row is under exactly the assignment that it has. To enter or
 to leave costs constant time (amortised), however many rows share an assignment.
 """
 

@@ -1,6 +1,6 @@
 """A process as a child of this one: started, signalled, waited for, its output in a log file.
 
-A child never outlives its parent: the kernel kills it when the thread that started it ends (PR_SET_PDEATHSIG), so
+A child never outlives its parent. The kernel kills it when the thread that started it ends (PR_SET_PDEATHSIG), so
 even a ``kill -9`` of the parent leaves nothing running. It has a session of its own, so Ctrl-C reaches the parent only.
 """
 
@@ -175,7 +175,7 @@ async def poll(check: Callable[[], Awaitable[bool]], within_s: float) -> bool:
 def free_port(random: Random | None = None) -> int:
     """Returns a free TCP port on 127.0.0.1, below the range of outgoing connections.
 
-    A port inside that range could be taken by any client's connection while its server is down, and a client that
+    A port inside that range could be taken by any client's connection while its server is down. And a client that
     retries there can even connect to itself.
     """
     highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])

@@ -1,6 +1,6 @@
 """Requests as they arrive at brokers that decode them later: heads read at once, bodies kept as bytes, each once.
 
-The header of a request differs per broker, the body behind it is mostly the same for all: 100 brokers that are sent
+The header of a request differs per broker, the body behind it is mostly the same for all. 100 brokers that are sent
 100,000 partitions keep 5 MB instead of 500.
 """
 

@@ -1,6 +1,6 @@
 """A controller's connection to a simulated broker, read without copying large bodies.
 
-The first bytes of a request are read into a small buffer; behind its head the rest of a big request is received into a
+The first bytes of a request are read into a small buffer. Behind its head the rest of a big request is received into a
 buffer of its own, of exactly its size.
 """
 

@@ -1,9 +1,9 @@
 """A broker's view of its partitions, reduced to the parts that do not depend on the controller or the order.
 
 Left out are the controller's id and epoch, details of single requests (``isNew``, recovery state), and of followers the
-ISR: the leader epoch decides whether a LeaderAndIsr is heeded, so a follower's ISR is as old as its leader. Left out
-are replicas of partitions without a leader, too: brokers do not heed a LeaderAndIsr without one, so such a replica
-depends on earlier requests; and stopped replicas, for the same reason.
+ISR. The leader epoch decides whether a LeaderAndIsr is heeded, so a follower's ISR is as old as its leader. Left out
+are replicas of partitions without a leader, too. Brokers do not heed a LeaderAndIsr without one, so such a replica
+depends on earlier requests. So do stopped replicas, equally left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Derives the views of lean brokers from the requests that they kept.
 
-Brokers that were sent the same metadata share one cache, and each shared body is decoded once: the views of 100 brokers
+Brokers that were sent the same metadata share one cache, and each shared body is decoded once. The views of 100 brokers
 of 100,000 partitions take seconds, not minutes.
 """
 
