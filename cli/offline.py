@@ -78,7 +78,7 @@ async def preflight(settings: Settings) -> list[Check]:
 def checks(report: PreflightReport) -> list[Check]:
     """Returns the findings as the command shows them."""
     return [
-        Check.model_validate({"name": f.name, "result": f.level.value, "found": f.what, "remedy": f.remedy})
+        Check.model_validate({"name": f.name, "result": f.level.value, "found": f.text, "remedy": f.remedy})
         for f in report.findings
     ]
 
@@ -147,7 +147,7 @@ def _no_daemon_alive(done: Takeover) -> Operation:
 def _refused(refused: TakeoverRefused) -> Operation:
     found = refused.report.refusals if refused.report is not None else []
     message = f"{len(found)} checks of the preflight stand in the way" if found else refused.why
-    steps = [f"{finding.name}: {finding.what}. Remedy: {finding.remedy}" for finding in found]
+    steps = [f"{finding.name}: {finding.text}. Remedy: {finding.remedy}" for finding in found]
     return Operation(kind="takeover", state="refused", message=message, remedy=refused.remedy, steps=steps)
 
 

@@ -169,15 +169,15 @@ class Candidate:
         try:
             done = await finish(role)
         except OutcomeUnknown as error:
-            log.warning("a hand-back that was cut short is not ended yet: %s", error)
+            log.warning("an interrupted hand-back is not completed yet: %s", error)
         except ZkError as error:
             raise ClaimRefused(
-                f"a hand-back that was cut short cannot be ended by this daemon ({error}): check the ACL of "
+                f"this daemon cannot complete an interrupted hand-back ({error}): check the ACL of "
                 f"{error.path}, and zookeeper.digest; another daemon gets its turn"
             ) from error
         else:
             if done is not None:
-                log.warning("a hand-back that was cut short is ended: %s", done)
+                log.warning("an interrupted hand-back is completed: %s", done)
 
     async def _rule(self, role: Role, lease: Lease) -> None:
         """Claims and serves one term."""

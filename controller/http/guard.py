@@ -32,14 +32,14 @@ class ChangeGuard:
         if uid is None or uid not in (0, self._owner):
             user = "an unknown user" if uid is None else f"user {uid}"
             remedy = f"run the command as root, or as user {self._owner} (the daemon's)"
-            return _answer(403, f"{user} may read, but not change anything", remedy)
+            return _refused(403, f"{user} may read, but not change anything", remedy)
         length = Headers(scope=scope).get("content-length", "")
         if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
             remedy = f"send at most {BODY_BYTES_MAX} bytes, with their length"
-            return _answer(413, f"a body of {length or 'unknown'} bytes is not read", remedy)
+            return _refused(413, f"a body of {length or 'unknown'} bytes is not read", remedy)
         return None
 
 
-def _answer(status: int, message: str, remedy: str) -> Response:
+def _refused(status: int, message: str, remedy: str) -> Response:
     body = ErrorBody(message=message, remedy=remedy).model_dump_json(by_alias=True)
     return Response(body, status, media_type="application/json")

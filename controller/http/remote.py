@@ -32,7 +32,7 @@ PROBES_AT_A_TIME_MAX: Final = 1
 REQUEST_S_MAX: Final = 60.0
 
 
-class Answer(Struct, frozen=True):
+class WholeResponse(Struct, frozen=True):
     """A whole response."""
 
     status: int
@@ -60,19 +60,19 @@ class Remote:
         """Serves one request, on the loop of the TCP surface."""
         headers = Headers(scope=scope)
         known = self._open_to_all or self._knows(scope, headers)
-        refusal = _refusal(scope, headers, known)
-        if refusal is None:
+        response = _refusal(scope, headers, known)
+        if response is None:
             if known:
                 scope["state"][SLOT].prove()
-            answer = await self._answer(scope, receive, self._turns if known else self._probe_turns)
-            refusal = _forwarded(answer if known else _short(answer))
-        await refusal(scope, receive, send)
+            whole = await self._whole_response(scope, receive, self._turns if known else self._probe_turns)
+            response = _forwarded(whole if known else _short(whole))
+        await response(scope, receive, send)
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
         given = headers.get("authorization", "").encode("latin-1")
         return bool(scope["state"].get(CERTIFIED)) or (self._token is not None and self._token.allows(given))
 
-    async def _answer(self, scope: Scope, receive: Receive, turns: asyncio.Semaphore) -> Answer:
+    async def _whole_response(self, scope: Scope, receive: Receive, turns: asyncio.Semaphore) -> WholeResponse:
         """Returns the daemon's response, or an error after ``REQUEST_S_MAX``."""
         try:
             async with asyncio.timeout(REQUEST_S_MAX) as until, _turn(turns, receive, until):
@@ -80,7 +80,7 @@ class Remote:
                 return await asyncio.wrap_future(working)
         except TimeoutError:
             body = _error(f"not answered within {REQUEST_S_MAX:g} s", "try again, or use http.socket")
-            return Answer(503, [(b"content-type", b"application/json")], body)
+            return WholeResponse(503, [(b"content-type", b"application/json")], body)
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def _end_when_gone(receive: Receive, until: asyncio.Timeout) -> None:
     until.reschedule(asyncio.get_running_loop().time())
 
 
-async def _whole(app: ASGIApp, scope: Scope) -> Answer:
+async def _whole(app: ASGIApp, scope: Scope) -> WholeResponse:
     """Runs the application on the daemon's loop, and returns its whole response."""
     status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
 
@@ -124,7 +124,7 @@ async def _whole(app: ASGIApp, scope: Scope) -> Answer:
         await app(scope, receive, send)
     except Exception:  # the application has sent its response, which names the log
         log.exception("a request over TCP failed: %s", scope["path"])
-    return Answer(status, headers, b"".join(parts))
+    return WholeResponse(status, headers, b"".join(parts))
 
 
 def _refusal(scope: Scope, headers: Headers, known: bool) -> Response | None:
@@ -147,14 +147,14 @@ def _error(message: str, remedy: str) -> bytes:
     return ErrorBody(message=message, remedy=remedy).model_dump_json(by_alias=True).encode()
 
 
-def _short(answer: Answer) -> Answer:
+def _short(whole: WholeResponse) -> WholeResponse:
     """Returns a probe's response for clients without credentials: yes or no, and nothing of the cluster."""
-    body = json.dumps({"ok": answer.status == 200}).encode()
-    return Answer(answer.status, [(b"content-type", b"application/json")], body)
+    body = json.dumps({"ok": whole.status == 200}).encode()
+    return WholeResponse(whole.status, [(b"content-type", b"application/json")], body)
 
 
-def _forwarded(answer: Answer) -> Response:
-    response = Response(answer.body, answer.status)
-    kept = [(name, value) for name, value in answer.headers if name != b"content-length"]
-    response.raw_headers = [*kept, (b"content-length", str(len(answer.body)).encode())]
+def _forwarded(whole: WholeResponse) -> Response:
+    response = Response(whole.body, whole.status)
+    kept = [(name, value) for name, value in whole.headers if name != b"content-length"]
+    response.raw_headers = [*kept, (b"content-length", str(len(whole.body)).encode())]
     return response

@@ -80,8 +80,8 @@ def with_memory(name: str, topic: TopicAssignment | None, states: States, memory
     for partition in sorted(rows.keys() | topic.partitions.keys()):
         row, assignment = rows.get(partition), topic.partitions.get(partition)
         if row is None or assignment is None:
-            places = ("known", "not in ZooKeeper") if row is not None else ("unknown", "in ZooKeeper")
-            yield CopyDifference(name, partition, "partition", *places)
+            texts = ("known", "not in ZooKeeper") if row is not None else ("unknown", "in ZooKeeper")
+            yield CopyDifference(name, partition, "partition", *texts)
             continue
         if row.assignment != assignment:
             yield CopyDifference(name, partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
@@ -93,8 +93,8 @@ def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | No
     if held == state or isinstance(state, Malformed):
         return
     if held is None or state is None:
-        places = ("none", "there") if held is None else ("there", "none")
-        yield CopyDifference(name, row.partition, "state znode", *places)
+        texts = ("none", "there") if held is None else ("there", "none")
+        yield CopyDifference(name, row.partition, "state znode", *texts)
         return
     for field in Leadership.__struct_fields__:
         ours, theirs = getattr(held, field), getattr(state, field)

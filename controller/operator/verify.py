@@ -201,7 +201,7 @@ class _Verifier:
     async def _metadata(self, topics: Sequence[str] | None) -> dict[int, ClusterMetadata]:
         """Queries the metadata of every broker; one that does not answer is unreachable from here on."""
 
-        async def one(broker: int, queries: BrokerQueries) -> ClusterMetadata | None:
+        async def query(broker: int, queries: BrokerQueries) -> ClusterMetadata | None:
             try:
                 return await queries.metadata(topics)
             except BrokerCallFailed as failed:
@@ -210,8 +210,8 @@ class _Verifier:
                 return None
 
         present = {b: queries for b, (_, queries) in self._queries.items() if b in self._brokers}
-        answers = await asyncio.gather(*(one(broker, queries) for broker, queries in present.items()))
-        return {b: answer for b, answer in zip(present, answers, strict=True) if answer is not None}
+        responses = await asyncio.gather(*(query(broker, queries) for broker, queries in present.items()))
+        return {b: found for b, found in zip(present, responses, strict=True) if found is not None}
 
     async def _compare_whole(self, findings: Findings, topics: frozenset[str] | None) -> None:
         """Compares every broker's metadata of the cluster; where ``topics`` are given, reports any other topic, too."""

@@ -17,7 +17,7 @@ from metadata_store.reads import read_brokers
 from state_machines.model.types import Broker
 
 POLL_S: Final = 0.2
-ANSWER_S_MAX: Final = 3.0
+RESPONSE_S_MAX: Final = 3.0
 """Longest wait for one broker's response: a frozen broker must not hide the responses of the others."""
 
 
@@ -55,14 +55,14 @@ class RoleHolder(Struct, frozen=True):
         return f"{held}; broker {named(unaware)} does not know it" if unaware else f"{held}, every broker knows"
 
 
-async def look(role: Role, dial: Dial, answer_s: float = ANSWER_S_MAX) -> RoleHolder:
-    """Reads ``/controller``, and the metadata of every live broker within ``answer_s``."""
+async def look(role: Role, dial: Dial, response_s: float = RESPONSE_S_MAX) -> RoleHolder:
+    """Reads ``/controller``, and the metadata of every live broker within ``response_s``."""
     await role.zk.sync()
     holder, _ = await role.controller()
     registered = await read_brokers(role.zk)
     if holder is None:
         return RoleHolder(None, False, dict.fromkeys(registered.brokers, "not queried"))
-    known = await query_each(dial, registered.brokers, _controller_of, answer_s)
+    known = await query_each(dial, registered.brokers, _controller_of, response_s)
     return RoleHolder(
         holder.broker,
         await role.is_daemon(holder),
@@ -89,7 +89,7 @@ async def until(
         left_s = max(POLL_S, deadline_s - now_s())
         try:
             async with asyncio.timeout(left_s):
-                seen = await look(present, dial, min(ANSWER_S_MAX, left_s / 2)) if present is not None else seen
+                seen = await look(present, dial, min(RESPONSE_S_MAX, left_s / 2)) if present is not None else seen
         except (NotConnected, TimeoutError):
             pass
         if seen is not None and done(seen):

@@ -223,6 +223,6 @@ async def test_a_hand_back_that_zookeeper_refuses_is_left_to_the_next_in_the_que
             await active.crash()
             await w.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(DAEMON)))
         async with daemon(w, DAEMON + 1) as wrong:
-            await wrong.says("a hand-back that was cut short cannot be ended by this daemon")
+            await wrong.says("this daemon cannot complete an interrupted hand-back")
             async with daemon(w, DAEMON + 2, hold=True):
                 await eventually(lambda: holder(w) is None)

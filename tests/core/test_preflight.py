@@ -63,13 +63,13 @@ async def test_daemons_with_different_secrets_or_clocks_are_a_warning(tmp_path: 
         secret.write_text(SECRET.hex())
         secret.chmod(0o600)
         agreed = await cluster.finding("daemons agree")
-        assert (agreed.level, agreed.what) == (Level.OK, "1 daemons have the same admin secret, and ZooKeeper's clock")
+        assert (agreed.level, agreed.text) == (Level.OK, "1 daemons have the same admin secret, and ZooKeeper's clock")
         secret.write_text((b"x" * len(SECRET)).hex())
         found = await cluster.finding("daemons agree")
         assert (found.level, str(secret) in found.remedy) == (Level.WARNING, True)
-        assert f"daemon {daemon.me.id} on {daemon.me.host} has another admin secret" in found.what
+        assert f"daemon {daemon.me.id} on {daemon.me.host} has another admin secret" in found.text
         secret.unlink()
-        assert f"there is no {secret} yet to compare" in (await cluster.finding("daemons agree")).what
+        assert f"there is no {secret} yet to compare" in (await cluster.finding("daemons agree")).text
 
 
 async def test_a_daemon_of_these_settings_is_no_twin_of_itself(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ async def test_a_daemon_of_these_settings_is_no_twin_of_itself(tmp_path: Path) -
 async def test_the_preflight_names_the_holder_for_those_without_a_daemon(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         holder = await cluster.controller()
-        assert f"; broker {holder} holds the role; a take-over" in (await cluster.finding("controller epoch")).what
+        assert f"; broker {holder} holds the role; a take-over" in (await cluster.finding("controller epoch")).text
         async with cluster.daemon() as daemon:
             await cluster.take_over()
             await cluster.serving(daemon)
-            assert f"; daemon {DAEMON} holds the role;" in (await cluster.finding("controller epoch")).what
+            assert f"; daemon {DAEMON} holds the role;" in (await cluster.finding("controller epoch")).text
 
 
 @pytest.mark.parametrize(("ahead_ms", "level"), [(1_900, Level.OK), (-1_900, Level.OK), (2_100, Level.WARNING)])
@@ -333,7 +333,7 @@ async def test_what_stands_in_the_way_is_refused_and_named(
         await prepare(cluster)
         found = await cluster.finding(name)
         assert found.level is Level.REFUSED
-        assert culprit in found.what
+        assert culprit in found.text
         assert found.remedy
 
 
@@ -342,10 +342,10 @@ async def test_what_the_brokers_have_is_shown_with_its_source(tmp_path: Path) ->
         for broker in cluster.brokers.values():
             broker.configs["delete.topic.enable"] = "false"
         found = await cluster.finding("delete.topic.enable")
-        assert (found.level, found.what) == (Level.OK, "false (adopted from brokers 1,2,3)")
+        assert (found.level, found.text) == (Level.OK, "false (adopted from brokers 1,2,3)")
         ours(cluster, delete_topic_enable=False)
         found = await cluster.finding("delete.topic.enable")
-        assert (found.level, found.what) == (Level.OK, "false (set by us)")
+        assert (found.level, found.text) == (Level.OK, "false (set by us)")
 
 
 async def test_without_a_setting_the_ibp_of_the_brokers_is_the_one_that_counts(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ async def test_without_a_setting_the_ibp_of_the_brokers_is_the_one_that_counts(t
             broker.configs["inter.broker.protocol.version"] = "2.8-IV1"
             broker.api_versions[4] = (0, 5)
         found = await cluster.finding("controller.ibp")
-        assert (found.level, found.what) == (Level.OK, "2.8-IV1 (adopted) on every broker")
+        assert (found.level, found.text) == (Level.OK, "2.8-IV1 (adopted) on every broker")
         assert (await cluster.finding("request versions")).level is Level.OK
         ours(cluster, ibp="3.9-IV0")
         assert (await cluster.finding("request versions")).level is Level.REFUSED
@@ -365,15 +365,15 @@ async def test_reassignments_under_way_are_told_and_stand_in_nobodys_way(tmp_pat
         await reassignment(cluster)
         await requested_reassignment(cluster)
         running, requested = [await cluster.finding(f"{kind} reassignments") for kind in ("running", "requested")]
-        assert (running.level, running.what) == (Level.OK, "moving-0: carried on")
-        assert (requested.level, requested.what) == (Level.OK, "/admin/reassign_partitions exists: carried out")
+        assert (running.level, running.text) == (Level.OK, "moving-0: carried on")
+        assert (requested.level, requested.text) == (Level.OK, "/admin/reassign_partitions exists: carried out")
 
 
 async def test_an_election_that_was_asked_for_waits_for_the_take_over(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         await requested_election(cluster)
         found = await cluster.finding("requested elections")
-        assert (found.level, found.what) == (Level.OK, "carried out after the take-over")
+        assert (found.level, found.text) == (Level.OK, "carried out after the take-over")
 
 
 async def test_all_refusals_are_shown_at_once(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ async def test_deletions_are_carried_on(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         await deletion(cluster)
         found = await cluster.finding("topic deletions")
-        assert (found.level, "leaving below /admin/delete_topics: carried on" in found.what) == (Level.OK, True)
+        assert (found.level, "leaving below /admin/delete_topics: carried on" in found.text) == (Level.OK, True)
 
 
 async def test_no_broker_is_a_refusal(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ async def test_many_culprits_are_named_shortly(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         for number in range(9):
             await cluster.operator.create(paths.deletion(f"t{number}"), None)
-        assert (await cluster.finding("topic deletions")).what.startswith("t0, t1, t2, t3, t4 and 4 more")
+        assert (await cluster.finding("topic deletions")).text.startswith("t0, t1, t2, t3, t4 and 4 more")
 
 
 # -- what warns
@@ -519,7 +519,7 @@ async def test_some_brokers_without_the_listener_of_clients_are_a_warning(tmp_pa
     async with kafka(tmp_path) as cluster:
         await shared_listener(cluster)
         found = await cluster.finding("client listener")
-        assert (found.level, found.what[:33]) == (Level.WARNING, "broker 2 has no listener CLIENT: ")
+        assert (found.level, found.text[:33]) == (Level.WARNING, "broker 2 has no listener CLIENT: ")
 
 
 CONF = (
@@ -556,7 +556,7 @@ async def test_servers_that_wait_too_long_for_a_frozen_leader(
         )
         cluster.settings = cluster.settings.model_copy(update={"zookeeper": own_zookeeper})
         found = await cluster.finding("ZooKeeper syncLimit")
-        assert (found.level, said in found.what, remedy in found.remedy) == (level, True, True), found
+        assert (found.level, said in found.text, remedy in found.remedy) == (level, True, True), found
 
 
 @pytest.mark.parametrize(("prepare", "name", "culprit"), WARNINGS, ids=[f"{p.__name__}" for p, _, _ in WARNINGS])
@@ -565,7 +565,7 @@ async def test_what_is_worth_knowing_is_a_warning(tmp_path: Path, prepare: Prepa
         await prepare(cluster)
         found = await cluster.finding(name)
         assert found.level is Level.WARNING
-        assert culprit in found.what
+        assert culprit in found.text
         assert found.remedy
         assert (await cluster.preflight()).refusals == []
 
@@ -618,7 +618,7 @@ async def test_znodes_are_closed_on_both_sides_or_on_none(
         report = await cluster.preflight()
         [found] = [f for f in report.findings if f.name == "access control of znodes"]
         assert (found.level is Level.OK) == (told is None), found
-        assert (told or "") in found.what
+        assert (told or "") in found.text
 
 
 KAFKAS_OWN = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -640,7 +640,7 @@ async def test_brokers_name_clients_as_the_endpoint_does(
         cluster.brokers[2].configs[key] = value
         [found] = [f for f in (await cluster.preflight()).findings if f.name == "principal.builder.class"]
         assert found.level is level
-        assert ("broker 2" in found.what) == (level is Level.REFUSED)
+        assert ("broker 2" in found.text) == (level is Level.REFUSED)
         ours(cluster, acls="none", super_users="")
         [found] = [f for f in (await cluster.preflight()).findings if f.name == "principal.builder.class"]
         assert found.level is (Level.OK if level is Level.OK else Level.WARNING)
@@ -673,7 +673,7 @@ async def test_a_loopback_address_is_refused_where_brokers_are_elsewhere(tmp_pat
         )
         await cluster.again(2)
         found = await cluster.finding("own address")
-        assert (found.level, "broker 2 is elsewhere" in found.what) == (Level.REFUSED, True)
+        assert (found.level, "broker 2 is elsewhere" in found.text) == (Level.REFUSED, True)
 
 
 async def test_a_daemon_that_does_not_answer_at_its_address_is_refused(tmp_path: Path) -> None:
@@ -683,7 +683,7 @@ async def test_a_daemon_that_does_not_answer_at_its_address_is_refused(tmp_path:
         assert (await cluster.finding("own address")).level is Level.WARNING
         await queue_daemon(cluster, DAEMON)
         found = await cluster.finding("own address")
-        assert (found.level, "nothing answers at 127.0.0.1:1" in found.what) == (Level.REFUSED, True)
+        assert (found.level, "nothing answers at 127.0.0.1:1" in found.text) == (Level.REFUSED, True)
         listener = listener.model_copy(update={"advertised_port": cluster.brokers[1].port})
         cluster.settings = cluster.settings.model_copy(update={"listener": listener})
         assert (await cluster.finding("own address")).level is Level.OK
@@ -703,7 +703,7 @@ async def test_a_shared_listener_is_allowed_where_the_admin_endpoint_answers_on_
             update={"admin": cluster.settings.admin.model_copy(update={"client_listener": "INTERNAL"})}
         )
         found = await cluster.finding("separate listener")
-        assert (found.level, "the admin endpoint answers on INTERNAL" in found.what) == (Level.OK, True)
+        assert (found.level, "the admin endpoint answers on INTERNAL" in found.text) == (Level.OK, True)
         secured = cluster.settings.security.model_copy(update={"protocol": "SSL"})
         cluster.settings = cluster.settings.model_copy(update={"security": secured})
         assert "certificates" in (await cluster.finding("separate listener")).remedy

@@ -91,8 +91,8 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in
         async with cluster.daemon(secret_file=file) as daemon, endpoint(cluster) as carrier:
             view = View(daemon, cluster.dial, cluster.release_of)
             await eventually(lambda: TROUBLE in caplog.text)
-            assert TROUBLE in (await warning(cluster, "secrets")).what
-            assert f"daemon {DAEMON} on" in (await warning(cluster, "daemons agree")).what
+            assert TROUBLE in (await warning(cluster, "secrets")).text
+            assert f"daemon {DAEMON} on" in (await warning(cluster, "daemons agree")).text
             await view.refresh()
             assert TROUBLE in (view.status().admin_endpoint_trouble or "")
             assert (view.readiness().ok, TROUBLE in view.readiness().why) == (True, True)
@@ -106,7 +106,7 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in
             await view.refresh()
             assert view.status().admin_endpoint_trouble is None
             assert view.readiness().why == "controller at epoch 2"
-            assert (await cluster.finding("daemons agree")).what.startswith("1 daemons have the same admin secret")
+            assert (await cluster.finding("daemons agree")).text.startswith("1 daemons have the same admin secret")
             assert caplog.text.count(TROUBLE) == 1, "it is said once"
 
 
@@ -136,7 +136,7 @@ async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with
             await cluster.add(4)
             await eventually(lambda: sealed_with_id(cluster))
             await eventually(lambda: carries(carrier))
-            assert (await cluster.finding("daemons agree")).what.startswith("1 daemons have the same admin secret")
+            assert (await cluster.finding("daemons agree")).text.startswith("1 daemons have the same admin secret")
 
 
 async def sealed_with_id(cluster: Kafka) -> bool:

@@ -87,9 +87,9 @@ async def test_permissions_are_found_out_without_a_write(zookeeper_chroot: str, 
         await close(zk, paths.ISR_CHANGES)
         found = await writable(await context(zk, zookeeper_chroot, tmp_path))
         assert found.level is Level.REFUSED
-        assert "/isr_change_notification/" in found.what
-        assert paths.topic("orders") in found.what
-        assert paths.CONTROLLER not in found.what
+        assert "/isr_change_notification/" in found.text
+        assert paths.topic("orders") in found.text
+        assert paths.CONTROLLER not in found.text
 
 
 async def test_every_operation_of_a_probe_is_judged_by_itself(zookeeper_chroot: str) -> None:
@@ -130,7 +130,7 @@ async def test_the_release_is_told(zookeeper_chroot: str, tmp_path: Path) -> Non
     async with session(zookeeper_chroot) as zk:
         await ensure_top_level_paths(zk)
         found = await zookeeper_release(await context(zk, zookeeper_chroot, tmp_path))
-        assert (found.level, found.what.split(" is ")[1]) == (Level.OK, "3.8")
+        assert (found.level, found.text.split(" is ")[1]) == (Level.OK, "3.8")
 
 
 @pytest.mark.parametrize("hold", [False, True])

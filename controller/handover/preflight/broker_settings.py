@@ -35,13 +35,13 @@ def _check(setting: Setting) -> Callable[[Context], Awaitable[Finding]]:
 
 def _compared(found: InForce) -> Finding:
     """Refuses a value of ours that removes a protection of the brokers; warns of other differences."""
-    what, differing = f"{shown(found.value)} ({source(found)})", advice(found)
+    text, differing = f"{shown(found.value)} ({source(found)})", advice(found)
     if differing is None:
-        return ok(found.setting.name, what)
+        return ok(found.setting.name, text)
     difference, _, remedy = differing.partition(": ")
     if found.weaker:
-        return refuse(found.setting.name, f"{what} takes away what the brokers guard: {difference}", remedy)
-    return warn(found.setting.name, f"{what}, and {difference}", remedy)
+        return refuse(found.setting.name, f"{text} takes away text the brokers guard: {difference}", remedy)
+    return warn(found.setting.name, f"{text}, and {difference}", remedy)
 
 
 def _policy(found: InForce) -> Finding:

@@ -43,14 +43,14 @@ async def answering(ctx: Context) -> Finding:
             f"broker {named(unnamed)} registered no listener {ctx.settings.brokers.inter_broker_listener}",
             "set brokers.inter_broker_listener to inter.broker.listener.name of the brokers",
         )
-    silent = [f"{b} ({found})" for b, found in ctx.answers.items() if isinstance(found, BrokerCallFailed)]
+    silent = [f"{b} ({found})" for b, found in ctx.responses.items() if isinstance(found, BrokerCallFailed)]
     if silent:
         return refuse(
             name,
             f"broker {named(silent)}",
             "start it, or open the way from this machine to its inter-broker listener",
         )
-    strange = [f"{b} ({a.configs})" for b, a in ctx.answered().items() if isinstance(a.configs, BrokerCallFailed)]
+    strange = [f"{b} ({a.configs})" for b, a in ctx.responding().items() if isinstance(a.configs, BrokerCallFailed)]
     if strange:
         return refuse(
             name,
@@ -64,7 +64,7 @@ async def answering(ctx: Context) -> Finding:
 async def releases(ctx: Context) -> Finding:
     """Refuses brokers before 3.0: they look the controller up in ``/brokers/ids``, where no daemon is."""
     name = "broker releases"
-    old = [b for b, a in ctx.answered().items() if Api.ALLOCATE_PRODUCER_IDS not in a.api_versions]
+    old = [b for b, a in ctx.responding().items() if Api.ALLOCATE_PRODUCER_IDS not in a.api_versions]
     if old:
         return refuse(
             name,
@@ -84,9 +84,9 @@ async def request_versions(ctx: Context) -> Finding:
     }
     refused = [
         f"{b} ({api.name} v{version})"
-        for b, answers in ctx.answered().items()
+        for b, facts in ctx.responding().items()
         for api, version in wanted.items()
-        if not _accepts(answers.api_versions.get(api), version)
+        if not _accepts(facts.api_versions.get(api), version)
     ]
     if refused:
         return refuse(

@@ -27,8 +27,8 @@ async def cluster_id(ctx: Context) -> Finding:
             f"there is no readable {paths.CLUSTER_ID}: no broker ever started on this ensemble and chroot",
             "compare zookeeper.connect with the brokers' (the chroot after the last address too), or start a broker",
         )
-    answers = {b: a.metadata for b, a in ctx.answered().items() if not isinstance(a.metadata, BrokerCallFailed)}
-    others = [f"broker {b} has {found.cluster_id}" for b, found in answers.items() if found.cluster_id != here]
+    responses = {b: a.metadata for b, a in ctx.responding().items() if not isinstance(a.metadata, BrokerCallFailed)}
+    others = [f"broker {b} has {found.cluster_id}" for b, found in responses.items() if found.cluster_id != here]
     if others:
         return refuse(
             name,

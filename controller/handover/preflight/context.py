@@ -66,20 +66,20 @@ class Context(Struct, frozen=True):
     topics: Sequence[TopicAssignment]
     malformed: Sequence[Malformed]
     daemons: Sequence[Process]
-    answers: Mapping[int, BrokerFacts | BrokerCallFailed]
+    responses: Mapping[int, BrokerFacts | BrokerCallFailed]
 
     @property
     def zk(self) -> ZooKeeper:
         """Returns the ZooKeeper session."""
         return self.role.zk
 
-    def answered(self) -> dict[int, BrokerFacts]:
+    def responding(self) -> dict[int, BrokerFacts]:
         """Returns the responses by broker; a check of its own refuses brokers without any."""
-        return {broker: found for broker, found in self.answers.items() if isinstance(found, BrokerFacts)}
+        return {broker: found for broker, found in self.responses.items() if isinstance(found, BrokerFacts)}
 
     def configs(self) -> dict[int, Mapping[str, str | None]]:
         """Returns the settings by broker, where their query succeeded."""
-        return {b: a.configs for b, a in self.answered().items() if not isinstance(a.configs, BrokerCallFailed)}
+        return {b: a.configs for b, a in self.responding().items() if not isinstance(a.configs, BrokerCallFailed)}
 
     def with_config(self, name: str, *values: str) -> list[int]:
         """Returns the brokers on which a setting has one of ``values``."""
@@ -99,25 +99,25 @@ async def gather(settings: Settings, role: Role, dial: Dial, release_of: Release
         elif found is not None:
             topics.append(found)
     names = (*CONFIGS, listener_builder(settings))
-    answers = await query_each(dial, registered.brokers, partial(_facts_of, names))
+    responses = await query_each(dial, registered.brokers, partial(_facts_of, names))
     return Context(
         settings=settings,
         role=role,
         store=store,
-        ibp=_ibp(settings, answers.values()),
+        ibp=_ibp(settings, responses.values()),
         release_of=release_of,
         own_listener=own_listener,
         brokers=registered.brokers,
         topics=topics,
         malformed=malformed,
         daemons=[process for _, process in await role.queue() if process is not None],
-        answers=answers,
+        responses=responses,
     )
 
 
-def _ibp(settings: Settings, answers: Iterable[BrokerFacts | BrokerCallFailed]) -> Ibp:
+def _ibp(settings: Settings, responses: Iterable[BrokerFacts | BrokerCallFailed]) -> Ibp:
     """Returns the IBP at which the daemon will be active."""
-    configs = [found.configs for found in answers if isinstance(found, BrokerFacts)]
+    configs = [found.configs for found in responses if isinstance(found, BrokerFacts)]
     known = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
     adopted = None if given(settings.controller) else lowest(known)
     return adopted or Ibp.parse(settings.controller.ibp)
@@ -137,8 +137,8 @@ async def _facts_of(names: Sequence[str], queries: BrokerQueries, broker: Broker
     )
 
 
-async def _or_failure(answer: Awaitable[T]) -> T | BrokerCallFailed:
+async def _or_failure(response: Awaitable[T]) -> T | BrokerCallFailed:
     try:
-        return await answer
+        return await response
     except BrokerCallFailed as failed:
         return failed

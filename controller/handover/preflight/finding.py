@@ -17,11 +17,11 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check: ``what`` it found and, unless the level is OK, the remedy."""
+    """The result of one check: its sentence and, unless the level is OK, the remedy."""
 
     name: str
     level: Level
-    what: str
+    text: str
     remedy: str = ""
 
 
@@ -44,19 +44,19 @@ class PreflightReport(Struct, frozen=True):
         """Returns all refusals in one line, or the number of passed checks."""
         if not self.refusals:
             return f"{len(self.findings)} checks passed, {len(self.warnings)} of them with a warning"
-        return "; ".join(f"{f.name}: {f.what} (remedy: {f.remedy})" for f in self.refusals)
+        return "; ".join(f"{f.name}: {f.text} (remedy: {f.remedy})" for f in self.refusals)
 
 
-def ok(name: str, what: str) -> Finding:
+def ok(name: str, text: str) -> Finding:
     """Creates a finding without a problem."""
-    return Finding(name, Level.OK, what)
+    return Finding(name, Level.OK, text)
 
 
-def warn(name: str, what: str, remedy: str) -> Finding:
+def warn(name: str, text: str, remedy: str) -> Finding:
     """Creates a finding that an operator should know before a take-over."""
-    return Finding(name, Level.WARNING, what, remedy)
+    return Finding(name, Level.WARNING, text, remedy)
 
 
-def refuse(name: str, what: str, remedy: str) -> Finding:
+def refuse(name: str, text: str, remedy: str) -> Finding:
     """Creates a finding that prevents a take-over."""
-    return Finding(name, Level.REFUSED, what, remedy)
+    return Finding(name, Level.REFUSED, text, remedy)

@@ -21,7 +21,7 @@ from metadata_store.codecs.broker import PROTOCOLS
 from state_machines.model.types import Broker
 
 PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
-OWN_ANSWER_S_MAX: Final = 5.0
+OWN_RESPONSE_S_MAX: Final = 5.0
 
 
 async def listener_names(ctx: Context) -> Finding:
@@ -55,14 +55,14 @@ async def separate_listener(ctx: Context) -> Finding:
     shared = [b for b, broker in ctx.brokers.items() if not {e.listener for e in broker.endpoints} - internal]
     if not shared:
         return ok(name, f"clients have one besides {ours.inter_broker_listener}")
-    answered = admin.listed and admin.client_listener in internal
-    if answered and ctx.settings.security.protocol != "SSL":
+    shared_is_served = admin.listed and admin.client_listener in internal
+    if shared_is_served and ctx.settings.security.protocol != "SSL":
         return ok(name, f"shared by clients and brokers: the admin endpoint answers on {admin.client_listener}")
     return refuse(
         name,
         f"broker {named(sorted(shared))} has one listener for clients and brokers",
         "its brokers are known by certificates alone, which the admin endpoint does not see: give brokers a second one"
-        if answered
+        if shared_is_served
         else f"set admin.client_listener to {ours.inter_broker_listener}, so that the admin endpoint answers both, or "
         "give brokers a second one: listeners=CLIENT://...,INTERNAL://... and inter.broker.listener.name=INTERNAL",
     )
@@ -80,8 +80,8 @@ async def client_listener(ctx: Context) -> Finding:
         "set admin.client_listener to the brokers' listener that clients use, or admin.listed = false where tools and "
         "applications need no controller"
     )
-    what = f"broker {named(without)} has no listener {admin.client_listener}: its clients would find no controller"
-    return (refuse if len(without) == len(ctx.brokers) else warn)(name, what, remedy)
+    text = f"broker {named(without)} has no listener {admin.client_listener}: its clients would find no controller"
+    return (refuse if len(without) == len(ctx.brokers) else warn)(name, text, remedy)
 
 
 async def listener_protocol(ctx: Context) -> Finding:
@@ -97,7 +97,7 @@ async def listener_protocol(ctx: Context) -> Finding:
         return refuse(
             name,
             f"security.protocol is {ours}; different is the inter-broker listener of broker {named(others)}",
-            "set security.protocol, and what it needs of [security], as the brokers have it",
+            "set security.protocol, and its keys in [security], as the brokers have it",
         )
     return ok(name, ours)
 
@@ -150,7 +150,7 @@ async def _resolved(host: str) -> list[str]:
 
 async def _accepts(host: str, port: int) -> bool:
     try:
-        async with asyncio.timeout(OWN_ANSWER_S_MAX):
+        async with asyncio.timeout(OWN_RESPONSE_S_MAX):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError):
         return False

@@ -20,12 +20,12 @@ async def principal_builder(ctx: Context) -> Finding:
     own += [f"{b} ({of_listener})" for b, found in configs if found.get(of_listener, DEFAULT) != DEFAULT]
     if not own:
         return ok(name, "Kafka's own")
-    what = f"broker {named(own)} names clients by a class of its own, which the admin endpoint does not know"
+    text = f"broker {named(own)} names clients by a class of its own, which the admin endpoint does not know"
     if _no_name_matters(ctx.settings):
-        return warn(name, f"{what}; no permission there depends on the name", "know it before you set super_users")
+        return warn(name, f"{text}; no permission there depends on the name", "know it before you set super_users")
     return refuse(
         name,
-        f"{what}: it would take them for other principals",
+        f"{text}: it would take them for other principals",
         'remove it from the brokers, or set controller.acls = "none" and leave controller.super_users out: then no '
         "authenticated client may change anything through the endpoint",
     )

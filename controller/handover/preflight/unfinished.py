@@ -59,9 +59,9 @@ async def log_directories(ctx: Context) -> Finding:
     name = "log directories"
     offline = [
         f"{path} of broker {b}"
-        for b, answers in ctx.answered().items()
-        if not isinstance(answers.log_dirs, BrokerCallFailed)
-        for path, error in answers.log_dirs.items()
+        for b, facts in ctx.responding().items()
+        if not isinstance(facts.log_dirs, BrokerCallFailed)
+        for path, error in facts.log_dirs.items()
         if error != ONLINE
     ]
     if offline:
@@ -70,11 +70,11 @@ async def log_directories(ctx: Context) -> Finding:
             f"offline: {named(offline)}",
             "repair the directory and restart its broker: until then its replicas there are offline",
         )
-    unknown = [b for b, answers in ctx.answered().items() if isinstance(answers.log_dirs, BrokerCallFailed)]
+    unknown = [b for b, facts in ctx.responding().items() if isinstance(facts.log_dirs, BrokerCallFailed)]
     if unknown:
         return warn(
             name,
-            f"broker {named(unknown)} does not send its log directories: {ctx.answered()[unknown[0]].log_dirs}",
+            f"broker {named(unknown)} does not send its log directories: {ctx.responding()[unknown[0]].log_dirs}",
             f"allow {own_principal(ctx)} Describe on the cluster",
         )
     return ok(name, "all online")
