@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import checklist_page
+from scripts import checklist_page, settings_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -74,6 +74,10 @@ def test_records_are_numbered_without_holes() -> None:
 
 def test_the_checklist_is_up_to_date() -> None:
     assert (DOCS / "reference" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
+
+
+def test_the_keys_of_the_settings_are_up_to_date() -> None:
+    assert (DOCS / "reference" / "settings-keys.md").read_text() == settings_page.document(), "run: make docs"
 
 
 def test_the_page_of_performance_ends_with_the_method() -> None:
