@@ -39,7 +39,7 @@ class ClusterView:
 
     ``listener`` is the name of the brokers' client listener. ``advertised`` is the address under which clients reach
     this endpoint, None as long as it has no port. ``announced_for`` is the daemon that shows it to clients of brokers.
-    ``tls`` tells whether the endpoint uses TLS; its brokers must then use it, too. ``secret`` is shared with the
+    ``tls`` is True where the endpoint uses TLS; its brokers must then use it, too. ``secret`` is shared with the
     daemons: the view trusts only a name of a daemon that is sealed with it.
     """
 

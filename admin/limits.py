@@ -21,9 +21,9 @@ class Limits(Struct, frozen=True):
 
     ``buffered_bytes_max`` bounds the requests of all clients that are being received or carried out, with their bytes
     and their items (:data:`ITEM_BYTES`). Of a response, a connection holds a few :data:`CHUNK_BYTES`, of whatever size.
-    ``frame_timeout_ms`` bounds the rest of a partly received request, a piece of a response until the client took it,
-    and the time until a client authenticates or sends its first real request. The wait for a broker's response has no
-    bound but the client, which hangs up: members of a group may wait for minutes.
+    ``frame_timeout_ms`` bounds the rest of a partly received request, and the sending of a piece of a response. It also
+    bounds the time until a client authenticates or sends its first real request. The wait for a broker's response has
+    no bound but the client, which hangs up: members of a group may wait for minutes.
     """
 
     frame_bytes_max: int = 16_777_216
@@ -33,4 +33,4 @@ class Limits(Struct, frozen=True):
     frame_timeout_ms: int = 10_000
     idle_timeout_ms: int = 600_000
     connect_timeout_ms: int = 5_000
-    answer_bytes_max: int = 1_073_741_824
+    response_bytes_max: int = 1_073_741_824

@@ -51,7 +51,7 @@ class AdminListener:
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Binds; raises OSError naming the address."""
+        """Binds the socket; raises OSError naming the address."""
         host, port = self._address
         try:
             await self._entrance.open(host, port)

@@ -54,7 +54,7 @@ class Upstream:
         with self._naming_broker():
             await self._stream.send(len(frame).to_bytes(4, "big"), frame)
             size = int.from_bytes(await self._stream.wait(4, None), "big", signed=True)
-            if not _CORRELATION_BYTES <= size <= self._limits.answer_bytes_max:
+            if not _CORRELATION_BYTES <= size <= self._limits.response_bytes_max:
                 raise BrokerLost(f"{self._name} responds with a frame of {size} bytes")
             if await self._stream.exactly(_CORRELATION_BYTES) != frame[4:8]:
                 raise BrokerLost(f"{self._name} responds to a request that was not sent")

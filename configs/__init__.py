@@ -1,1 +1,1 @@
-"""Typed settings and the files that people install."""
+"""Declares and loads typed settings, and holds the files that operators install."""

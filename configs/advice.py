@@ -55,7 +55,7 @@ def exposed(path: Path, user: int | None) -> str | None:
     except OSError:
         return None
     if user is not None and found.st_uid not in (ROOT, user):
-        return f"belongs to user {found.st_uid}, who can read and change it: chown {user} {path}"
+        return f"belongs to user {found.st_uid}, which can read and change it: chown {user} {path}"
     if found.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
         return f"may be read or changed by others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 0640 {path}"
     return None

@@ -61,8 +61,7 @@ def credential_name(section: str, key: str) -> str:
 def systemd_credential(name: str, environ: Mapping[str, str]) -> Path | None:
     """Returns the file with that credential, None where there is none.
 
-    systemd passes nothing to a command that is run by hand: it uses the credentials in the store that its user may
-    read.
+    systemd passes nothing to a command by hand: such a command uses those in the store that its user may read.
     """
     if folder := environ.get(HANDED_OVER):
         path = Path(folder, name)

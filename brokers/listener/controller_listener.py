@@ -129,7 +129,7 @@ class ControllerListener:
     # -- start and stop
 
     async def start(self) -> None:
-        """Binds; raises OSError naming the address."""
+        """Binds the socket; raises OSError naming the address."""
         host, port = self._address
         try:
             await self._entrance.open(host, port)

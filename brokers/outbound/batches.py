@@ -1,6 +1,6 @@
 """Encodes request bodies from dirty rows of the model, at the time of sending.
 
-A row is encoded once, and the encoding is kept while the row stays the same object: it serves every replica's
+A row is encoded once, and the encoding is kept while the row stays the same object. It serves every replica's
 LeaderAndIsr and the UpdateMetadata of all brokers. The feed is cut at most once per batch interval, for all channels
 alike. Each channel's position is a cut, so one UpdateMetadata body serves every channel between the same two cuts.
 """

@@ -240,8 +240,8 @@ class Channel:
     async def _introduce(self) -> None:
         """Sends all topics before anything else, as Kafka's controller does.
 
-        A broker that knows its peers but no topic responds to clients that their topics do not exist, for as long as
-        it takes to load its replicas.
+        A broker that knows its peers but no topic responds to clients that their topics do not exist. It would do so
+        for as long as it takes to load its replicas.
         """
         pending, snapshot = self.pending, self.pending.snapshots
         self._turn_acknowledged = True

@@ -149,8 +149,8 @@ class Shared:
     def _own_entry(self, brokers: list[Broker]) -> list[Broker]:
         """Returns the controller's entry in the live list, by which brokers find it (KIP-497, controlled shutdown).
 
-        A mix of brokers with and without rack breaks automatic topic creation on all of them; sharing the most
-        common rack draws the fewest replicas to an id that cannot host any.
+        A mix of brokers with and without rack breaks automatic topic creation on all of them. The most common rack
+        draws the fewest replicas to an id that cannot host any.
         """
         settings = self.settings
         if not self.own_endpoints:

@@ -1,10 +1,11 @@
 """Makes and checks the seals of addresses that daemon and admin endpoint write into ZooKeeper for each other.
 
-A seal is an HMAC under the shared secret, which daemon and endpoint read from a file. Without it, any client that may
-write these znodes could name its own address: as the admin endpoint's for all clients, or as the daemon's for the
-endpoint. A seal binds the address to the cluster, to the daemon, and to the incarnation that wrote it: the ZooKeeper
-session that owns an endpoint's znode, or the nonce of a daemon's process. Envelopes (:mod:`brokers.wire.envelope`) have
-seals under the same secret.
+A seal is an HMAC under the shared secret, which daemon and endpoint read from a file. Without seals, any client that
+may write these znodes could divert traffic to its own address: all clients', or the endpoint's calls to the daemon.
+
+A seal binds the address to the cluster, to the daemon, and to the incarnation that wrote it. The ZooKeeper session that
+owns the znode identifies an endpoint's incarnation, the nonce of its process a daemon's. Envelopes
+(:mod:`brokers.wire.envelope`) have seals under the same secret.
 """
 
 from __future__ import annotations

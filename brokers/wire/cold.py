@@ -1,9 +1,10 @@
 """Uses kio, imported late and here alone, for rare requests, their responses, and the layouts of messages.
 
-kio's native reader reserves memory for whatever length an array claims, and ends the process where that fails. So it
-parses only responses whose correlation id matches, and never unrequested input (see :mod:`brokers.wire.calls`). Field
-names are kio's: those of Kafka's message definitions in snake case, ``_`` after a name that clashes; a zero uuid is
-None; throttle times are timedeltas.
+kio's native reader reserves memory for whatever length an array claims, and ends the process where that fails. So kio
+parses only responses whose correlation id matches, and never unrequested input (see :mod:`brokers.wire.calls`).
+
+Field names are kio's: those of Kafka's message definitions in snake case, with ``_`` after a name that clashes. A zero
+uuid is None; throttle times are timedeltas.
 """
 
 from __future__ import annotations

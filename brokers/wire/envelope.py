@@ -2,10 +2,11 @@
 
 The frame is that of Kafka's brokers, which forward requests to a controller in it, with Kafka's serialised principal.
 One tagged field is added, the seal (:mod:`brokers.security.attested`). It proves that the sender has the secret of
-daemon and endpoint, that the envelope is for this daemon of this cluster (:func:`envelope_key`), and that it is no
-replay. The response has a seal, too. An endpoint that connects first requests a challenge, with an empty envelope; the
-seals of that connection are bound to the challenge and numbered. Seals do not encrypt: without TLS others can read an
-envelope, but cannot forge one.
+daemon and endpoint, and that the envelope is no replay. Its key (:func:`envelope_key`) binds the envelope to this
+daemon of this cluster. The response has a seal, too.
+
+An endpoint that connects first requests a challenge, with an empty envelope; the seals of that connection are bound to
+the challenge and numbered. Seals do not encrypt: without TLS others can read an envelope, but cannot forge one.
 """
 
 from __future__ import annotations

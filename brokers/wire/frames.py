@@ -149,7 +149,7 @@ class FrameConnection(asyncio.Protocol):
             return
         for frame in frames:
             if self._response is None or self._response.done():
-                self._fail("bytes that no request asked for")
+                self._fail("bytes without a request")
                 return
             self._response.set_result(frame)
 

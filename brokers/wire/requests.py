@@ -1,8 +1,8 @@
 """Frames LeaderAndIsr, UpdateMetadata and StopReplica: headers apart from bodies, which all brokers share.
 
-``isKRaftController`` is always false (true makes a broker answer with an unknown error) and the type of LeaderAndIsr
+``isKRaftController`` is always false (on true a broker responds with an unknown error). The type of LeaderAndIsr is
 always 0, as from every controller in ZooKeeper mode. ``LiveLeaders`` stays empty: brokers take addresses from
-UpdateMetadata. Request header v2 (flexible), sent without an ApiVersions handshake, as Kafka's controller does.
+UpdateMetadata. Request header v2 (flexible) needs no ApiVersions handshake; Kafka's controller sends none, either.
 """
 
 from __future__ import annotations

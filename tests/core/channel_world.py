@@ -21,7 +21,7 @@ OWN = Endpoint(LISTENER, "regent.example.com", 9095)
 
 
 def settings(**changes: Any) -> ChannelSettings:
-    """Quick retries, short seals; ``changes`` by name."""
+    """Quick retries, short batch intervals; ``changes`` by name."""
     defaults: dict[str, Any] = {
         "controller_id": CONTROLLER,
         "controller_epoch": EPOCH,

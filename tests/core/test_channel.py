@@ -1,4 +1,4 @@
-"""One channel: order within a seal, one request in flight, endless retry, the gate, answers."""
+"""One channel: order within a batch, one request in flight, endless retry, the gate, responses."""
 
 from __future__ import annotations
 

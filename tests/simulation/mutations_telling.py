@@ -81,11 +81,11 @@ def keep_old_turns(stack: ExitStack) -> None:
 def live_list_last(stack: ExitStack) -> None:
     """LeaderAndIsr goes out before the live list that it needs, and to followers when to leaders."""
     stack.enter_context(mock.patch("brokers.outbound.channel.LEADER_FIRST_S_MAX", -1.0))
-    seal = Channel._batch
+    batch = Channel._batch
 
     async def late(self: Channel) -> None:
         with mock.patch.object(self, "_send_live_list", _nothing):
-            await seal(self)
+            await batch(self)
         await self._send_live_list()
 
     put(stack, Channel, "_batch", late)

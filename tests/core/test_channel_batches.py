@@ -1,4 +1,4 @@
-"""When seals go out, and up to where each of them reads the feed."""
+"""When batches go out, and up to where each of them reads the feed."""
 
 from __future__ import annotations
 
