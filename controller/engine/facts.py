@@ -15,8 +15,10 @@ from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
 from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from metadata_store.codecs.base import Malformed
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.port import Op
 from state_machines.model.decision import Change
 from state_machines.model.types import Broker, Leadership
 
@@ -167,3 +169,15 @@ class Facts:
                 continue
             self.gate.check()
             return found
+
+    async def write_singly(self, op: Op) -> ZkError | None:
+        """Makes one fenced write on a connection that is up; returns the error where ZooKeeper refused it."""
+        await self.connected()
+        try:
+            failed: ZkError | None = await submit(self.zk, self.fence, [op])
+        except MultiFailed:
+            raise  # the check of the controller epoch failed
+        except ZkError as error:
+            failed = error
+        self.gate.check()
+        return failed

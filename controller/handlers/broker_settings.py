@@ -15,8 +15,7 @@ from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.role.own_znodes import BROKER_SETTINGS
-from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.fencing.fenced import submit
+from metadata_store.errors import Code
 from metadata_store.port import Create, Op, SetData
 from state_machines.admin_rules import broker_settings as s
 from state_machines.admin_rules.broker_settings import Value, adopted_sentence, advice
@@ -126,14 +125,7 @@ async def _keep(c: Controller) -> None:
         data = c.adoption.kept(_guards(c))
         stat = await c.zk.exists(BROKER_SETTINGS)
         op: Op = Create(BROKER_SETTINGS, data) if stat is None else SetData(BROKER_SETTINGS, data, stat.version)
-        await c.connected()
-        try:
-            failed: ZkError | None = await submit(c.zk, c.fence, [op])
-        except MultiFailed:
-            raise
-        except ZkError as error:
-            failed = error
-        c.gate.check()
+        failed = await c.write_singly(op)
         if failed is None:
             c.adoption.unkept = False
             return

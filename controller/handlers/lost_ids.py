@@ -24,8 +24,7 @@ from controller.handlers.topic_rewrites import settle
 from controller.process.wording import abbreviate
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
-from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.fencing.fenced import submit
+from metadata_store.errors import Code
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
 from state_machines.decisions.topic_ids import (
     Evidence,
@@ -263,14 +262,7 @@ async def _note(c: Controller) -> None:
     if wanted is not None:
         create = lost.noted is None
         op = Create(TOPIC_IDS_BEGIN, wanted) if create else SetData(TOPIC_IDS_BEGIN, wanted, ANY_VERSION)
-    await c.connected()
-    try:
-        failed: ZkError | None = await submit(c.zk, c.fence, [op])
-    except MultiFailed:
-        raise
-    except ZkError as error:
-        failed = error
-    c.gate.check()
+    failed = await c.write_singly(op)
     there = failed is not None and failed.code is Code.NODE_EXISTS  # an earlier try, whose reply was lost, wrote it
     lost.noted = ASKED if there else wanted
     if failed is not None and failed.code not in (Code.NODE_EXISTS, Code.NO_NODE):
