@@ -135,7 +135,7 @@ async def test_the_release_is_told(zookeeper_chroot: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("hold", [False, True])
 async def test_zookeepers_own_shell_gives_the_role_back(zookeeper_chroot: str, hold: bool) -> None:
-    """The lines that the command prints for the shell, typed as they are."""
+    """The lines of a hand-back without regent, typed into the shell as they are."""
     credentials = DIGEST if hold else None
     async with session(zookeeper_chroot, credentials) as zk:
         await fill(zk)
