@@ -66,7 +66,7 @@ class Candidate:
         while not d.stopping.is_set():
             d.changed.clear()
             try:
-                await self._stand(role, lease, probe)
+                await self._wait_and_serve(role, lease, probe)
             except ClaimRefused as refused:
                 await self._step_back(role, str(refused))
             except ZkError as error:
@@ -98,7 +98,7 @@ class Candidate:
         self._refusals, self._refused_s = self._refusals + 1, now_s
         await self._d.pause(pause_s)
 
-    async def _stand(self, role: Role, lease: Lease, probe: PermissionProbe) -> None:
+    async def _wait_and_serve(self, role: Role, lease: Lease, probe: PermissionProbe) -> None:
         """Waits for one turn in the queue and serves one term."""
         d = self._d
         if role.lock_path is None:
@@ -110,12 +110,12 @@ class Candidate:
         if self._takeover:
             await self._take_over(role)
         with d.until_stopped():
-            await self._turn(role, probe)
+            await self._until_turn(role, probe)
             if not lease.valid():
                 d.become(Mode.STANDBY, "first in the queue, but ZooKeeper has not answered a heartbeat in time")
                 await lease.until_valid()
         if not d.stopping.is_set():
-            await self._rule(role, lease)
+            await self._claim_and_serve(role, lease)
 
     async def _take_over(self, role: Role) -> None:
         """Sets the flag for ``run --takeover``, after the checks of ``regent takeover``; a refusal ends the process."""
@@ -135,7 +135,7 @@ class Candidate:
             d.stop()
         self._takeover = False
 
-    async def _turn(self, role: Role, probe: PermissionProbe) -> None:
+    async def _until_turn(self, role: Role, probe: PermissionProbe) -> None:
         """Returns when this daemon is first in the queue and the flag is regent. Watches only wake the loop."""
         d = self._d
         while True:
@@ -179,7 +179,7 @@ class Candidate:
             if done is not None:
                 log.warning("an interrupted hand-back is completed: %s", done)
 
-    async def _rule(self, role: Role, lease: Lease) -> None:
+    async def _claim_and_serve(self, role: Role, lease: Lease) -> None:
         """Claims and serves one term."""
         d = self._d
         d.become(Mode.CLAIMING, "first in the queue, and the role is regent's")
@@ -264,7 +264,7 @@ class Candidate:
             await self._d.pause(pause_s)
 
     async def _wait_for_operator(self, role: Role, claim: Claim) -> None:
-        """Claims no more until the epoch is raised by an operator; a restarted daemon queries the brokers again."""
+        """Claims no more until an operator has raised the epoch; a restarted daemon claims and meets the brokers again."""
         while not self._d.stopping.is_set():
             self._d.become(Mode.BLOCKED, OUTRANKED)
             try:

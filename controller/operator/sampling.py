@@ -30,7 +30,7 @@ MODES: Final = {
 
 
 SILENT_FRACTION: Final = 1 / 3
-"""Of the session timeout: after two heartbeats without an answer the daemon counts as suspended."""
+"""Part of the session timeout without an answer (two heartbeats) after which the daemon counts as suspended."""
 
 
 def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, lines_dropped: int) -> Gauges:

@@ -13,7 +13,7 @@ from controller.shadow.waiting import Waiting
 from metadata_store import paths
 
 EXCUSE_SHARE: Final = 10
-"""An unexplained read may count as uncomparable after this fraction (one in so many) of the usual wait."""
+"""Divisor of the usual wait, after which an unexplained read may count as uncomparable."""
 
 TRIES_LEFT_MIN: Final = 2 * ORDERS_MAX + 10
 """Tries that one partition may need: no judgement begins with fewer left in the budget."""
