@@ -33,7 +33,7 @@ def render() -> str:
 
 def _lines(key: Key) -> Iterator[str]:
     item = key.name.partition(".")[2]
-    for line in wrap(f"{key.field.description}{_limits(key)}", WIDTH):
+    for line in wrap(f"{key.field.description}{_limits(key)}", WIDTH, break_on_hyphens=False):
         yield f"# {line}"
     if key.meta("environment_only"):
         yield f"# REGENT_{key.section.upper()}__{item.upper()}=user:password"

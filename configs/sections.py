@@ -251,7 +251,8 @@ class BrokersSettings(Section):
 
     inter_broker_listener: ListenerName = key(
         "INTERNAL",
-        "inter.broker.listener.name of the brokers. Clients must use another listener.",
+        "inter.broker.listener.name of the brokers. Where clients use it, too, admin.client_listener must name it as "
+        "well.",
         remedy="give inter.broker.listener.name of the brokers",
     )
     control_plane_listener: OptionalListenerName = key(

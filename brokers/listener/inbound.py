@@ -189,7 +189,7 @@ class InboundConnection(asyncio.Protocol):
     def _ends(self, authentication: Authentication) -> bool:
         """Ends the connection after failed authentication, with its response sent; returns whether it ends."""
         if authentication.over and self._transport is not None:
-            self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} fails to authenticate")
+            self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} failed to authenticate")
             self._transport.close()
         elif authentication.user is not None:
             self.slot.prove()
