@@ -264,7 +264,7 @@ class Candidate:
             await self._d.pause(pause_s)
 
     async def _wait_for_operator(self, role: Role, claim: Claim) -> None:
-        """Claims no more until an operator has raised the epoch; a restarted daemon claims and meets the brokers again."""
+        """Claims no more until an operator has raised the epoch; a restart queries the brokers again."""
         while not self._d.stopping.is_set():
             self._d.become(Mode.BLOCKED, OUTRANKED)
             try:
