@@ -71,7 +71,12 @@ ROWS: Final = (
         ("zookeeper.set_acl", "zookeeper.sasl", "zookeeper.sasl_file"),
         {"zookeeper.set_acl": "true"},
         "true",
-        ("nothing says which", "zookeeper.sasl_file", "/etc/credstore/zookeeper-sasl", "zookeeper.certificate_file"),
+        (
+            "no key sets that identity",
+            "zookeeper.sasl_file",
+            "/etc/credstore/zookeeper-sasl",
+            "zookeeper.certificate_file",
+        ),
         (
             {"zookeeper.set_acl": "false"},
             {"zookeeper.sasl": "kafka:s3cret"},
@@ -134,7 +139,7 @@ ROWS: Final = (
         ("security.protocol", "security.sasl_file"),
         SASL,
         '"SASL_PLAINTEXT"',
-        ("who the daemon is", "security.sasl_file", "user:password"),
+        ("the daemon's user at the brokers", "security.sasl_file", "user:password"),
         ({"security.protocol": "PLAINTEXT"}, {"security.sasl_file": "/sasl"}),
     ),
     Row(
@@ -148,14 +153,18 @@ ROWS: Final = (
         ("security.client_certificates", "security.ca_file"),
         TLS | CERTIFICATE,
         '"required"',
-        ("who signs the brokers' certificates", "security.ca_file", 'security.client_certificates = "none"'),
+        (
+            "the authorities that sign the brokers' certificates",
+            "security.ca_file",
+            'security.client_certificates = "none"',
+        ),
         (AUTHORITY, {"security.client_certificates": "none"}, {"security.protocol": "SASL_PLAINTEXT"}),
     ),
     Row(
         ("security.client_certificates", "security.protocol"),
         MUTUAL | {"security.client_certificates": "none"},
         '"none"',
-        ("SSL authenticates nobody", "SASL_SSL", "keystore", "client_certificates"),
+        ("SSL authenticates no peer", "SASL_SSL", "keystore", "client_certificates"),
         (AUTHORITY | {"security.client_certificates": "required"}, TLS),
     ),
     Row(
@@ -189,7 +198,7 @@ ROWS: Final = (
         ("http.address", "http.certificate_file", "http.token_file", "http.client_ca_file"),
         ANYWHERE | {"http.token_file": "/token"},
         '"0.0.0.0:9097"',
-        ("where TLS and credentials are needed", "http.certificate_file"),
+        ("which needs TLS and credentials", "http.certificate_file"),
         (OWN_TLS,),
     ),
     Row(
