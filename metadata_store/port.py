@@ -140,7 +140,7 @@ OpResult = Created | Stat | None
 
 
 class WriteHooks(Protocol):
-    """Around every write of a port. Tests raise ``Kill``, lose the reply, delay or expire here."""
+    """Hooks around every write of a port. Tests raise ``Kill``, lose the reply, delay or expire here."""
 
     async def before(self, ops: Sequence[Write]) -> None:
         """Runs before the write is submitted: an exception raised here means that nothing was written."""

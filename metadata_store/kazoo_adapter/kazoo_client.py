@@ -331,7 +331,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Without kazoo's two callback threads: nothing is called back through kazoo.
+    """Handler without kazoo's two callback threads: nothing is called back through kazoo.
 
     ``attempt_s`` bounds each TCP connect; kazoo's bound is a whole session.
     """

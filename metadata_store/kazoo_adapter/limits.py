@@ -43,7 +43,7 @@ _NOTHING: Final = Sent(0, 0)
 
 
 class Limits:
-    """``batch_bytes``: where batches are cut; ``write_bytes``: larger single writes are refused instead of sent.
+    """Learned sizes. ``batch_bytes`` cuts batches; writes above ``write_bytes`` are refused instead of sent.
 
     ``clock``: seconds.
     """

@@ -24,7 +24,7 @@ Address = tuple[str, str, int]
 
 
 class Servers:
-    """``clock``: seconds. Used on kazoo's thread; ``several`` on any."""
+    """Order and time limits of attempts. ``clock``: seconds. Used on kazoo's thread; ``several`` on any."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -22,7 +22,7 @@ TRIES_MAX: Final = 3
 
 
 class AdminEndpoint(Struct, frozen=True):
-    """``listener``: the brokers' listener that its clients use; ``seal``: see :mod:`brokers.security.attested`."""
+    """An endpoint. ``listener``: the brokers' listener of its clients; ``seal``: :mod:`brokers.security.attested`."""
 
     listener: Annotated[str, Meta(min_length=1)]
     host: Annotated[str, Meta(min_length=1)]

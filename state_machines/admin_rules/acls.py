@@ -53,7 +53,7 @@ class Resource(StrEnum):
 
 
 class Pattern(StrEnum):
-    """How a resource's name is meant."""
+    """The kinds of names of resources."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"
@@ -83,13 +83,13 @@ Key = tuple[Resource, str]
 
 
 class Acls(Struct):
-    """All lists of a cluster. ``found``: whether there is a place for them at all, so that an authorizer was used."""
+    """All lists of a cluster. ``found``: whether their parent znodes exist, so that an authorizer was used."""
 
     literal: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     prefixed: dict[Key, tuple[Entry, ...]] = field(default_factory=dict)
     found: bool = False
     sizes: Counter[int] = field(default_factory=Counter)
-    """How many prefixes of each length there are: others need not be looked up."""
+    """Number of prefixes by length: other lengths need no look-up."""
 
     def put(self, pattern: Pattern, key: Key, entries: tuple[Entry, ...]) -> None:
         """Replaces a list; one without entries goes."""

@@ -17,7 +17,7 @@ Reported = Mapping[str, str | None]
 
 
 class Setting(NamedTuple):
-    """``key`` of section ``[controller]`` stands for ``name`` at brokers, whose default is ``default``.
+    """A setting: ``key`` of section ``[controller]`` is ``name`` at brokers, with Kafka's ``default``.
 
     ``stricter`` chooses among values. ``unknown`` holds until a broker has reported its value; None: actions that
     depend on the setting wait. ``guard``: the stricter value prevents a loss or an action.

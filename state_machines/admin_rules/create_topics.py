@@ -23,7 +23,7 @@ PARTITIONS_MAX: Final = 100_000
 
 
 class TopicError(IntEnum):
-    """Why a topic is not created or does not grow: Kafka's error codes."""
+    """Kafka's error codes of a topic that is not created or does not grow."""
 
     UNKNOWN_SERVER_ERROR = -1
     UNKNOWN_TOPIC_OR_PARTITION = 3

@@ -1,4 +1,4 @@
-"""When a delegation token has expired (KIP-48; Kafka ``DelegationTokenManager.expireTokens``)."""
+"""Expiry of delegation tokens (KIP-48; Kafka ``DelegationTokenManager.expireTokens``)."""
 
 from __future__ import annotations
 

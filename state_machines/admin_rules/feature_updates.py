@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class UpgradeType(IntEnum):
-    """How a level may change; 0 and all others are unknown."""
+    """Changes of a level; 0 and all other numbers are unknown."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

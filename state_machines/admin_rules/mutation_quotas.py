@@ -22,14 +22,14 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 
 
 class Level(NamedTuple):
-    """Where a rate may be set: for a user, a client, or a client of a user; None: not by this one."""
+    """The level of a rate: a user, a client, or a client of a user; None: the level names none."""
 
     user: str | None
     client: str | None
 
 
 class Quota(NamedTuple):
-    """``rate``: partitions a second. ``payer``: user and client that share a bucket, empty where they do not matter."""
+    """A rate in partitions a second. ``payer``: user and client that share a bucket, empty where they do not matter."""
 
     rate: float
     payer: tuple[str, str]

@@ -34,7 +34,7 @@ class ScramError(IntEnum):
 
 
 class ScramRefusal(Struct, frozen=True, gc=False):
-    """Why the credentials of a user stay as they are."""
+    """The error for a user whose credentials stay as they are."""
 
     error: ScramError
     why: str

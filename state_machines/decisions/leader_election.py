@@ -53,7 +53,7 @@ FAILED: Final = {
 
 
 class NotElected(Struct, frozen=True, gc=False):
-    """Why there is no election."""
+    """The error of a partition without an election."""
 
     error: ElectionError
     why: str
@@ -129,7 +129,7 @@ class Imbalance(Struct, gc=False):
 
     @property
     def ratio(self) -> float:
-        """Between 0 and 1."""
+        """The share that others lead, between 0 and 1."""
         return len(self.not_led) / self.preferred
 
 

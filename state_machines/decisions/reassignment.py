@@ -68,7 +68,7 @@ class ReassignmentRequest(Struct, frozen=True, gc=False):
 
 
 class NotReassigned(Struct, frozen=True, gc=False):
-    """Why a partition is not reassigned."""
+    """The error of a partition that is not reassigned."""
 
     error: ReassignError
     why: str

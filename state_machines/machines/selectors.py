@@ -34,7 +34,7 @@ class NoLeader(Struct, frozen=True, gc=False):
 
 
 Selector = Callable[[Replicas, Replicas, Collection[int]], Election | NoLeader]
-"""Of replicas, ISR, and the replicas that are on failed log directories."""
+"""A rule by replicas, ISR, and the replicas that are on failed log directories."""
 
 NEW_PARTITION = "new partition: first live replica leads, all live replicas are in sync"
 OFFLINE_IN_ISR = "leader lost: first live replica of the ISR leads"

@@ -125,7 +125,7 @@ class MemorySession:
 
     @property
     def request_bytes_max(self) -> int:
-        """The usual."""
+        """The usual size of a batched request."""
         return REQUEST_BYTES_MAX
 
     # -- calls of the server

@@ -50,7 +50,7 @@ class PartitionResponse(Struct, frozen=True, gc=False):
 
 
 class ShutdownResponse(Struct, frozen=True):
-    """``remaining``: partitions that the broker still leads. Anything but error 0 and none of them is a failed try."""
+    """A response to ControlledShutdown. Anything but error 0 and no ``remaining`` leaderships is a failed try."""
 
     error: int
     remaining: tuple[Key, ...]

@@ -40,7 +40,7 @@ class Timed(Struct, frozen=True):
 
 
 class Fleet:
-    """``own_sessions``: each broker has a ZooKeeper session of its own; otherwise one session registers all.
+    """Brokers of the process. ``own_sessions``: each has its own ZooKeeper session; otherwise one registers all.
 
     ``on_lost`` is called when a session is lost by itself; the brokers of it are not registered any more.
     """

@@ -11,7 +11,7 @@ NO_CONTROLLER: Final = -1
 
 
 class MetadataCache:
-    """``live`` is replaced by every request, ``partitions`` and ``topic_ids`` are merged into."""
+    """A view. Every request replaces ``live`` and is merged into ``partitions`` and ``topic_ids``."""
 
     def __init__(self) -> None:
         self.controller_id = NO_CONTROLLER

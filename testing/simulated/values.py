@@ -72,7 +72,7 @@ class StopEntry(Struct, frozen=True, gc=False):
 
 
 class LeaderAndIsr(Struct, frozen=True):
-    """``kind`` is the request's type: 0 below v5 and from every controller in ZooKeeper mode."""
+    """A LeaderAndIsr. ``kind`` is its type: 0 below v5 and from every controller in ZooKeeper mode."""
 
     head: Head
     kind: int
@@ -81,7 +81,7 @@ class LeaderAndIsr(Struct, frozen=True):
 
 
 class UpdateMetadata(Struct, frozen=True):
-    """``topics`` maps names to topic ids, of topics without partitions too; ``live`` is the whole live list.
+    """An UpdateMetadata. ``topics``: ids by name, of topics without partitions too; ``live``: the whole live list.
 
     The brokers of ``live`` have no epoch (:data:`NO_BROKER_EPOCH`).
     """
