@@ -67,7 +67,7 @@ async def _give_up(role: Role, term: Term, note: Note) -> None:
             await role.release(term.claim)
             note(f"{paths.CONTROLLER} and the queue position of this daemon are deleted: brokers elect a controller")
     except ZooKeeperError as error:
-        log.warning("the role could not be given up in one step (%s): the next step tries again", error)
+        log.warning("the role was not released (%s): the first daemon in the queue completes the hand-back", error)
     finally:
         term.gate.end("the role was handed back to the brokers")
 

@@ -44,7 +44,9 @@ class SecretWatch:
                 log.warning("%s: %s", self._consequence(), error)
             self.trouble, found = str(error), None
         if found is not None and found != self._d.secret:
-            log.info("the admin secret in %s is taken: an admin endpoint with the same one reaches this daemon", file)
+            log.info(
+                "the admin secret in %s is in force: an admin endpoint with the same one reaches this daemon", file
+            )
             self._d.take_secret(found)
         await self._seal()
 

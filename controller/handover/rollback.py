@@ -1,7 +1,7 @@
 """The state before a take-over: a roll-back file on this machine, and the same in ZooKeeper for the other daemons.
 
 The part that a hand-back needs is the ACL of ``/controller_epoch``, which ``on_absence = "hold"`` replaces. Files are
-written at once, synced, and never overwritten.
+written atomically, synced, and never overwritten.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def shown_mode(daemon: Daemon) -> str:
 
 
 def lags_of(term: Term | None) -> Lags:
-    """Returns how far the propagation to each broker is behind; nothing without a term."""
+    """Returns the lag of the propagation to each broker; none without a term."""
     return term.channels.lag() if term is not None else {}
 
 

@@ -14,5 +14,5 @@ async def exposure(ctx: Context) -> Finding:
     trouble = secret_trouble(ctx.settings.secret_file, daemon_user(ctx.settings.state.directory))
     found = [*advice(ctx.settings), *([f"{trouble}; without it Kafka's tools find no controller"] if trouble else [])]
     if not found:
-        return ok("secrets", "no file of a secret is open to others, no password goes over the network as it is")
+        return ok("secrets", "no file of a secret is open to others, no password crosses the network in plain text")
     return warn("secrets", "; ".join(found), "repair what it names")
