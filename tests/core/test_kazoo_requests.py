@@ -19,7 +19,7 @@ from metadata_store.kazoo_adapter.sasl_digest import DigestMd5
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import IN_FLIGHT_MAX, READ_PATHS_MAX, REQUEST_BYTES_MAX, WRITE_BYTES_MAX, Create, SetData
 from tests.core.kazoo_kit import CONNECT_S, Header, Wire, adapter, no_thread, turns
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 
 STAT = bytes(68)
 PEM = ZooKeeperTls(Path("/ca.pem"), Path("/own.pem"), Path("/own.key"))
@@ -41,7 +41,7 @@ async def of_client(**options: Any) -> kazoo_client.Client:
     return client
 
 
-@in_virtual_time
+@in_exact_time
 async def test_kazoo_is_given_the_servers_without_the_chroot_and_the_session_in_its_unit() -> None:
     client = await of_client()
     assert client.hosts == [("a", 1), ("b", 2)]
@@ -50,13 +50,13 @@ async def test_kazoo_is_given_the_servers_without_the_chroot_and_the_session_in_
     assert (client.use_ssl, client.auth_data, client._connection.sasl_options) == (False, set(), None)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_connections_are_tried_again_for_ever_with_short_pauses() -> None:
     retry = (await of_client())._connection.retry_sleeper
     assert (retry.max_tries, retry.delay, retry.max_delay) == (-1, 0.1, 1.0)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_credentials_of_both_kinds_are_passed_on() -> None:
     client = await of_client(credentials="regent:s3cret", sasl="kafka:secret:with:colons")
     assert client.auth_data == {("digest", "regent:s3cret")}
@@ -72,7 +72,7 @@ async def test_credentials_of_both_kinds_are_passed_on() -> None:
         (ZooKeeperTls(), (None, None, None, True)),
     ],
 )
-@in_virtual_time
+@in_exact_time
 async def test_tls_options_are_passed_on(tls: ZooKeeperTls, given: tuple[Any, ...]) -> None:
     client = await of_client(tls=tls)
     assert (client.ca, client.certfile, client.keyfile, client.check_hostname) == given
@@ -112,7 +112,7 @@ class Server:
         self.connection._authenticate_with_sasl("zk1", 1.0)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_login_by_sasl_uses_user_and_password_up_to_the_first_colon_each_time() -> None:
     client = await of_client(sasl="kafka:a:b")
     with mock.patch("metadata_store.kazoo_adapter.kazoo_client.secrets.token_hex", return_value="c"):
@@ -135,14 +135,14 @@ async def test_a_login_by_sasl_uses_user_and_password_up_to_the_first_colon_each
         ([(0, CHALLENGE), ConnectionDropped()], "zk1 hung up at the SASL login"),
     ],
 )
-@in_virtual_time
+@in_exact_time
 async def test_a_login_by_sasl_that_fails_ends_the_session_and_says_why(answers: list[Any], words: str) -> None:
     client = await of_client(sasl="kafka:secret")
     with pytest.raises(AuthFailedError, match=words):
         Server(client, *answers).log_in()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_server_has_the_time_of_an_attempt_for_its_answer_and_grants_the_session() -> None:
     """Of a session of 12.345 s with one server: 0.3 of it; of one of 40 s that it granted: 12 s."""
     client = await of_client()
@@ -161,7 +161,7 @@ async def test_a_server_has_the_time_of_an_attempt_for_its_answer_and_grants_the
     assert timeouts == [pytest.approx(each) for each in (12.345 * 0.3, 12.0, 2.0, 1.0)]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_tcp_connect_is_bounded_by_the_attempt() -> None:
     client = await of_client()
     with mock.patch("kazoo.handlers.threading.SequentialThreadingHandler.create_connection") as connect:
@@ -195,7 +195,7 @@ def paths_of(total: int) -> list[str]:
         ([*paths_of(REQUEST_BYTES_MAX), "/a"], [53, 1]),
     ],
 )
-@in_virtual_time
+@in_exact_time
 async def test_reads_are_split_at_a_thousand_paths_and_half_a_mebibyte(paths: list[str], counts: list[int]) -> None:
     assert (READ_PATHS_MAX, REQUEST_BYTES_MAX) == (1_000, 524_288)
     async with adapter() as (zk, wire, _):
@@ -212,7 +212,7 @@ async def test_reads_are_split_at_a_thousand_paths_and_half_a_mebibyte(paths: li
 
 
 @pytest.mark.parametrize(("multi_read", "most"), [(True, 4), (False, 1_000)])
-@in_virtual_time
+@in_exact_time
 async def test_no_more_reads_are_under_way_than_allowed(multi_read: bool, most: int) -> None:
     assert most == (IN_FLIGHT_MAX if multi_read else SINGLE_READS_MAX)
     async with adapter(multi_read=multi_read) as (zk, wire, _):
@@ -229,7 +229,7 @@ async def test_no_more_reads_are_under_way_than_allowed(multi_read: bool, most: 
         assert await reading == [Code.NO_NODE] * (most + 2)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_reads_and_watches_are_cut_smaller_while_the_server_hangs_up_at_large_requests() -> None:
     async with adapter() as (zk, wire, _):
         paths = ["/" + "x" * 985] * 100
@@ -252,7 +252,7 @@ async def test_reads_and_watches_are_cut_smaller_while_the_server_hangs_up_at_la
                 await turns()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_single_writes_up_to_a_million_bytes_are_sent_and_larger_ones_refused() -> None:
     assert WRITE_BYTES_MAX == 1_000_000
     async with adapter() as (zk, wire, _):
@@ -310,7 +310,7 @@ def test_what_was_learned_is_forgotten_after_ten_minutes_each_time(again: int) -
 # -- MultiRead
 
 
-@in_virtual_time
+@in_exact_time
 async def test_each_connection_asks_its_server_once_whether_it_has_multi_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of an ensemble are upgraded one after the other, and back."""
     asked: list[tuple[Any, ...]] = []
@@ -351,7 +351,7 @@ def created() -> bytes:
 
 
 @pytest.mark.parametrize("create_chroot", [True, False])
-@in_virtual_time
+@in_exact_time
 async def test_a_chroot_that_is_missing_is_made_or_named(create_chroot: bool) -> None:
     zk = KazooZooKeeper("a:1/kafka/a", session_timeout_ms=6_000, multi_read=True, create_chroot=create_chroot)
     wire = Wire(zk)

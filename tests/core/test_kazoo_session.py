@@ -28,7 +28,7 @@ from metadata_store.kazoo_adapter.silence import LOOKS
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState
 from tests.core.kazoo_kit import CONNECT_S, SESSION_MS, Wire, adapter, begun, no_thread, turns
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
 ENDS = (KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED, KeeperState.CLOSED)
@@ -39,7 +39,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_each_blip_is_flagged_at_once_and_then_reported_in_order() -> None:
     async with adapter() as (zk, wire, recorded):
         for blip in range(1, 4):
@@ -63,7 +63,7 @@ async def test_each_blip_is_flagged_at_once_and_then_reported_in_order() -> None
         assert len(wire.sent) == 3
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_blip_that_ends_before_the_loop_turns_still_refuses_what_was_meant_for_the_first_connection() -> None:
     async with adapter() as (zk, wire, _):
         for _ in range(3):
@@ -77,7 +77,7 @@ async def test_a_blip_that_ends_before_the_loop_turns_still_refuses_what_was_mea
 
 
 @pytest.mark.parametrize("end", ENDS)
-@in_virtual_time
+@in_exact_time
 async def test_after_the_end_of_a_session_everything_is_refused_and_no_second_one_begins(end: str) -> None:
     async with adapter() as (zk, wire, recorded):
         wire.enter(KeeperState.CONNECTING)
@@ -94,7 +94,7 @@ async def test_after_the_end_of_a_session_everything_is_refused_and_no_second_on
         assert zk.session_id == 7, "until the next connect it is the session that ended"
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_new_session_after_each_lost_one() -> None:
     async with adapter() as (zk, wire, recorded):
         for number in range(1, 4):
@@ -111,7 +111,7 @@ async def test_a_new_session_after_each_lost_one() -> None:
         assert recorded.states == [CONNECTED, *[LOST, CONNECTED] * 3]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_later_session_must_know_what_every_earlier_one_has_seen() -> None:
     async with adapter() as (zk, wire, _):
         for zxid in (500, 400):
@@ -145,7 +145,7 @@ async def test_a_later_session_must_know_what_every_earlier_one_has_seen() -> No
     ],
 )
 @pytest.mark.parametrize("end", [KeeperState.CONNECTING, *ENDS])
-@in_virtual_time
+@in_exact_time
 async def test_requests_under_way_at_the_end_of_a_connection(
     end: str, writes: bool, sent: bool, error: type[Exception]
 ) -> None:
@@ -161,7 +161,7 @@ async def test_requests_under_way_at_the_end_of_a_connection(
         assert type(raised.value) is error
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_answer_that_comes_after_the_end_changes_nothing_but_the_zxid() -> None:
     async with adapter() as (zk, wire, recorded):
         asked = asyncio.ensure_future(zk.set("/a", b"", 0))
@@ -180,7 +180,7 @@ async def test_an_answer_that_comes_after_the_end_changes_nothing_but_the_zxid()
 
 
 @pytest.mark.parametrize("answered", [True, False])
-@in_virtual_time
+@in_exact_time
 async def test_a_request_that_its_caller_gave_up_holds_nothing_up(answered: bool) -> None:
     async with adapter() as (zk, wire, recorded):
         for blip in range(1, 4):
@@ -198,7 +198,7 @@ async def test_a_request_that_its_caller_gave_up_holds_nothing_up(answered: bool
             await turns()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_answer_and_the_end_after_it_reach_the_loop_in_this_order() -> None:
     async with adapter() as (zk, wire, recorded):
         asked = asyncio.ensure_future(zk.exists("/a"))
@@ -213,7 +213,7 @@ async def test_an_answer_and_the_end_after_it_reach_the_loop_in_this_order() -> 
         assert recorded.states[-1] is LOST
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_answer_to_another_request_ends_the_connection_and_is_not_taken() -> None:
     async with adapter() as (zk, wire, _):
         asked = [asyncio.ensure_future(zk.set("/a", b"", version)) for version in (0, 1)]
@@ -231,7 +231,7 @@ async def test_an_answer_to_another_request_ends_the_connection_and_is_not_taken
 
 @pytest.mark.parametrize("code", sorted(TROUBLE))
 @pytest.mark.parametrize("writes", [True, False])
-@in_virtual_time
+@in_exact_time
 async def test_a_server_in_trouble_is_reported_after_a_pause_each_time(code: Code, writes: bool) -> None:
     async with adapter() as (zk, wire, _):
         for _ in range(3):
@@ -253,7 +253,7 @@ async def test_a_server_in_trouble_is_reported_after_a_pause_each_time(code: Cod
 
 
 @pytest.mark.parametrize("code", [Code.SESSION_EXPIRED, Code.SESSION_MOVED])
-@in_virtual_time
+@in_exact_time
 async def test_a_session_that_the_server_refuses_changed_nothing(code: Code) -> None:
     async with adapter() as (zk, wire, _):
         asked = asyncio.ensure_future(zk.set("/a", b"", 0))
@@ -269,7 +269,7 @@ def event(kind: int, path: str) -> bytes:
     return struct.pack("!ii", kind, 3) + jute.text(path)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_watch_events_by_kind_below_the_chroot(caplog: pytest.LogCaptureFixture) -> None:
     async with adapter("a:1/kafka") as (_, wire, recorded):
         for kind, path in [(1, "/kafka/a"), (2, "/kafka/b"), (3, "/kafka"), (4, "/kafka/c"), (5, "/kafka/d")]:
@@ -281,7 +281,7 @@ async def test_watch_events_by_kind_below_the_chroot(caplog: pytest.LogCaptureFi
         ]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_many_messages_wake_the_loop_once_and_the_next_ones_again() -> None:
     async with adapter() as (zk, wire, recorded):
         assert zk._transport is not None
@@ -294,7 +294,7 @@ async def test_many_messages_wake_the_loop_once_and_the_next_ones_again() -> Non
                 assert len(recorded.events) == 10 * cycle
 
 
-@in_virtual_time
+@in_exact_time
 async def test_after_a_close_nothing_is_called_back() -> None:
     async with adapter() as (zk, wire, recorded):
         client = wire.client
@@ -312,7 +312,7 @@ async def test_after_a_close_nothing_is_called_back() -> None:
 
 
 @pytest.mark.parametrize(("ended_s", "cut_s", "closed_s"), [(1.9, 1.9, 1.9), (2.1, 2.0, 2.1), (None, 2.0, 4.0)])
-@in_virtual_time
+@in_exact_time
 async def test_a_close_waits_two_seconds_for_the_server_and_two_for_the_thread(
     ended_s: float | None, cut_s: float, closed_s: float
 ) -> None:
@@ -327,7 +327,7 @@ async def test_a_close_waits_two_seconds_for_the_server_and_two_for_the_thread(
         assert client.release.called == (ended_s is not None)  # type: ignore[attr-defined]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_connect_is_given_up_at_its_time_out_and_may_be_tried_again() -> None:
     """18 s, and at most twice the 2 s of a close."""
     zk = KazooZooKeeper("a:1", session_timeout_ms=SESSION_MS, multi_read=True)
@@ -344,7 +344,7 @@ async def test_a_connect_is_given_up_at_its_time_out_and_may_be_tried_again() ->
 
 
 @pytest.mark.parametrize(("refused_s", "words"), [(0.9, "refused the credentials"), (1.1, "dropped the connection")])
-@in_virtual_time
+@in_exact_time
 async def test_a_login_by_sasl_that_failed_is_waited_for_after_the_connection_was_dropped(
     refused_s: float, words: str
 ) -> None:
@@ -372,7 +372,7 @@ async def test_a_login_by_sasl_that_failed_is_waited_for_after_the_connection_wa
     ("state", "words"),
     [(KeeperState.AUTH_FAILED, "refused the credentials"), (KeeperState.EXPIRED_SESSION, "dropped the connection")],
 )
-@in_virtual_time
+@in_exact_time
 async def test_a_first_session_that_ends_at_once(state: str, words: str) -> None:
     zk = KazooZooKeeper("a:1", session_timeout_ms=SESSION_MS, multi_read=True)
     wire = Wire(zk)
@@ -388,7 +388,7 @@ async def test_a_first_session_that_ends_at_once(state: str, words: str) -> None
 
 
 @pytest.mark.parametrize(("granted_ms", "left_s"), [(18_000, 6.0), (6_000, 2.0)])
-@in_virtual_time
+@in_exact_time
 async def test_a_silent_server_is_left_after_a_third_of_the_session_that_it_granted(
     granted_ms: int, left_s: float
 ) -> None:
@@ -412,7 +412,7 @@ async def test_a_silent_server_is_left_after_a_third_of_the_session_that_it_gran
                 await beat
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_connection_that_is_new_is_not_left_for_the_silence_of_the_one_before() -> None:
     async with adapter() as (zk, wire, _):
         wire.client.servers.round([("a", "10.0.0.1", 1), ("b", "10.0.0.2", 2)])
@@ -427,7 +427,7 @@ async def test_a_connection_that_is_new_is_not_left_for_the_silence_of_the_one_b
         assert wire.zk._transport.leave(6.0)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_the_only_server_is_not_left() -> None:
     async with adapter() as (zk, wire, _):
         beat = asyncio.ensure_future(zk.heartbeat())
@@ -439,7 +439,7 @@ async def test_the_only_server_is_not_left() -> None:
 
 
 @pytest.mark.parametrize("fails", [lambda _: None, lambda zk: setattr(zk, "on_state_thread", boom)])
-@in_virtual_time
+@in_exact_time
 async def test_a_callback_on_the_thread_that_fails_does_not_keep_the_state_from_the_loop(
     fails: Callable[[KazooZooKeeper], None],
 ) -> None:

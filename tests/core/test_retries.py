@@ -34,7 +34,7 @@ from metadata_store.port import ConnectionState
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, Endpoint
 from state_machines.propagation.propagation import Propagation
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.core.wire_kit import write_response
 
 LISTENER = "INTERNAL"
@@ -103,7 +103,7 @@ def link(peer: Peer) -> tuple[Link, Callable[[int, int], list[bytes]]]:
 @pytest.mark.parametrize(
     ("fault", "takes_s"), [("refuses", 0), ("hangs", 10), ("cuts", 0), ("mute", 30), ("garbage", 0)]
 )
-@in_virtual_time
+@in_exact_time
 async def test_a_request_to_a_broker_is_repeated_with_growing_pauses_that_begin_anew(
     fault: str, takes_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,7 +126,7 @@ async def test_a_request_to_a_broker_is_repeated_with_growing_pauses_that_begin_
         await asyncio.sleep(1.0)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_connection_that_is_lost_while_nothing_is_sent_is_made_again_each_time() -> None:
     peer = Peer()
     sending, _ = link(peer)
@@ -168,7 +168,7 @@ def a_call(timeout_ms: int) -> Call:
     return Call(Api.CREATE_TOPICS, 7, body, "User:alice", None, "10.0.0.7", b"frame")
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_call_is_carried_again_after_growing_pauses_which_begin_anew_with_another_daemon() -> None:
     peer, role = Peer(), Role()
     carrier = Carrier(role, b"secret", peer)
@@ -189,7 +189,7 @@ async def test_a_call_is_carried_again_after_growing_pauses_which_begin_anew_wit
 
 
 @pytest.mark.parametrize(("timeout_ms", "given_up_s"), [(0, 0.0), (1_500, 1.5), (29_900, 29.9), (30_100, 30.0)])
-@in_virtual_time
+@in_exact_time
 async def test_a_call_is_carried_again_for_its_own_time_out_and_half_a_minute_at_most(
     timeout_ms: int, given_up_s: float
 ) -> None:
@@ -204,7 +204,7 @@ async def test_a_call_is_carried_again_for_its_own_time_out_and_half_a_minute_at
 # -- the cluster, as an admin endpoint follows it
 
 
-@in_virtual_time
+@in_exact_time
 async def test_the_cluster_is_followed_with_one_session_after_the_other() -> None:
     begun: list[float] = []
     closed = 0
@@ -236,7 +236,7 @@ async def test_the_cluster_is_followed_with_one_session_after_the_other() -> Non
 # -- connections that are let in
 
 
-@in_virtual_time
+@in_exact_time
 async def test_connections_are_accepted_again_after_each_failure() -> None:
     tried: list[float] = []
     fails: list[Exception | None] = [OSError(24, "Too many open files")] * 3 + [None, ValueError("a bug"), None, None]
@@ -249,8 +249,8 @@ async def test_connections_are_accepted_again_after_each_failure() -> None:
         await asyncio.sleep(5.0)
 
     entrance = Entrance.__new__(Entrance)
-    with mock.patch.object(Entrance, "_let_one_in", let_in):
-        letting = asyncio.ensure_future(entrance._let_in(mock.Mock()))
+    with mock.patch.object(Entrance, "_accept_one", let_in):
+        letting = asyncio.ensure_future(entrance._accept_all(mock.Mock()))
         await asyncio.sleep(12.0)
         letting.cancel()
     assert pauses(tried) == [0.2, 0.2, 0.2, 5.0, 0.2, 5.0]
@@ -259,7 +259,7 @@ async def test_connections_are_accepted_again_after_each_failure() -> None:
 # -- heartbeats
 
 
-@in_virtual_time
+@in_exact_time
 async def test_heartbeats_follow_each_other_by_how_the_last_one_ended() -> None:
     """Six in a session of 12 s; one that was not sent is repeated after 0.2 s, one without an answer after 12 s."""
     meets = ["refused"] * 3 + ["answered", "refused", "answered", "silent", "silent", "answered", "refused", "answered"]
@@ -334,7 +334,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("compares", [(True,), (NotConnected(), True), (OutcomeUnknown(), NotConnected(), True)])
-@in_virtual_time
+@in_exact_time
 async def test_each_blip_within_the_lease_is_compared_and_leaves_nothing_behind(
     compares: tuple[bool | Exception, ...],
 ) -> None:
@@ -357,7 +357,7 @@ async def test_each_blip_within_the_lease_is_compared_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("blips", [0, 1, 2])
-@in_virtual_time
+@in_exact_time
 async def test_the_lease_is_watched_at_each_blip_and_a_renewed_one_holds_longer(blips: int) -> None:
     """8 s of a session of 10 s; an answer that came meanwhile counts from its own sending."""
     w = Watched()
@@ -381,7 +381,7 @@ async def test_the_lease_is_watched_at_each_blip_and_a_renewed_one_holds_longer(
 
 
 @pytest.mark.parametrize("blips", [0, 1, 2])
-@in_virtual_time
+@in_exact_time
 async def test_a_foreign_claim_is_found_at_each_blip(blips: int) -> None:
     w = Watched()
     for _ in range(blips):
@@ -393,7 +393,7 @@ async def test_a_foreign_claim_is_found_at_each_blip(blips: int) -> None:
     assert why.startswith("another controller was elected")
 
 
-@in_virtual_time
+@in_exact_time
 async def test_each_doubt_is_compared_also_one_that_comes_during_a_comparison() -> None:
     w = Watched()
     for cycle in range(1, 4):
@@ -410,7 +410,7 @@ async def test_each_doubt_is_compared_also_one_that_comes_during_a_comparison() 
 
 
 @pytest.mark.parametrize(("fails", "asked", "complains"), [(3, 4, False), (29, 30, False), (30, 30, True)])
-@in_virtual_time
+@in_exact_time
 async def test_brokers_are_asked_for_their_settings_every_second_thirty_times_and_anew_when_they_register(
     fails: int, asked: int, complains: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -441,7 +441,7 @@ async def test_brokers_are_asked_for_their_settings_every_second_thirty_times_an
 # -- the admin endpoint beside the daemon
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_endpoint_that_ends_is_started_again_after_pauses_that_begin_anew_after_a_steady_life() -> None:
     lives = [0.0] * 5 + [61.0, 0.0, 59.0, 0.0, 61.0]
     ends: list[float] = []

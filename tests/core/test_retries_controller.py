@@ -42,7 +42,7 @@ from tests.core.daemon_world import daemon, now_s, ruling
 from tests.core.reassignment_kit import alter, join, written
 from tests.core.test_handlers_endpoint import BOTH, INTERNAL, endpoint, listed
 from tests.core.test_retries import BROKER, pauses
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 
 CLOSED = (digest_acl("brokers", "other"), Acl(READ, "world", "anyone"))
 ABOUT = 0.3
@@ -82,7 +82,7 @@ async def running(w: World, *names: str) -> None:
 # -- handlers of the queue
 
 
-@in_virtual_time
+@in_exact_time
 async def test_znodes_of_deleted_topics_that_may_not_go_are_tried_every_five_seconds_each_time() -> None:
     async with world() as w:
         await running(w, "t", "u")
@@ -109,7 +109,7 @@ async def test_znodes_of_deleted_topics_that_may_not_go_are_tried_every_five_sec
         assert again == [], "no timer is left"
 
 
-@in_virtual_time
+@in_exact_time
 async def test_reassignments_whose_last_rewrite_is_refused_are_tried_every_five_seconds_each_time() -> None:
     async with world() as w:
         await running(w, "t")
@@ -135,7 +135,7 @@ async def test_reassignments_whose_last_rewrite_is_refused_are_tried_every_five_
             assert tries[-1] - first_s == pytest.approx(5.0 * fails, abs=ABOUT), "no timer is left"
 
 
-@in_virtual_time
+@in_exact_time
 async def test_reassignments_that_are_refused_are_decided_on_again_every_five_seconds_each_time() -> None:
     async with world() as w:
         await running(w, "t")
@@ -163,7 +163,7 @@ async def test_reassignments_that_are_refused_are_decided_on_again_every_five_se
 
 
 @pytest.mark.parametrize(("every_s", "again_s"), [(3_600.0, 30.0), (30.0, 30.0), (12.0, 12.0)])
-@in_virtual_time
+@in_exact_time
 async def test_expired_tokens_are_looked_for_every_interval_and_half_a_minute_after_each_failure(
     every_s: float, again_s: float
 ) -> None:
@@ -186,7 +186,7 @@ async def test_expired_tokens_are_looked_for_every_interval_and_half_a_minute_af
     assert len(looks) >= 8
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_endpoint_that_goes_stays_listed_for_ten_seconds_each_time() -> None:
     assert GONE_S == 10.0
     async with world() as w:
@@ -204,7 +204,7 @@ async def test_an_endpoint_that_goes_stays_listed_for_ten_seconds_each_time() ->
         assert w.term.controller.endpoint_gone_s is None
 
 
-@in_virtual_time
+@in_exact_time
 async def test_the_balance_of_leaders_is_looked_at_after_five_seconds_and_then_every_five_minutes() -> None:
     async with world() as w:
         begun_s = now_s()
@@ -214,7 +214,7 @@ async def test_the_balance_of_leaders_is_looked_at_after_five_seconds_and_then_e
         assert pauses([begun_s, *looks]) == [pytest.approx(s, abs=ABOUT) for s in (5.0, 300.0, 300.0, 300.0)]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_silent_brokers_are_asked_for_lost_ids_four_times_a_second_apart_each_time_somebody_registers() -> None:
     asked: list[float] = []
     tasks: list[asyncio.Task[None]] = []
@@ -248,7 +248,7 @@ async def test_silent_brokers_are_asked_for_lost_ids_four_times_a_second_apart_e
 # -- beside the queue
 
 
-@in_virtual_time
+@in_exact_time
 async def test_lists_that_are_refused_are_read_every_half_minute_and_only_meanwhile() -> None:
     refused = ZkError(Code.NO_AUTH, "/kafka-acl")
     meets: list[Exception | None] = [refused, refused, refused, None, refused, NotConnected(), refused, None]
@@ -266,14 +266,14 @@ async def test_lists_that_are_refused_are_read_every_half_minute_and_only_meanwh
         await asyncio.sleep(1_000.0)
         assert pauses(reads) == [30.0, 30.0, 30.0]
         reads.clear()
-        authorizer.look_again()
+        authorizer.look_again(everything=False)
         await asyncio.sleep(1_000.0)
         assert pauses(reads) == [30.0, 30.0, 30.0]
         assert meets == []
         following.cancel()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_defaults_of_topics_are_asked_for_again_five_seconds_after_nobody_answered_each_time() -> None:
     cluster = Cluster(1)
     cluster.observe_brokers({1: BROKER})
@@ -313,7 +313,7 @@ async def test_defaults_of_topics_are_asked_for_again_five_seconds_after_nobody_
         assert len(asked) == times, since_s
 
 
-@in_virtual_time
+@in_exact_time
 async def test_the_secret_is_read_every_two_seconds() -> None:
     reads: list[float] = []
     watch = SecretWatch(mock.Mock(), Path("/secret"))
@@ -328,7 +328,7 @@ async def test_the_secret_is_read_every_two_seconds() -> None:
     assert pauses(reads) == [2.0, 2.0, 2.0]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_role_is_taken_back_once_the_connection_allows_it() -> None:
     meets: list[Exception | None] = [NotConnected(), OutcomeUnknown(), ZkError(Code.BAD_VERSION, "/regent/role"), None]
     tries: list[float] = []
@@ -401,7 +401,7 @@ def refusals(count: int) -> Meets:
     return [ClaimRefused("not yet") for _ in range(count)]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_refused_claim_is_tried_again_after_growing_pauses_that_begin_anew_after_a_claim() -> None:
     """2 s to 16 s; a minute without a refusal, or a claim, makes those before forgotten."""
     meets: Meets = [*refusals(6), None]
@@ -421,7 +421,7 @@ async def test_a_refused_claim_is_tried_again_after_growing_pauses_that_begin_an
             await d.serving()
 
 
-@in_virtual_time
+@in_exact_time
 async def test_refusals_that_lie_a_minute_apart_do_not_add_up() -> None:
     meets: Meets = [*refusals(2), 61.0, *refusals(1), 50.0, None]
     async with world() as w, claims(meets) as times:
@@ -431,7 +431,7 @@ async def test_refusals_that_lie_a_minute_apart_do_not_add_up() -> None:
     assert pauses(times) == [pytest.approx(s, abs=ABOUT) for s in (2.0, 4.0, 63.0, 4.0, 58.0)]
 
 
-@in_virtual_time
+@in_exact_time
 async def test_terms_that_end_early_follow_each_other_with_a_pause_and_are_forgotten_after_a_term() -> None:
     """Five may; the sixth is an error, whose first one is tried again at once like any other."""
     fails = [3]
