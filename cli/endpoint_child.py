@@ -36,9 +36,11 @@ async def keep_endpoint(config: Path | None) -> None:
         began_s = time.monotonic()
         code = await _one_life(command, env)
         lived_s = time.monotonic() - began_s
-        pause_s = PAUSE_S if lived_s > SETTLED_S else min(2 * pause_s, PAUSE_S_MAX)
+        if lived_s > SETTLED_S:
+            pause_s = PAUSE_S
         log.error("the admin endpoint ended with %d; it is started again in %.0f s", code, pause_s)
         await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
 async def _one_life(command: list[str], env: dict[str, str]) -> int:
