@@ -19,7 +19,6 @@ from msgspec import Struct
 from admin.ports import Call, Holder, Node, NotController
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.transport import Connection, TcpTransport, Transport
-from brokers.wire.beside import beside
 from brokers.wire.envelope import (
     CALL_ID_BYTES,
     Envelope,
@@ -32,6 +31,7 @@ from brokers.wire.envelope import (
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.messages import response_codec
+from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
 
@@ -113,9 +113,9 @@ class _Line:
         self._number += 1
         key = envelope_key(secret, self.holder.cluster_id, self.holder.id)
         write = partial(_sealed, envelope, key, self._challenge, call_id, attempt, self._number)
-        seal, request = await beside(write, len(envelope.request))
+        seal, request = await run_off_loop(write, len(envelope.request))
         frame = await self.connection.exchange([request])
-        return await beside(partial(_opened, frame, self._number, key, self._challenge, seal), len(frame))
+        return await run_off_loop(partial(_opened, frame, self._number, key, self._challenge, seal), len(frame))
 
 
 def _sealed(
@@ -293,7 +293,7 @@ async def _response_to(call: Call, response: EnvelopeResponse) -> Struct:
     """Returns the client's response; raises Malformed where the daemon's one cannot be read."""
     if response.error == Error.NONE and response.data is not None:
         read = partial(response_codec(call.api, call.version).read, Reader(response.data))
-        found: Struct = await beside(read, len(response.data))
+        found: Struct = await run_off_loop(read, len(response.data))
         return found
     why = f"the daemon responded to the admin endpoint with {error_name(response.error)}: see its log"
     return refusal(call.body, response.error, why)

@@ -22,9 +22,9 @@ from admin.upstream import BrokerLost, Upstream
 from admin.wrong_node import wrong_node
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
-from brokers.wire.beside import beside
 from brokers.wire.errors import Error
 from brokers.wire.messages import Request, read_request, request_codec, response_codec
+from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import NO_TAGS, Malformed
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
@@ -37,11 +37,11 @@ BEFORE: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHEN
 _HEADER_BYTES_MIN: Final = 8
 
 
-class Host(Protocol):
+class Listener(Protocol):
     """The part of the listener that a connection uses."""
 
     limits: Limits
-    quiet: RateLimitedLog
+    limited_log: RateLimitedLog
     tls: EndpointTls | None
     directory: Directory
     controller: ControllerPort
@@ -51,8 +51,8 @@ class Host(Protocol):
 class Client:
     """Lives as long as the connection. The first request that needs a broker chooses one, which never changes."""
 
-    def __init__(self, host: Host, stream: Stream, slot: ConnectionSlot) -> None:
-        self._host = host
+    def __init__(self, listener: Listener, stream: Stream, slot: ConnectionSlot) -> None:
+        self._listener = listener
         self._stream = stream
         self._slot = slot
         self._upstream: Upstream | None = None
@@ -64,16 +64,16 @@ class Client:
 
     async def serve(self) -> None:
         """Serves requests until either side ends the connection; raises nothing but cancellation."""
-        limit_s = self._host.limits.frame_timeout_ms / 1000
+        limit_s = self._listener.limits.frame_timeout_ms / 1000
         due = asyncio.get_running_loop().call_later(limit_s, self._unless_proven)
         try:
-            first_ms = min(self._host.limits.idle_timeout_ms, self._host.limits.frame_timeout_ms)
+            first_ms = min(self._listener.limits.idle_timeout_ms, self._listener.limits.frame_timeout_ms)
             while (size := await self._announced(first_ms)) is not None:
                 await self._serve_one(size)
                 if self._broker_gone:
                     break
                 await self._throttle()
-                first_ms = self._host.limits.idle_timeout_ms
+                first_ms = self._listener.limits.idle_timeout_ms
         except asyncio.CancelledError:
             self._stream.abort()
             raise
@@ -107,7 +107,7 @@ class Client:
             size = int.from_bytes(await self._stream.wait(4, timeout_ms), "big", signed=True)
         except (TimeoutError, asyncio.IncompleteReadError):
             return None
-        most = self._host.limits.frame_bytes_max
+        most = self._listener.limits.frame_bytes_max
         if size > UNKNOWN_FRAME_BYTES_MAX and await self._must_authenticate():
             most = UNKNOWN_FRAME_BYTES_MAX
         if not _HEADER_BYTES_MIN <= size <= most:
@@ -118,13 +118,13 @@ class Client:
         if self._identity.authenticated or self._slot.proven:
             return False
         await self._brokers_known()
-        return self._host.directory.authenticating()
+        return self._listener.directory.authenticating()
 
     async def _throttle(self) -> None:
         """Reads nothing more during the throttle time of the last response, as a broker does (KIP-219)."""
         throttle_ms, self._throttle_ms = self._throttle_ms, 0
         if throttle_ms > 0:
-            await hold(min(throttle_ms, self._host.limits.idle_timeout_ms) / 1000)
+            await hold(min(throttle_ms, self._listener.limits.idle_timeout_ms) / 1000)
 
     async def _serve_one(self, size: int) -> None:
         self._busy = True
@@ -138,7 +138,7 @@ class Client:
     async def _received(self, size: int) -> bytes:
         """Reserves bytes as they arrive, not as announced: else a few idle clients could keep all others out."""
         parts, left = [], size
-        async with asyncio.timeout(self._host.limits.frame_timeout_ms / 1000):
+        async with asyncio.timeout(self._listener.limits.frame_timeout_ms / 1000):
             while left:
                 parts.append(await self._stream.some(left))
                 self._reserve(len(parts[-1]))
@@ -158,7 +158,7 @@ class Client:
             self._slot.prove()
         elif len(frame) > UNKNOWN_FRAME_BYTES_MAX:
             raise Malformed(f"API key {header.api} with {len(frame)} bytes, more than any real one has")
-        match route(header.api, header.version, shared=self._host.shared):
+        match route(header.api, header.version, shared=self._listener.shared):
             case Route.PASS:
                 await self._pass(frame, header)
             case Route.REWRITE:
@@ -202,7 +202,7 @@ class Client:
         for more in (CHUNK_BYTES, REWRITTEN_BYTES_MAX):
             held += await upstream.take_up_to(more)
             try:
-                return rewritten(api, codec, held, self._host.controller.node(), shared=self._host.shared)
+                return rewritten(api, codec, held, self._listener.controller.node(), shared=self._listener.shared)
             except Malformed as error:
                 why = str(error)
         raise BrokerLost(f"its response to {api.name} v{version} cannot be read: {why}")
@@ -226,17 +226,17 @@ class Client:
 
     async def _brokers_known(self) -> None:
         try:
-            async with asyncio.timeout(self._host.limits.connect_timeout_ms / 1000):
-                await self._host.directory.known()
+            async with asyncio.timeout(self._listener.limits.connect_timeout_ms / 1000):
+                await self._listener.directory.known()
         except TimeoutError:
             raise BrokerLost("the registered brokers were not read yet") from None
 
     async def _connected(self) -> Upstream:
         if self._upstream is None:
             await self._brokers_known()
-            brokers = self._host.directory.brokers()
-            tls = self._host.tls.brokers if self._host.tls is not None else None
-            self._upstream = await Upstream.connect(brokers, self._host.limits, self._broker_lost, tls)
+            brokers = self._listener.directory.brokers()
+            tls = self._listener.tls.brokers if self._listener.tls is not None else None
+            self._upstream = await Upstream.connect(brokers, self._listener.limits, self._broker_lost, tls)
         return self._upstream
 
     def _broker_lost(self) -> None:
@@ -255,7 +255,7 @@ class Client:
         api = Api(header.api)
         call = Call(api, header.version, request.body, principal, request.client_id, self._stream.peer, frame)
         try:
-            response = await self._host.controller.carry(call)
+            response = await self._listener.controller.carry(call)
         except NotController:
             response = refusal(request.body, Error.NOT_CONTROLLER)
         self._throttle_ms = getattr(response, "throttle_time_ms", 0)
@@ -264,7 +264,7 @@ class Client:
     async def _principal(self) -> str | None:
         """Returns the client's principal; None where a principal is needed and unknown."""
         await self._brokers_known()
-        if not self._host.directory.secured():
+        if not self._listener.directory.secured():
             return ANONYMOUS
         principal = self._identity.principal
         return None if principal == ANONYMOUS else principal
@@ -274,12 +274,12 @@ class Client:
         if (principal := await self._principal()) is None:
             raise Malformed(f"a call to the controller: {UNKNOWN}")
         try:
-            await self._stream.send(await self._host.controller.relay(frame, principal, self._stream.peer))
+            await self._stream.send(await self._listener.controller.relay(frame, principal, self._stream.peer))
         except NotController:
             raise Malformed("a call to the controller while no daemon is active, or none responds") from None
 
     async def _respond_as_node(self, frame: bytes, header: Header) -> None:
-        node = self._host.controller.node()
+        node = self._listener.controller.node()
         if node is None:
             await self._pass(frame, header)
             return
@@ -304,7 +304,7 @@ class Client:
         api = Api(header.api)
         upstream = await self._connected()
         size = await upstream.request(request_frame(header, client_id, request_codec(api, header.version), body))
-        if size > self._host.limits.frame_bytes_max:
+        if size > self._listener.limits.frame_bytes_max:
             raise BrokerLost(f"its response to {api.name} v{header.version} has {size} bytes, too many to be merged")
         parts = []
         while upstream.left:
@@ -312,7 +312,7 @@ class Client:
             self._reserve(len(parts[-1]))
         codec, held = response_codec(api, header.version), b"".join(parts)
         try:
-            return await beside(lambda: codec.read(body_of(api, codec, held)), len(held))
+            return await run_off_loop(lambda: codec.read(body_of(api, codec, held)), len(held))
         except Malformed as error:
             raise BrokerLost(f"its response to {api.name} v{header.version} cannot be read: {error}") from error
 
@@ -324,17 +324,19 @@ class Client:
 
     async def _read(self, frame: bytes) -> Request:
         """Reads a request; raises Malformed. Its items count against the bound of bytes, too."""
-        request = await beside(partial(read_request, frame), len(frame))
+        request = await run_off_loop(partial(read_request, frame), len(frame))
         self._reserve(request.items * ITEM_BYTES)
         return request
 
     async def _reply(self, header: Header, response: Struct) -> None:
         codec = response_codec(Api(header.api), header.version)
-        body = (NO_TAGS if codec.flexible else b"") + await beside(partial(codec.write, response), self._reserved)
+        body = (NO_TAGS if codec.flexible else b"") + await run_off_loop(partial(codec.write, response), self._reserved)
         await self._stream.send(head(header, len(body)), body)
 
     def _refuse(self, kind: str, why: str) -> None:
-        self._host.quiet.warn(self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}")
+        self._listener.limited_log.warn(
+            self._stream.peer, kind, f"a connection from {self._stream.peer} is closed: {why}"
+        )
         self._stream.abort()
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from admin.ports import Node
 from admin.rewriting import rewrite
-from brokers.wire.entities import Codec
+from brokers.wire.message_codec import Codec
 from brokers.wire.primitives import NO_TAGS, Reader, legacy_string
 from brokers.wire.versions import Api
 

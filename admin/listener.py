@@ -32,7 +32,7 @@ class AdminListener:
     ) -> None:
         self.shared = shared
         self.limits = limits or Limits()
-        self.quiet = RateLimitedLog()
+        self.limited_log = RateLimitedLog()
         self.tls = tls
         self.directory = directory
         self.controller = controller
@@ -105,7 +105,7 @@ class AdminListener:
 
     def _full(self, peer: str) -> None:
         limits = self.limits
-        self.quiet.warn(
+        self.limited_log.warn(
             "",
             "connections",
             f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "

@@ -28,13 +28,13 @@ from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.engine.adoption import Adoption
+from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.controller import Controller
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_queue import EventQueue
 from controller.engine.gate import Gate
 from controller.engine.leader_balance import LeaderBalance
-from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from controller.handlers.broker_change import broker_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
 from controller.handlers.failover import fail_over

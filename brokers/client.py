@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from brokers.transport import Connection, TcpTransport, Transport
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
@@ -126,7 +126,9 @@ class BrokerClient:
         wanted = None
         if topics is not None:
             kind = "MetadataRequestTopic"
-            wanted = tuple(cold.nested(Api.METADATA, version, kind, topic_id=None, name=name) for name in topics)
+            wanted = tuple(
+                kio_messages.nested(Api.METADATA, version, kind, topic_id=None, name=name) for name in topics
+            )
         return await self._query(
             Api.METADATA, topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
@@ -146,7 +148,7 @@ class BrokerClient:
         return {config.name: _static_value(config) for config in found}
 
     async def _configs(self, broker_id: int, names: Iterable[str] | None, *, synonyms: bool = False) -> Any:
-        resource = cold.nested(
+        resource = kio_messages.nested(
             Api.DESCRIBE_CONFIGS,
             VERSIONS[Api.DESCRIBE_CONFIGS],
             "DescribeConfigsResource",
@@ -200,7 +202,7 @@ class BrokerClient:
 
     def _request(self, api: Api, version: int, fields: Mapping[str, object]) -> tuple[int, bytes]:
         self._correlation += 1
-        return self._correlation, cold.encode_request(api, version, self._correlation, CLIENT_ID, **fields)
+        return self._correlation, kio_messages.encode_request(api, version, self._correlation, CLIENT_ID, **fields)
 
     async def _exchange(self, api: Api, request: bytes) -> bytes:
         try:
@@ -214,7 +216,7 @@ class BrokerClient:
 
     def _decode(self, api: Api, version: int, frame: bytes, correlation: int) -> Any:
         try:
-            return cold.decode_response(api, version, frame, correlation)
+            return kio_messages.decode_response(api, version, frame, correlation)
         except Malformed as error:
             self.close()
             raise BrokerCallFailed(f"{self._address}: {error}") from error

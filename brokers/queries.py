@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from brokers.client import QUERIES, BrokerCallFailed, BrokerClient, ClusterMetadata
 from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from configs.settings import Settings
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker, Endpoint
@@ -65,7 +65,7 @@ def dial_for(settings: Settings) -> Dial:
     @asynccontextmanager
     async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
         if not ready.is_set():  # the loop must not wait for imports, least of all for those on another thread
-            await asyncio.to_thread(cold.prepare, QUERIES)
+            await asyncio.to_thread(kio_messages.prepare, QUERIES)
             ready.set()
         endpoint = control_endpoint(settings, broker)
         if endpoint is None:

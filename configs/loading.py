@@ -58,7 +58,7 @@ def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, e
         sections |= _of_endpoint(sections, environ)
     problems += unread
     wrong |= {problem.key for problem in unread if problem.key == "zookeeper.set_acl"}
-    problems += _relations(sections, wrong, sources.origins)
+    problems += relation_problems(sections, wrong, sources.origins)
     if problems:
         raise ConfigError(problems, sources.file)
     return Loaded(Settings.model_validate(sections), sources.file, _complete(sources.origins))
@@ -164,7 +164,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ConfigError([problem], path) from None
 
 
-def _relations(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]) -> list[Problem]:
+def relation_problems(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]) -> list[Problem]:
     settings = Settings.model_construct(None, **sections)
     problems = []
     for rule in RULES:

@@ -17,7 +17,7 @@ class Settings(AllSections):
     """All sections. Raises ``ValidationError`` for a wrong value or a broken relation (:mod:`configs.rules`)."""
 
     @model_validator(mode="after")
-    def _relations(self) -> Self:
+    def require_relations(self) -> Self:
         for rule in RULES:
             if broken := rule.check(self):
                 raise ValueError(f"{rule.keys[0]} {broken.reason}. Remedy: {broken.remedy}")

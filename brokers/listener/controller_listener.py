@@ -26,7 +26,6 @@ from brokers.security.authentication import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYT
 from brokers.security.authentication import OFFERED, Authentication, Authenticator
 from brokers.security.callers import Callers
 from brokers.security.tls import Tls
-from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import (
     SERVED,
     AllocateProducerIdsCall,
@@ -41,6 +40,7 @@ from brokers.wire.calls import (
 )
 from brokers.wire.envelope import Envelope
 from brokers.wire.errors import Error
+from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.replies import (
     AllocateProducerIdsReply,
@@ -100,7 +100,7 @@ class ControllerListener:
         callers: Callers | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        self.quiet = RateLimitedLog()
+        self.limited_log = RateLimitedLog()
         wanted = self.limits
         self._callers = callers or Callers()
         self.slots = ConnectionSlots(
@@ -167,7 +167,7 @@ class ControllerListener:
     def take_secret(self, secret: bytes) -> None:
         """Takes another secret of admin endpoints; refuses their calls until :meth:`identify`."""
         if self._envelopes is None:
-            self._envelopes = Envelopes(secret, self.quiet, relay=self._relayed)
+            self._envelopes = Envelopes(secret, self.limited_log, relay=self._relayed)
         else:
             self._envelopes.take_secret(secret)
 
@@ -190,7 +190,7 @@ class ControllerListener:
 
     def _full(self, peer: str) -> None:
         limits = self.limits
-        self.quiet.warn(
+        self.limited_log.warn(
             "",
             "connections",
             f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "
@@ -199,7 +199,7 @@ class ControllerListener:
         )
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
-        """See :class:`brokers.listener.inbound.Host`: expects ISR changes of registered brokers, and envelopes."""
+        """See :class:`brokers.listener.inbound.Listener`: expects ISR changes of registered brokers, and envelopes."""
         reader = Reader(head)
         header = read_header(reader)
         if header.api == Api.ENVELOPE:
@@ -208,13 +208,13 @@ class ControllerListener:
         return header.api == Api.ALTER_PARTITION and handlers is not None and handlers.registered(*read_caller(reader))
 
     def opened(self, connection: InboundConnection) -> None:
-        """See :class:`brokers.listener.inbound.Host`."""
+        """See :class:`brokers.listener.inbound.Listener`."""
         self._connections.add(connection)
         if self._authenticator is not None:
             connection.must_authenticate(Authentication(self._authenticator), UNKNOWN_FRAME_BYTES_MAX)
 
     def closed(self, connection: InboundConnection) -> None:
-        """See :class:`brokers.listener.inbound.Host`."""
+        """See :class:`brokers.listener.inbound.Listener`."""
         self._connections.discard(connection)
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
@@ -239,7 +239,7 @@ class ControllerListener:
         reply = await self._unauthorized(call, connection) or known or await self._reply(call)
         if connection is not None and reply.error == Error.NONE:
             connection.slot.prove()
-        return await beside(partial(encode_reply, call, header.correlation, reply), len(frame))
+        return await run_off_loop(partial(encode_reply, call, header.correlation, reply), len(frame))
 
     async def _read(self, header: Header, reader: Reader) -> tuple[Call, Reply | None]:
         """Reads a call, or finds its reply before: large calls are read for registered brokers alone."""
@@ -253,7 +253,7 @@ class ControllerListener:
             return head, not_controller(head)
         if not handlers.registered(head.broker_id, head.broker_epoch):
             return head, refusal(head, Error.STALE_BROKER_EPOCH)
-        return await beside(partial(read_call, header, reader), size), None
+        return await run_off_loop(partial(read_call, header, reader), size), None
 
     async def _unauthorized(self, call: Call, connection: InboundConnection | None) -> Reply | None:
         """Returns the refusal of a caller that is no broker; None for brokers, and while no term serves calls."""
@@ -266,7 +266,7 @@ class ControllerListener:
             return not_controller(call)
         if why is None:
             return None
-        self.quiet.warn(
+        self.limited_log.warn(
             connection.peer,
             "caller",
             f"{type(call).__name__} from {connection.peer} is refused: {why}; if it is a broker, name its principal in "
@@ -285,14 +285,14 @@ class ControllerListener:
         if handlers is not None and not await handlers.admits(envelope.principal, envelope.client_host):
             known = refusal(call, Error.CLUSTER_AUTHORIZATION_FAILED)
         reply = known or await self._reply(call)
-        return await beside(partial(encode_reply, call, header.correlation, reply), len(envelope.request))
+        return await run_off_loop(partial(encode_reply, call, header.correlation, reply), len(envelope.request))
 
     async def _reply(self, call: Call) -> Reply:
         handlers = self._handlers
         if handlers is None:
             return not_controller(call)
         if len(self._running) >= self.limits.calls_max:
-            self.quiet.warn("", "calls", f"a call is refused: {self.limits.calls_max} are in progress")
+            self.limited_log.warn("", "calls", f"a call is refused: {self.limits.calls_max} are in progress")
             return refusal(call, Error.REQUEST_TIMED_OUT)
         task = asyncio.create_task(_dispatch(handlers, call))
         self._running.add(task)
@@ -303,7 +303,7 @@ class ControllerListener:
     def _outcome(self, call: Call, task: asyncio.Task[Reply]) -> Reply:
         """Returns a task's reply; slow calls go on, and their changes are propagated like all others."""
         if not task.done():
-            self.quiet.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will retry")
+            self.limited_log.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will retry")
             return refusal(call, Error.REQUEST_TIMED_OUT)
         if task.cancelled() or isinstance(task.exception(), NotController):
             return not_controller(call)

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from brokers.listener.inbound import InboundConnection
 from brokers.rate_limited_log import RateLimitedLog
-from brokers.wire.beside import LARGE_BYTES, beside
 from brokers.wire.calls import RELAYED
 from brokers.wire.envelope import (
     CHALLENGE_BYTES,
@@ -31,6 +30,7 @@ from brokers.wire.envelope import (
 )
 from brokers.wire.errors import Error
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
+from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 
@@ -87,12 +87,12 @@ class Envelopes:
     """All envelopes of one listener."""
 
     def __init__(
-        self, secret: bytes, quiet: RateLimitedLog, calls_max: int = CALLS_MAX, *, relay: Relay | None = None
+        self, secret: bytes, limited_log: RateLimitedLog, calls_max: int = CALLS_MAX, *, relay: Relay | None = None
     ) -> None:
         self._secret = secret
         self._key: bytes | None = None
         self._relay = relay
-        self._quiet = quiet
+        self._limited_log = limited_log
         self._calls_max = calls_max
         self._under_way: set[asyncio.Future[Struct]] = set()
         self._challenges: WeakKeyDictionary[InboundConnection, _Challenge] = WeakKeyDictionary()
@@ -112,7 +112,7 @@ class Envelopes:
         key, sent = self._key, self._challenges.get(connection)
         if sent is not None and sent.failed and len(reader.data) > LARGE_BYTES:
             raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
-        envelope, genuine = await beside(partial(_judged, reader, key, sent), len(reader.data))
+        envelope, genuine = await run_off_loop(partial(_judged, reader, key, sent), len(reader.data))
         if not envelope.request:
             sent = self._challenges[connection] = _Challenge(failed=sent is not None and sent.failed)
             return encode_envelope_response(correlation, EnvelopeResponse(Error.NONE, sent.challenge))
@@ -121,7 +121,7 @@ class Envelopes:
         if sent is None or envelope.seal is None or not genuine:
             if sent is not None:
                 sent.failed = True
-            self._quiet.warn(
+            self._limited_log.warn(
                 connection.peer,
                 "seal",
                 f"an admin call from {connection.peer} is refused: its seal is not made with this daemon's secret, "
@@ -132,7 +132,7 @@ class Envelopes:
         connection.slot.prove()
         response = await self._carried(envelope, carry)
         written = partial(_written, correlation, response, key, sent.challenge, envelope.seal)
-        return await beside(written, len(response.data or b""))
+        return await run_off_loop(written, len(response.data or b""))
 
     def challenged(self, connection: InboundConnection) -> bool:
         """Returns whether a large envelope may come: the connection has a challenge and never sent a wrong seal."""
@@ -144,19 +144,19 @@ class Envelopes:
         if carry is None and relay is None:
             return EnvelopeResponse(Error.NOT_CONTROLLER, None)
         if len(self._under_way) >= self._calls_max:
-            self._quiet.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are in progress")
+            self._limited_log.warn("", "carried calls", f"an admin call is refused: {self._calls_max} are in progress")
             return EnvelopeResponse(Error.REQUEST_TIMED_OUT, None)
         try:
             if relay is not None:
                 return EnvelopeResponse(Error.NONE, await relay(envelope))
             assert carry is not None
             size = len(envelope.request)
-            call = await beside(partial(opened, envelope), size)
+            call = await run_off_loop(partial(opened, envelope), size)
             outcome = await self._done(carry(call))
             write = partial(response_codec(call.api, call.version).write, outcome)
-            return EnvelopeResponse(Error.NONE, await beside(write, size))
+            return EnvelopeResponse(Error.NONE, await run_off_loop(write, size))
         except Malformed as error:
-            self._quiet.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
+            self._limited_log.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
             return EnvelopeResponse(Error.INVALID_REQUEST, None)
         except NotController:
             return EnvelopeResponse(Error.STALE_CONTROLLER_EPOCH, None)  # the daemon may have carried it out in part

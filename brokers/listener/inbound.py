@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
-from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import Header
 from brokers.wire.frames import FrameBuffer
+from brokers.wire.off_loop import LARGE_BYTES
 from brokers.wire.primitives import Malformed, Reader
 
 log = logging.getLogger("regent.listener")
@@ -43,11 +43,11 @@ class ListenerLimits(Struct, frozen=True):
     call_timeout_ms: int = 25_000
 
 
-class Host(Protocol):
+class Listener(Protocol):
     """The part of the listener that a connection uses."""
 
     limits: ListenerLimits
-    quiet: RateLimitedLog
+    limited_log: RateLimitedLog
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises Malformed where there can be none."""
@@ -80,10 +80,10 @@ class Authentication(Protocol):
 class InboundConnection(asyncio.Protocol):
     """Reads no further while a call is in progress, so a peer occupies one call and one buffer at most."""
 
-    def __init__(self, host: Host, slot: ConnectionSlot) -> None:
-        self._host = host
+    def __init__(self, listener: Listener, slot: ConnectionSlot) -> None:
+        self._listener = listener
         self.slot = slot
-        self._frames = FrameBuffer(host.limits.frame_bytes_max)
+        self._frames = FrameBuffer(listener.limits.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -115,11 +115,11 @@ class InboundConnection(asyncio.Protocol):
         if not self.slot.open:
             self._transport.abort()
             return
-        self._host.opened(self)
+        self._listener.opened(self)
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        limits = self._host.limits
+        limits = self._listener.limits
         self._watch_idle(limits.idle_timeout_ms)
         self._due = asyncio.get_running_loop().call_later(limits.frame_timeout_ms / 1000, self._unless_served)
 
@@ -141,7 +141,7 @@ class InboundConnection(asyncio.Protocol):
             self._transport.pause_reading()
             self._task = asyncio.create_task(self._serve())
         elif self._task is None and not began:
-            self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
+            self._watch(self._listener.limits.frame_timeout_ms, "a request does not arrive whole in time")
 
     def pause_writing(self) -> None:
         """Notes that the peer does not take its response."""
@@ -159,7 +159,7 @@ class InboundConnection(asyncio.Protocol):
         self._transport = None
         self._writable.set()
         self.slot.leave()
-        self._host.closed(self)
+        self._listener.closed(self)
 
     # -- serving
 
@@ -168,7 +168,7 @@ class InboundConnection(asyncio.Protocol):
             while self._waiting and self._transport is not None:
                 frame = self._waiting.popleft()
                 self._served_bytes = len(frame)
-                reply = await self._host.respond(frame, self)
+                reply = await self._listener.respond(frame, self)
                 self._served_bytes = 0
                 if self._transport is not None:
                     self._transport.write(reply)
@@ -189,11 +189,11 @@ class InboundConnection(asyncio.Protocol):
     def _ends(self, authentication: Authentication) -> bool:
         """Ends the connection after failed authentication, with its response sent; returns whether it ends."""
         if authentication.over and self._transport is not None:
-            self._host.quiet.warn(self.peer, "sasl", f"a connection from {self.peer} failed to authenticate")
+            self._listener.limited_log.warn(self.peer, "sasl", f"a connection from {self.peer} failed to authenticate")
             self._transport.close()
         elif authentication.user is not None:
             self.slot.prove()
-            self._frames.limit = self._host.limits.frame_bytes_max
+            self._frames.limit = self._listener.limits.frame_bytes_max
         return authentication.over
 
     def must_authenticate(self, authentication: Authentication, frame_bytes_max: int) -> None:
@@ -208,7 +208,7 @@ class InboundConnection(asyncio.Protocol):
         if late or self._task is None:
             self.abort()
             return
-        limit_s = self._host.limits.call_timeout_ms / 1000  # its first call may be in progress
+        limit_s = self._listener.limits.call_timeout_ms / 1000  # its first call may be in progress
         self._due = asyncio.get_running_loop().call_later(limit_s, partial(self._unless_served, late=True))
 
     @property
@@ -218,7 +218,7 @@ class InboundConnection(asyncio.Protocol):
 
     async def _taken(self) -> None:
         if not self._writable.is_set():
-            self._watch(self._host.limits.frame_timeout_ms, "it does not take its response in time")
+            self._watch(self._listener.limits.frame_timeout_ms, "it does not take its response in time")
             await self._writable.wait()
             self._unwatch()
 
@@ -226,9 +226,9 @@ class InboundConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._frames.partial:
-            self._watch(self._host.limits.frame_timeout_ms, "a request does not arrive whole in time")
+            self._watch(self._listener.limits.frame_timeout_ms, "a request does not arrive whole in time")
         else:
-            self._watch_idle(self._host.limits.idle_timeout_ms)
+            self._watch_idle(self._listener.limits.idle_timeout_ms)
         self._transport.resume_reading()
 
     def _hold(self) -> None:
@@ -242,7 +242,7 @@ class InboundConnection(asyncio.Protocol):
         if announced <= LARGE_BYTES or self.slot.proven or self._expected == announced:
             return
         head = self._frames.head(HEAD_BYTES)
-        if head is not None and not self._host.expects(head, self):
+        if head is not None and not self._listener.expects(head, self):
             raise Malformed(f"a request of {announced} bytes from a connection that may not send large ones")
         self._expected = announced if head is not None else 0
 
@@ -250,7 +250,7 @@ class InboundConnection(asyncio.Protocol):
 
     def refuse(self, kind: str, why: str) -> None:
         """Closes this connection and logs why."""
-        self._host.quiet.warn(self.peer, kind, f"a connection from {self.peer} is closed: {why}")
+        self._listener.limited_log.warn(self.peer, kind, f"a connection from {self.peer} is closed: {why}")
         self.abort()
 
     def abort(self) -> None:

@@ -96,15 +96,15 @@ class Channels:
     # -- lost topic ids
 
     def withhold(self, topics: Iterable[int]) -> None:
-        """Withholds the metadata of these topics from every broker until its query is done (:meth:`responded`)."""
+        """Withholds the metadata of these topics from each broker until :meth:`permit_metadata`."""
         self._propagation.withhold(topics)
 
-    def responded(self, broker_ids: Iterable[int]) -> list[int]:
+    def permit_metadata(self, broker_ids: Iterable[int]) -> list[int]:
         """Permits the metadata of all topics for brokers whose query is done; returns those that are new."""
-        boxes = self._propagation.pending
-        fresh = [b for b in broker_ids if b in boxes and not boxes[b].queried]
+        pending = self._propagation.pending
+        fresh = [b for b in broker_ids if b in pending and not pending[b].queried]
         for broker_id in fresh:
-            boxes[broker_id].queried = True
+            pending[broker_id].queried = True
         return fresh
 
     def hand_out(self, topics: Iterable[int]) -> None:

@@ -101,7 +101,7 @@ class Candidate:
     async def _wait_and_serve(self, role: Role, lease: Lease, probe: PermissionProbe) -> None:
         """Waits for one turn in the queue and serves one term."""
         d = self._d
-        if role.lock_path is None:
+        if role.position_path is None:
             if not self._takeover:
                 await probe.require()
             if not await self._admission.admits(role):

@@ -16,10 +16,10 @@ from functools import partial
 from itertools import islice
 
 from controller.access.quota_buckets import QuotaBuckets
+from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.facts import Facts
 from controller.engine.min_isr import UNKNOWN
-from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.reason import Reason
 from controller.journal.report import Report
@@ -46,7 +46,7 @@ class Controller(Facts):
 
     def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
         super().__init__(store, brokers, memory)
-        self.me = brokers.me
+        self.daemon_id = brokers.daemon_id
         self.daemons = brokers.daemons
         self.dial = brokers.dial
         self.seals = brokers.seals

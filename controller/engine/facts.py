@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import anyio
 
+from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.event_kinds import EventKind
 from controller.engine.lost_id_search import LostIds
 from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
-from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit

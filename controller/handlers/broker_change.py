@@ -14,9 +14,9 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.min_isr import led_but_under
-from controller.handlers.broker_settings import hold
-from controller.handlers.deletion import brokers_changed, recall
-from controller.handlers.lost_ids import inquire_anew
+from controller.handlers.broker_settings import apply_settings
+from controller.handlers.deletion import resend_deletions, resume_deletions
+from controller.handlers.lost_ids import query_topic_ids_again
 from controller.handlers.reassignment import brokers_returned
 from controller.journal.reason import Reason
 from controller.journal.report import Report
@@ -61,7 +61,7 @@ async def broker_change(c: Controller) -> None:
         for broker in delta.bounced:
             c.channels.add(found[broker])
         c.channels.live_list_changed()
-    recall(c, gone, back)
+    resend_deletions(c, gone, back)
     if back:
         c.channels.snapshot(back, came_up=True)
         returned = partial(broker_return, returned=back, unclean=c.unclean)
@@ -70,9 +70,9 @@ async def broker_change(c: Controller) -> None:
         await brokers_returned(c, back)
         for name in sorted(c.waiting_topics):
             c.queue.signal(EventKind.PARTITION_MODIFICATIONS, name)
-    brokers_changed(c, gone, back)
-    inquire_anew(c, registered=bool(back))
-    hold(c)
+    resume_deletions(c, gone, back)
+    query_topic_ids_again(c, registered=bool(back))
+    apply_settings(c)
     c.brokers_joined(back)
 
 

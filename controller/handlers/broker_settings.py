@@ -30,7 +30,7 @@ _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 log = logging.getLogger("regent.controller")
 
 
-async def recall(c: Controller) -> None:
+async def load_kept_settings(c: Controller) -> None:
     """Reads what an earlier term kept; with the live brokers known, that holds from now on."""
     node = await c.zk.get(BROKER_SETTINGS)
     if node is not None:
@@ -38,18 +38,18 @@ async def recall(c: Controller) -> None:
             c.adoption.recall(node.data or b"")
         except (msgspec.DecodeError, IndexError) as error:
             log.warning("%s cannot be used (%s): the brokers are asked anew", BROKER_SETTINGS, error)
-    hold(c)
+    apply_settings(c)
 
 
 async def broker_settings(c: Controller) -> None:
     """Takes what brokers said since the last time, and keeps it: in the next event where ZooKeeper was away."""
     c.adoption.take()
-    hold(c)
+    apply_settings(c)
     if c.adoption.unkept:
         await _keep(c)
 
 
-def hold(c: Controller) -> None:
+def apply_settings(c: Controller) -> None:
     """What the live brokers' settings come to holds from now on."""
     adoption, live = c.adoption, c.cluster.brokers
     if not adoption.silent(live):

@@ -197,7 +197,7 @@ async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
 # -- what others do meanwhile
 
 
-def recall(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
+def resend_deletions(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
     """Sends brokers that are back what was deleted meanwhile, which their snapshot leaves out.
 
     One whose session expired comes back with the metadata that it had: it shows that a topic is gone only after this.
@@ -213,7 +213,7 @@ def recall(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
             deletion_queue.forgotten.clear()
 
 
-def brokers_changed(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
+def resume_deletions(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
     """Waits no longer for the answers of brokers that are gone; deletions that waited for those that are back go on."""
     cluster = c.cluster
     if cluster.deletions:

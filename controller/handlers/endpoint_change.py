@@ -24,7 +24,7 @@ Brokers log an error at each UpdateMetadata in which a node lacks a listener tha
 
 async def endpoint_change(c: Controller) -> None:
     """Reads the endpoint's znode and sends what it says to every broker; nothing where nothing changed."""
-    path, since = endpoint_path(c.me), c.zk.last_zxid
+    path, since = endpoint_path(c.daemon_id), c.zk.last_zxid
     node = await c.zk.get(path)
     await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
     seals = await c.seals()
@@ -34,7 +34,7 @@ async def endpoint_change(c: Controller) -> None:
     found = decode_endpoint(node.data) if node is not None else None
     if node is not None and found is None:
         log.error("%s cannot be understood: the admin endpoint is not shown to clients of brokers", path)
-    if node is not None and found is not None and not _is_ours(c.me, node, found, seals):
+    if node is not None and found is not None and not _is_ours(c.daemon_id, node, found, seals):
         found = None
         log.error(
             "%s is not sealed with this daemon's secret: what it names is not shown to clients of brokers. Upgrade the "
@@ -78,8 +78,8 @@ def _show(c: Controller, found: AdminEndpoint | None) -> None:
             )
 
 
-def _is_ours(me: int, node: Node, found: AdminEndpoint, seals: Seals | None) -> bool:
-    return seals is not None and seals.announces(me, node.stat.ephemeral_owner, found)
+def _is_ours(daemon_id: int, node: Node, found: AdminEndpoint, seals: Seals | None) -> bool:
+    return seals is not None and seals.announces(daemon_id, node.stat.ephemeral_owner, found)
 
 
 def _protocol(c: Controller, listener: str) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers import auto_balance, token_expiry
-from controller.handlers.broker_settings import recall
+from controller.handlers.broker_settings import load_kept_settings
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
@@ -66,7 +66,7 @@ async def fail_over(c: Controller) -> None:
     await arm_parents(c, since)
     await discard_notifications(c)
     await load_brokers(c)
-    await recall(c)
+    await load_kept_settings(c)
     await load_topics(c, since)
     await load_deletions(c)
     c.deletion_queue.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)

@@ -89,7 +89,7 @@ def inquire_of_new(c: Controller) -> None:
         c.spawn(_inquire(c))
 
 
-def inquire_anew(c: Controller, *, registered: bool) -> None:
+def query_topic_ids_again(c: Controller, *, registered: bool) -> None:
     """Brokers ``registered``, which are asked, or are gone, which are waited for no more."""
     if not c.lost_ids.topics:
         return
@@ -237,7 +237,7 @@ def _send(c: Controller) -> None:
     if not lost.asking:
         lost.late.update(live.keys() - set(answered))
         answered = list(live)
-    first = c.channels.responded(answered)
+    first = c.channels.permit_metadata(answered)
     lost.sent.update(first if lost.topics else ())
     rows = [i for name in lost.unsent if (topic := c.cluster.topic(name)) is not None for i in topic.rows]
     if lost.made_up:

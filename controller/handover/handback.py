@@ -52,7 +52,7 @@ async def handed_back(role: Role) -> int | None:
     if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return None
     acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
-    return None if are_lock(acls, role.lock_acls()) else holder.broker
+    return None if are_lock(acls, role.lock_out_acls()) else holder.broker
 
 
 def brokers_hold(seen: RoleHolder) -> bool:
@@ -78,8 +78,8 @@ async def finish(role: Role, note: Note | None = None) -> str | None:
         if stat is None or holder is None or not await role.is_daemon(holder):
             return "the ACL of /controller_epoch was restored" if restored else None
         ops: list[Op] = [Check(own.ROLE, flag_stat.version), Delete(paths.CONTROLLER, stat.version)]
-        if role.lock_path is not None:
-            ops.append(Check(role.lock_path, ANY_VERSION))
+        if role.position_path is not None:
+            ops.append(Check(role.position_path, ANY_VERSION))
         try:
             await role.zk.multi(ops)
         except MultiFailed as failed:
@@ -97,7 +97,7 @@ async def restore_acls(role: Role, note: Note | None = None) -> bool:
     if await role.zk.exists(paths.CONTROLLER_EPOCH) is None:
         return False
     acls, stat = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
-    if not are_lock(acls, role.lock_acls()):
+    if not are_lock(acls, role.lock_out_acls()):
         return False
     restored = await saved_acls(role.zk)
     await role.zk.set_acls(paths.CONTROLLER_EPOCH, restored, stat.acl_version)
@@ -150,7 +150,7 @@ async def _refuse_if_locked_by_others(role: Role) -> None:
         return
     acls, _ = await role.zk.get_acls(paths.CONTROLLER_EPOCH)
     users = [acl.id.partition(":")[0] for acl in acls if acl.scheme == "digest"]
-    if users and not are_lock(acls, role.lock_acls()):
+    if users and not are_lock(acls, role.lock_out_acls()):
         raise HandbackRefused(
             f"{paths.CONTROLLER_EPOCH} is locked by the digest user {named(users)}",
             "set zookeeper.digest_file to its user:password",

@@ -45,7 +45,7 @@ async def present(role: Role, reason: str) -> Rollback:
     node = await role.zk.get(paths.CONTROLLER_EPOCH)
     flag, _ = await role.flag()
     acls = unsaved_acls(role.zk) if node is None else (await role.zk.get_acls(paths.CONTROLLER_EPOCH))[0]
-    if are_lock(acls, role.lock_acls()):
+    if are_lock(acls, role.lock_out_acls()):
         acls = await saved_acls(role.zk)
     epoch = None if node is None else int(node.data or b"0")
     fields = controller_fields(controller) if controller is not None else None

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from brokers.security.attested import Seals
 from controller.role import own_znodes as own
-from controller.role.epoch_acls import are_lock, lock_acls, saved_acls
+from controller.role.epoch_acls import are_lock, lock_out_acls, saved_acls
 from controller.role.errors import ClaimRefused, PositionLost
 from controller.role.own_znodes import Process, RoleFlag
 from controller.role.queue_member import QueueMember, usable
@@ -132,8 +132,8 @@ class Role(QueueMember):
         raise ClaimRefused("the claim lost to other writers too often: is something else rewriting /controller_epoch?")
 
     async def _claim_once(self, flag: Stat) -> Claim | None:
-        lock_path = self.lock_path
-        if lock_path is None:
+        position_path = self.position_path
+        if position_path is None:
             raise PositionLost("our queue position was given up meanwhile")
         epoch_node = await self.zk.get(paths.CONTROLLER_EPOCH)
         if epoch_node is None:
@@ -146,7 +146,11 @@ class Role(QueueMember):
                 "them forget it, set it to the largest controller_epoch of the partition states, and start them again"
             )
         holder, stat = await self.controller()
-        ops: list[Op] = [Check(lock_path, ANY_VERSION), Check(own.ROLE, flag.version), *await self._migration_check()]
+        ops: list[Op] = [
+            Check(position_path, ANY_VERSION),
+            Check(own.ROLE, flag.version),
+            *await self._migration_check(),
+        ]
         at = len(ops)
         ops.append(SetData(paths.CONTROLLER_EPOCH, encode_epoch(epoch + 1), epoch_node.stat.version))
         seals = await self.seals()
@@ -159,7 +163,7 @@ class Role(QueueMember):
                     f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
                 ) from failed
             if failed.index == 0:
-                raise PositionLost(f"our lock node {lock_path} is gone") from failed
+                raise PositionLost(f"our lock node {position_path} is gone") from failed
             return None
         self._sealed_with = seals
         written = results[at]
@@ -224,14 +228,14 @@ class Role(QueueMember):
 
     # -- the lock-out
 
-    def lock_acls(self) -> list[Acl] | None:
+    def lock_out_acls(self) -> list[Acl] | None:
         """Returns the ACLs of ``/controller_epoch`` in ``hold`` mode; None without credentials."""
-        return lock_acls(self._digest)
+        return lock_out_acls(self._digest)
 
-    async def verify_lock(self) -> None:
+    async def verify_lock_out(self) -> None:
         """Sets or lifts the lock-out, as ``on_absence`` requires; idempotent, called after each claim."""
         acls, stat = await self.zk.get_acls(paths.CONTROLLER_EPOCH)
-        lock = self.lock_acls()
+        lock = self.lock_out_acls()
         if lock is None or are_lock(acls, lock) == self.hold:
             return
         wanted = lock if self.hold else await saved_acls(self.zk)
@@ -249,8 +253,8 @@ class Role(QueueMember):
         ops: list[Op] = [Check(paths.CONTROLLER_EPOCH, claim.fence_version)]
         if stat is not None and holder is not None and holder.nonce == self.me.nonce:
             ops.append(Delete(paths.CONTROLLER, stat.version))
-        if self.lock_path is not None:
-            ops.append(Delete(self.lock_path, ANY_VERSION))
+        if self.position_path is not None:
+            ops.append(Delete(self.position_path, ANY_VERSION))
         if ops[1:]:  # the role may have been handed back already
             await self.zk.multi(ops)
-        self.lock_path = None
+        self.position_path = None

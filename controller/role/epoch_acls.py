@@ -22,7 +22,7 @@ class _Saved(msgspec.Struct, frozen=True):
     acls: list[Acl]
 
 
-def lock_acls(digest: tuple[str, str] | None) -> list[Acl] | None:
+def lock_out_acls(digest: tuple[str, str] | None) -> list[Acl] | None:
     """Returns the ACLs with which daemons lock brokers out; None without credentials."""
     if digest is None:
         return None

@@ -16,7 +16,7 @@ from controller.process.clock import boottime_s
 log = logging.getLogger("regent.role")
 
 LEASE_FRACTION = 0.8
-HEARTBEATS_PER_SESSION = 6
+HEARTBEATS_PER_TIMEOUT = 6
 REFUSED_PAUSE_S = 0.2
 """Pause after a heartbeat that was not sent: the first one on a new connection follows soon."""
 
@@ -83,7 +83,7 @@ class Lease:
     async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
         """Sends heartbeats until cancelled; one that raises ``refused`` or times out only lets the lease run down."""
         while True:
-            pause_s = self.session_timeout_s / HEARTBEATS_PER_SESSION
+            pause_s = self.session_timeout_s / HEARTBEATS_PER_TIMEOUT
             sent_s, next_s = self._clock(), pause_s
             try:
                 await asyncio.wait_for(heartbeat(), self.session_timeout_s)

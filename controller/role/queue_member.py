@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class QueueMember:
-    """Holds at most one queue position of one session; ``lock_path`` is its lock node, None without a position.
+    """Holds at most one queue position of one session; ``position_path`` is its lock node, None without a position.
 
     ``listener`` is host:port of the controller listener. ``announcer``: scheme and id of the admin endpoints at
     ZooKeeper, where they are not the daemon's own. ``secret`` is shared with admin endpoints.
@@ -42,7 +42,7 @@ class QueueMember:
     ) -> None:
         self.zk = zk
         self.me = me
-        self.lock_path: str | None = None
+        self.position_path: str | None = None
         self._listener = listener
         self._announcer = announcer
         self._secret = secret
@@ -68,22 +68,22 @@ class QueueMember:
         await self.check_format()
         if self.zk.set_acl:
             await close_own(self.zk, self._announcer)
-        self.lock_path = await clear_own_positions(self.zk, self.me)
-        if self.lock_path is not None:
-            return self.lock_path
+        self.position_path = await clear_own_positions(self.zk, self.me)
+        if self.position_path is not None:
+            return self.position_path
         seals = await self.seals()
         clock_ms = int(time.time() * 1000)
         self._queued_as = structs.replace(self.me, clock_ms=clock_ms, listener=self._listener or "")
         created = await self.zk.create(f"{own.LOCKS}/lock-", self._marked(seals), ephemeral=True, sequential=True)
-        self.lock_path = created.path
+        self.position_path = created.path
         self._marked_with = seals
         return created.path
 
     async def leave_queue(self) -> None:
         """Gives up the queue position."""
-        if self.lock_path is not None:
-            await delete_if_there(self.zk, self.lock_path)
-            self.lock_path = None
+        if self.position_path is not None:
+            await delete_if_there(self.zk, self.position_path)
+            self.position_path = None
 
     async def make_endpoints(self) -> None:
         """Creates the parent of the admin endpoints' znodes, which they may not create where ACLs close znodes."""
@@ -115,9 +115,9 @@ class QueueMember:
     async def predecessor(self) -> QueuePosition | None:
         """Reads the position right before ours, None where ours is the first. Raises :class:`PositionLost`."""
         order = await read_positions(self.zk)
-        at = next((at for at, position in enumerate(order) if position.path == self.lock_path), None)
+        at = next((at for at, position in enumerate(order) if position.path == self.position_path), None)
         if at is None:
-            raise PositionLost(f"our lock node {self.lock_path} is gone")
+            raise PositionLost(f"our lock node {self.position_path} is gone")
         return order[at - 1] if at else None
 
     async def daemons(self) -> frozenset[int]:
@@ -143,8 +143,8 @@ class QueueMember:
 
     async def mark_again(self, seals: Seals | None) -> None:
         """Marks the lock node with ``seals``, unless they made its present mark."""
-        if self.lock_path is not None and self._marked_with != seals:
-            await self.zk.set(self.lock_path, self._marked(seals), ANY_VERSION)
+        if self.position_path is not None and self._marked_with != seals:
+            await self.zk.set(self.position_path, self._marked(seals), ANY_VERSION)
             self._marked_with = seals
 
     def _marked(self, seals: Seals | None) -> bytes:

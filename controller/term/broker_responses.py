@@ -34,14 +34,14 @@ class BrokerResponses:
     def __init__(
         self,
         cluster: Cluster,
-        claim_watch: ClaimMonitor,
+        claim_monitor: ClaimMonitor,
         counters: Counters,
         end: Callable[[str], None],
         stopped: Callable[[BrokerResponse], None],
         queue: EventQueue,
     ) -> None:
         self._cluster = cluster
-        self._claim_monitor = claim_watch
+        self._claim_monitor = claim_monitor
         self._counters = counters
         self._end = end
         self._stopped = stopped

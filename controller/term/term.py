@@ -20,6 +20,7 @@ from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.access.authorizer import Authorizer, authorizer_of
 from controller.engine.adoption import WAIT_S_MAX, Adoption
+from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.controller import Controller
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.deletion_queue import DeletionQueue
@@ -28,7 +29,6 @@ from controller.engine.event_queue import Event, EventQueue
 from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
 from controller.engine.leader_balance import LeaderBalance
-from controller.engine.sides import BrokerSide, StoreSide, TermMemory
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
@@ -113,7 +113,7 @@ class Term:
                 ibp,
                 DefaultConfigs(self.cluster, dial, ibp),
                 daemons,
-                me=settings.controller.id,
+                daemon_id=settings.controller.id,
                 dial=dial,
                 seals=role.seals,
                 joined=weakly(self._joined, None),
@@ -207,7 +207,7 @@ class Term:
     async def _fail_over(self) -> None:
         started_s = time.monotonic()
         try:
-            await self.role.verify_lock()
+            await self.role.verify_lock_out()
             if not await self._claim_monitor.arm():
                 raise TermEnded("another controller was elected right after the claim")
             await self._elected()
@@ -259,7 +259,7 @@ class Term:
         if path in WATCHED:
             self._claim_monitor.doubt()
         self.controller.reassignment_queue.touch(path)
-        for watched, detail in changed(event, self.controller.me, repaired=repaired):
+        for watched, detail in changed(event, self.controller.daemon_id, repaired=repaired):
             self.queue.signal(RAISED[watched], detail)
 
     def state_changed(self, state: ConnectionState) -> None:

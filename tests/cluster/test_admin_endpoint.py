@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from brokers.client import VERSIONS, BrokerCallFailed, BrokerClient
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.versions import Api
 from testing.auto_creation import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
@@ -63,7 +63,7 @@ async def test_configurations_of_the_daemon_and_of_a_topic_come_in_one_answer(st
         await eventually(known, 60.0)
         names = ((4, str(stage.daemon.id)), (2, TOPIC), (4, ""))
         parts = tuple(
-            cold.nested(
+            kio_messages.nested(
                 Api.DESCRIBE_CONFIGS,
                 VERSIONS[Api.DESCRIBE_CONFIGS],
                 "DescribeConfigsResource",

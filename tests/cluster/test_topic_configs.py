@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from brokers.client import BrokerClient
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.versions import Api
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
@@ -30,10 +30,10 @@ OWN = {"preallocate": " TRUE", "retention.bytes": "0100", "cleanup.policy": "del
 async def created(port: int, name: str, *, validate_only: bool = False) -> dict[str, Any]:
     """What a controller answers, of its one topic."""
     configs = tuple(
-        cold.nested(Api.CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value)
+        kio_messages.nested(Api.CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value)
         for key, value in OWN.items()
     )
-    topic = cold.nested(
+    topic = kio_messages.nested(
         Api.CREATE_TOPICS, VERSION, "CreatableTopic",
         name=name, num_partitions=2, replication_factor=1, assignments=(), configs=configs,
     )  # fmt: skip
@@ -41,7 +41,7 @@ async def created(port: int, name: str, *, validate_only: bool = False) -> dict[
         fields = {"topics": (topic,), "timeout": timedelta(seconds=30), "validate_only": validate_only}
         correlation, request = client._request(Api.CREATE_TOPICS, VERSION, fields)
         frame = await client._exchange(Api.CREATE_TOPICS, request)
-    [made] = cold.decode_response(Api.CREATE_TOPICS, VERSION, frame, correlation).topics
+    [made] = kio_messages.decode_response(Api.CREATE_TOPICS, VERSION, frame, correlation).topics
     assert (made.error_code, made.topic_config_error_code) == (0, 0), made
     shown = {c.name: (c.value, int(c.config_source), c.read_only, c.is_sensitive) for c in made.configs}
     return shown | {"partitions": made.num_partitions, "factor": made.replication_factor}

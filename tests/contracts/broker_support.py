@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import compact_string
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
@@ -199,7 +199,7 @@ def _as_kraft(frame: bytes, controller: int) -> bytes:
 
 
 def _read(api: Api, version: int, frame: bytes, correlation: int) -> Answer:
-    entity = cold.decode_response(api, version, frame, correlation)
+    entity = kio_messages.decode_response(api, version, frame, correlation)
     if api is Api.UPDATE_METADATA:
         return Answer(int(entity.error_code), {})
     if api is Api.LEADER_AND_ISR and version >= 5:

@@ -343,7 +343,7 @@ class Kafka:
 
 
 def _queues(daemon: Daemon) -> bool:
-    return daemon.role is not None and daemon.role.lock_path is not None
+    return daemon.role is not None and daemon.role.position_path is not None
 
 
 def settings_for(

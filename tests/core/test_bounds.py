@@ -220,12 +220,12 @@ class Wire:
     def resume_reading(self) -> None: ...
 
 
-class Host:
+class Listener:
     """A listener with the limits of the defaults whose calls take ``call_s``."""
 
     def __init__(self, call_s: float = 0.0) -> None:
         self.limits = ListenerLimits()
-        self.quiet = RateLimitedLog()
+        self.limited_log = RateLimitedLog()
         self.slots = ConnectionSlots(10, 10, 1_000_000_000, lambda _: False)
         self._call_s = call_s
 
@@ -278,7 +278,7 @@ async def test_a_connection_to_the_controller_listener_ends_at_its_bound(
     proven: bool, call_s: float, play: Play, ends_s: float
 ) -> None:
     """10 s for a request, an answer and the first call that is served, 25 s more for one under way, 600 s idle."""
-    found, wire = Host(call_s).connect(proven=proven)
+    found, wire = Listener(call_s).connect(proven=proven)
     begun_s = now_s()
     play(found)
     await asyncio.sleep(ends_s - SLACK_S)
@@ -289,7 +289,7 @@ async def test_a_connection_to_the_controller_listener_ends_at_its_bound(
 
 @in_exact_time
 async def test_bounds_of_a_connection_begin_anew_with_each_request() -> None:
-    found, wire = Host().connect(proven=True)
+    found, wire = Listener().connect(proven=True)
     for _ in range(3):
         await asyncio.sleep(599.0)
         found.data_received(FRAME[:4])
@@ -438,7 +438,7 @@ async def test_a_broker_is_queried_for_ten_seconds_or_the_shorter_time_of_the_se
     with (
         mock.patch("brokers.queries.access_of", return_value=SimpleNamespace(transport=peer)),
         mock.patch("brokers.queries.asyncio.to_thread", mock.AsyncMock()),
-        mock.patch("brokers.client.cold.encode_request", return_value=b""),
+        mock.patch("brokers.client.kio_messages.encode_request", return_value=b""),
     ):
         dial = dial_for(SETTINGS.model_copy(update={"brokers": brokers}))
         begun_s = now_s()

@@ -21,7 +21,6 @@ from brokers.listener.envelopes import CarriedCall
 from brokers.listener.inbound import InboundConnection
 from brokers.transport import TcpTransport
 from brokers.wire import envelope as envelope_module
-from brokers.wire.beside import LARGE_BYTES
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import (
     Envelope,
@@ -35,6 +34,7 @@ from brokers.wire.envelope import (
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
+from brokers.wire.off_loop import LARGE_BYTES
 from brokers.wire.primitives import Reader
 from brokers.wire.replies import AllocateProducerIdsReply
 from brokers.wire.versions import Api

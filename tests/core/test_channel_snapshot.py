@@ -220,7 +220,7 @@ async def test_topics_whose_ids_are_asked_for_are_left_out_of_the_metadata_of_br
         rows = w.add_topic("lost", [(1, 2)] * 3)
         index = w.cluster.rows[rows[0]].topic
         w.channels.withhold([index])
-        assert w.channels.responded([1, 7]) == [1]
+        assert w.channels.permit_metadata([1, 7]) == [1]
         w.channels.snapshot()
         await settled(w)
         w.elect(*rows, leader=2)
@@ -229,7 +229,7 @@ async def test_topics_whose_ids_are_asked_for_are_left_out_of_the_metadata_of_br
             assert {t for heard in w.brokers[number].of(UPDATE_METADATA) for t, _ in heard.partitions()} == known
             led = [heard.partitions() for heard in w.brokers[number].of(LEADER_AND_ISR)]
             assert {t for told in led for t, _ in told} == {"a", "lost"}, "a broker forgets nothing by that"
-        assert w.channels.responded([1, 2]) == [2]
+        assert w.channels.permit_metadata([1, 2]) == [2]
         w.channels.snapshot([2])
         await settled(w)
         for broker in w.brokers.values():

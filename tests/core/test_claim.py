@@ -31,7 +31,7 @@ async def test_the_first_claim_of_a_cluster() -> None:
         flag = w.node(own.ROLE)
         assert flag is not None
         assert ops[:3] == [
-            Check(seat.role.lock_path or "", ANY_VERSION),
+            Check(seat.role.position_path or "", ANY_VERSION),
             Check(own.ROLE, flag.stat.version),
             SetData(paths.CONTROLLER_EPOCH, b"1", 0),
         ]
@@ -93,7 +93,7 @@ async def test_switching_between_the_modes() -> None:
         await w.operator.create(paths.CONTROLLER_EPOCH, b"4")
         await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
         first = await holding.role.claim()
-        await holding.role.verify_lock()
+        await holding.role.verify_lock_out()
         await holding.crash()
         node = w.node(paths.CONTROLLER)
         assert node is not None
@@ -104,7 +104,7 @@ async def test_switching_between_the_modes() -> None:
         letting = await w.seat(credentials=DIGEST)
         second = await letting.role.claim()
         assert (second.epoch, second.displaced) == (first.epoch + 1, None)
-        await letting.role.verify_lock()
+        await letting.role.verify_lock_out()
         assert (await w.operator.get_acls(paths.CONTROLLER_EPOCH))[0] == list(OPEN)
         await letting.crash()
         assert w.node(paths.CONTROLLER) is None, "brokers may elect one of them"
@@ -112,9 +112,9 @@ async def test_switching_between_the_modes() -> None:
         again = await w.seat(hold=True, credentials=DIGEST)
         third = await again.role.claim()
         assert third.epoch == second.epoch + 1
-        await again.role.verify_lock()
+        await again.role.verify_lock_out()
         zxid = w.server.tree.zxid
-        await again.role.verify_lock()
+        await again.role.verify_lock_out()
         assert w.server.tree.zxid == zxid
 
 
@@ -231,7 +231,7 @@ async def test_what_a_later_release_stored_is_not_touched(data: bytes, says: str
         w.seats.append(older)
         with pytest.raises(ClaimRefused, match=says):
             await older.sit()
-        assert older.role.lock_path is None
+        assert older.role.position_path is None
 
 
 @in_virtual_time
@@ -239,7 +239,7 @@ async def test_without_the_credentials_of_the_lock_the_message_says_so() -> None
     async with world() as w:
         holding = await w.seat(hold=True, credentials=DIGEST)
         await holding.role.claim()
-        await holding.role.verify_lock()
+        await holding.role.verify_lock_out()
         await holding.crash()
         stranger = await w.seat()
         with pytest.raises(ClaimRefused, match=r"no permission to write /controller_epoch: set zookeeper\.digest"):

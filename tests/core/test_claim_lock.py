@@ -24,7 +24,7 @@ async def test_brokers_are_locked_out_after_the_claim_and_only_then() -> None:
         seat = await w.seat(hold=True, credentials=DIGEST)
         await seat.role.claim()
         assert (await w.operator.get_acls(paths.CONTROLLER_EPOCH))[0] == list(OPEN)
-        await seat.role.verify_lock()
+        await seat.role.verify_lock_out()
         acls, _ = await seat.zk.get_acls(paths.CONTROLLER_EPOCH)
         assert set(acls) == {digest_acl("regent", "secret"), Acl(READ, "world", "anyone")}
         await seat.crash()
@@ -44,10 +44,10 @@ async def test_a_lock_that_somebody_lifted_is_set_again_at_the_next_start() -> N
     async with world() as w:
         seat = await w.seat(hold=True, credentials=DIGEST)
         await seat.role.claim()
-        await seat.role.verify_lock()
+        await seat.role.verify_lock_out()
         await seat.zk.set_acls(paths.CONTROLLER_EPOCH, OPEN, 1)
-        await seat.role.verify_lock()
-        assert set((await seat.zk.get_acls(paths.CONTROLLER_EPOCH))[0]) == set(seat.role.lock_acls() or ())
+        await seat.role.verify_lock_out()
+        assert set((await seat.zk.get_acls(paths.CONTROLLER_EPOCH))[0]) == set(seat.role.lock_out_acls() or ())
 
 
 @in_virtual_time
@@ -58,11 +58,11 @@ async def test_lifting_the_lock_brings_back_what_was_before_the_take_over() -> N
         holding = await w.seat(hold=True, credentials=DIGEST)
         await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
         await holding.role.claim()
-        await holding.role.verify_lock()
+        await holding.role.verify_lock_out()
         await holding.crash()
         letting = await w.seat(credentials=DIGEST)
         await letting.role.claim()
-        await letting.role.verify_lock()
+        await letting.role.verify_lock_out()
         assert (await letting.zk.get_acls(paths.CONTROLLER_EPOCH))[0] == before
 
 
@@ -74,7 +74,7 @@ async def test_releasing_frees_the_role_and_the_place_at_once() -> None:
         await first.role.release(claim)
         assert w.server.tree.zxid == zxid + 1, "one transaction"
         assert w.node(paths.CONTROLLER) is None
-        assert first.role.lock_path is None
+        assert first.role.position_path is None
         assert await second.role.predecessor() is None
 
 
@@ -137,7 +137,7 @@ async def test_killed_before_and_after_every_write_the_next_process_goes_on(hold
                     await died.sit()
                     await died.role.set_flag("regent", "a test")
                     epochs.append((await died.role.claim()).epoch)
-                    await died.role.verify_lock()
+                    await died.role.verify_lock_out()
                     if died.script.writes == [] or len(died.script.writes) < number:
                         return
                 except Kill:
@@ -148,7 +148,7 @@ async def test_killed_before_and_after_every_write_the_next_process_goes_on(hold
                 assert await again.role.predecessor() is None
                 claim = await again.role.claim()
                 assert claim.epoch == highest + 1
-                await again.role.verify_lock()
+                await again.role.verify_lock_out()
                 assert await again.role.is_ours(claim)
                 acls, _ = await w.operator.get_acls(paths.CONTROLLER_EPOCH)
                 assert (set(acls) == set(OPEN)) is not hold

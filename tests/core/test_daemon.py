@@ -257,8 +257,8 @@ async def test_a_place_that_somebody_removed_is_taken_again() -> None:
         await w.give_role_to("brokers")
         await d.says("is brokers")
         assert d.daemon.role is not None
-        assert d.daemon.role.lock_path is not None
-        await w.operator.delete(d.daemon.role.lock_path, -1)
+        assert d.daemon.role.position_path is not None
+        await w.operator.delete(d.daemon.role.position_path, -1)
         await eventually(lambda: len(d.sessions) == 2)
         await w.give_role_to("regent")
         await d.serving()

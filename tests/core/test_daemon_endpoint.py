@@ -37,7 +37,7 @@ def listed(w: World, controller_id: int = DAEMON) -> list[list[str]]:
 
 
 async def queues(d: DaemonRun) -> None:
-    await eventually(lambda: d.daemon.role is not None and d.daemon.role.lock_path is not None)
+    await eventually(lambda: d.daemon.role is not None and d.daemon.role.position_path is not None)
 
 
 @in_virtual_time

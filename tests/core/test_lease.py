@@ -15,7 +15,7 @@ import pytest
 from controller.engine.gate import Gate, TermEnded
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import STALLED_EXIT, StallGuard
-from controller.role.lease import HEARTBEATS_PER_SESSION, Lease
+from controller.role.lease import HEARTBEATS_PER_TIMEOUT, Lease
 from metadata_store.errors import NotConnected, SessionLost
 from tests.core.controller_parts import Clock
 from tests.core.virtual_time import in_virtual_time
@@ -100,7 +100,7 @@ async def test_heartbeats_keep_it_and_their_end_lets_it_run_out() -> None:
     keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
     await asyncio.sleep(60.0)
     assert lease.valid()
-    assert 10 * HEARTBEATS_PER_SESSION <= beats <= 10 * HEARTBEATS_PER_SESSION + 2
+    assert 10 * HEARTBEATS_PER_TIMEOUT <= beats <= 10 * HEARTBEATS_PER_TIMEOUT + 2
     answers = False
     await asyncio.sleep(4.9)
     assert not lease.valid()

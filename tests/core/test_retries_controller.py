@@ -234,11 +234,11 @@ async def test_silent_brokers_are_asked_for_lost_ids_four_times_a_second_apart_e
         for cycle in range(1, 5):
             again = cycle == 4
             asked.clear()
-            lost_ids.inquire_anew(c, registered=True)
+            lost_ids.query_topic_ids_again(c, registered=True)
             assert (lost.asking, len(tasks)) == (True, cycle)
             await asyncio.sleep(1.5)
             if again:
-                lost_ids.inquire_anew(c, registered=True)
+                lost_ids.query_topic_ids_again(c, registered=True)
                 assert len(tasks) == cycle, "one task asks"
             await asyncio.sleep(60.0)
             assert pauses(asked) == [1.0] * (5 if again else 3)

@@ -32,11 +32,11 @@ async def before_of(seat: Seat) -> str | None:
 async def test_daemons_stand_in_the_order_in_which_they_came() -> None:
     async with queued(3) as (w, [first, second, third]):
         assert await first.role.predecessor() is None
-        assert await before_of(second) == first.role.lock_path
-        assert await before_of(third) == second.role.lock_path, "only its own predecessor wakes it"
+        assert await before_of(second) == first.role.position_path
+        assert await before_of(third) == second.role.position_path, "only its own predecessor wakes it"
         assert await first.role.daemons() == {DAEMON, DAEMON + 1, DAEMON + 2}
         w.server.expire(second.zk.session_id)
-        assert await before_of(third) == first.role.lock_path
+        assert await before_of(third) == first.role.position_path
         await first.role.leave_queue()
         assert await third.role.predecessor() is None
         await first.role.leave_queue()
@@ -47,7 +47,7 @@ async def test_a_restart_on_the_same_machine_does_not_wait_for_its_own_dead_proc
     async with world() as w:
         died = await w.seat(me=process(pid=dead_pid()))
         again = await w.seat(me=process(nonce="a new life"))
-        assert died.role.lock_path != again.role.lock_path
+        assert died.role.position_path != again.role.position_path
         assert await again.role.predecessor() is None
 
 
@@ -72,7 +72,7 @@ async def test_only_a_certainly_dead_process_of_its_own_is_not_waited_for(other:
             )
         )
         again = await w.seat(me=process())
-        assert await before_of(again) == before.role.lock_path
+        assert await before_of(again) == before.role.position_path
 
 
 @in_virtual_time
@@ -150,7 +150,7 @@ async def test_a_place_whose_creation_was_not_answered_is_kept() -> None:
         seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
         with pytest.raises(OutcomeUnknown):
             await seat.role.enter_queue()
-        assert seat.role.lock_path is None
+        assert seat.role.position_path is None
         await seat.zk.sync()
         await seat.role.enter_queue()
         assert len(await seat.role.queue()) == 1
@@ -172,15 +172,15 @@ async def test_what_no_session_will_end_is_nobodys_place() -> None:
         await w.operator.create(f"{own.LOCKS}/lock-", b"by hand", sequential=True)
         await w.operator.create(f"{own.LOCKS}/a-note", b"")
         later = await w.seat(me=process(id=DAEMON + 1))
-        assert await before_of(later) == seat.role.lock_path
+        assert await before_of(later) == seat.role.position_path
         assert [p is not None for _, p in await later.role.queue()] == [True, True]
 
 
 @in_virtual_time
 async def test_a_place_that_somebody_removed_is_lost() -> None:
     async with queued() as (w, [seat]):
-        assert seat.role.lock_path is not None
-        await w.operator.delete(seat.role.lock_path, -1)
+        assert seat.role.position_path is not None
+        await w.operator.delete(seat.role.position_path, -1)
         with pytest.raises(PositionLost, match="is gone"):
             await seat.role.predecessor()
         with pytest.raises(PositionLost, match="is gone"):

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import pytest
 
-from brokers.wire.cold import decode_response
+from brokers.wire.kio_messages import decode_response
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from metadata_store.codecs.notifications import decode_log_dir_event

@@ -185,7 +185,7 @@ async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> 
             await cluster.take_over()
             await cluster.serving(daemon)
             acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
-            assert acls == cluster.role().lock_acls()
+            assert acls == cluster.role().lock_out_acls()
         await cluster.role().set_flag("brokers", "cut short after this")
         await cluster.take_over()
         assert await saved_acls(cluster.role().zk) == before

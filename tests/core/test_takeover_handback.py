@@ -254,7 +254,7 @@ async def test_a_daemon_whose_place_is_gone_finishes_nothing(tmp_path: Path) -> 
     async with kafka(tmp_path, hold=True) as cluster:
         await half_handed_back(cluster)
         role = cluster.role()
-        role.lock_path = f"{own.LOCKS}/lock-0000000099"
+        role.position_path = f"{own.LOCKS}/lock-0000000099"
         assert await finish(role) is None
         assert await cluster.controller() == DAEMON
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from brokers.listener.envelopes import opened
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.calls import SERVED, Call, read_call, read_header
-from brokers.wire.entities import codec
 from brokers.wire.envelope import Envelope
+from brokers.wire.message_codec import codec
 from brokers.wire.messages import CARRIED, MESSAGES, read_request
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
@@ -46,7 +46,7 @@ def brokers_call(frame: bytes) -> Call | str:
 
 def least(place: Place) -> bytes:
     """The shortest body: nothing named, numbers zero."""
-    layout = cold.layout(place[0], place[1], response=False)
+    layout = kio_messages.layout(place[0], place[1], response=False)
     return codec(layout, Struct).write(Struct())
 
 

@@ -14,7 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from brokers.client import BrokerCallFailed, BrokerClient, Node, PartitionMetadata, TopicMetadata
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from tests.core.wire_kit import part, read_request, to_uuid, write_response
@@ -264,7 +264,7 @@ async def test_answers_that_cannot_be_read_are_refused(garble: Callable[[bytes],
 def test_bytes_that_nobody_asked_for_never_reach_the_native_reader() -> None:
     hostile = bytes.fromhex("00000007 00 00000000 ffffffff0f")
     with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
-        cold.decode_response(Api.METADATA, 12, hostile, 8)
+        kio_messages.decode_response(Api.METADATA, 12, hostile, 8)
 
 
 def test_kio_is_imported_late_and_by_one_module() -> None:

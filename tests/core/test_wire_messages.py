@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.routes import OWN
-from brokers.wire import cold
-from brokers.wire.entities import Codec, codec
+from brokers.wire import kio_messages
 from brokers.wire.layout import Field, Layout
+from brokers.wire.message_codec import Codec, codec
 from brokers.wire.messages import MESSAGES, request_codec, response_codec
 from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest
@@ -138,7 +138,7 @@ def test_codecs_are_built_for_all_versions_of_kafka_3_9() -> None:
         "LIST_TRANSACTIONS": (0, 1),
     }
     with pytest.raises(LookupError, match="API key 19 v8 is not known"):
-        cold.layout(Api.CREATE_TOPICS, 8, response=False)
+        kio_messages.layout(Api.CREATE_TOPICS, 8, response=False)
 
 
 @pytest.mark.parametrize(

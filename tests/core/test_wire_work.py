@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from brokers.security.scram import ScramRefused, ScramServer
-from brokers.wire import cold
+from brokers.wire import kio_messages
 from brokers.wire.calls import SERVED, read_call, read_header
-from brokers.wire.entities import codec
 from brokers.wire.envelope import read_envelope
+from brokers.wire.message_codec import codec
 from brokers.wire.messages import MESSAGES
 from brokers.wire.primitives import TAGS_MAX, Malformed, Reader, varint
 from brokers.wire.sasl import read_auth_bytes, read_mechanism
@@ -40,7 +40,7 @@ def cost(read: Callable[[Reader], object], data: bytes) -> CountingReader:
 def test_every_read_of_a_client_s_message_is_of_a_counted_item(place: Place) -> None:
     api, version, response = place
     message = MESSAGES[api]
-    layout = cold.layout(api, version, response=response)
+    layout = kio_messages.layout(api, version, response=response)
     if response and api is Api.METADATA:
         layout = layout.head("topics")
     target = message.response if response else message.request
@@ -58,7 +58,7 @@ def test_every_read_of_a_client_s_message_is_of_a_counted_item(place: Place) -> 
 def test_every_read_of_a_broker_s_call_is_of_a_counted_item(api: Api, seed: int) -> None:
     first, last = SERVED[api]
     for version in range(first, last + 1):
-        layout = cold.layout(api, version, response=False)
+        layout = kio_messages.layout(api, version, response=False)
         random = Random(seed)
         head = api.to_bytes(2, "big") + version.to_bytes(2, "big") + HEADER
         for header_tags in (b"\0", TAGS) if layout.flexible else (b"",):

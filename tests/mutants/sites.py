@@ -33,7 +33,7 @@ COMPARED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
 FACTORS: Final = (1000, 1_000_000, 1_000_000_000)
 """Between seconds and their thousandths."""
 LEVELS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log", "warn"})
-LOGS: Final = frozenset({"log", "_log", "state_change", "logging", "quiet", "_quiet"})
+LOGS: Final = frozenset({"log", "_log", "state_change", "logging", "limited_log", "_limited_log"})
 EMPTY: Final = {"list": "[]", "Sequence": "[]", "Iterable": "[]", "Collection": "()", "tuple": "()", "dict": "{}"}
 EMPTY_MORE: Final = {"Mapping": "{}", "set": "set()", "frozenset": "frozenset()", "bytes": 'b""', "int": "0"}
 SILENT: Final = frozenset({"__repr__", "__str__"})

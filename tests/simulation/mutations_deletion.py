@@ -54,4 +54,4 @@ def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
 @mutation
 def no_deletion_after_a_return(stack: ExitStack) -> None:
     """A broker that comes back is not told which logs it has to delete."""
-    put(stack, broker_change, "brokers_changed", lambda c, gone, back: None)
+    put(stack, broker_change, "resume_deletions", lambda c, gone, back: None)

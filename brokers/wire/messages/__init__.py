@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from brokers.wire import cold
-from brokers.wire.entities import Codec, codec
+from brokers.wire import kio_messages
+from brokers.wire.message_codec import Codec, codec
 from brokers.wire.messages import cluster, nodes, partitions, sasl, security, topics, traffic
 from brokers.wire.primitives import ITEMS_MAX, Reader
 from brokers.wire.versions import Api
@@ -75,13 +75,13 @@ def request_codec(api: Api, version: int) -> Codec[Any]:
     """Returns the codec of a request body."""
     target = MESSAGES[api].request
     assert target is not None, f"requests of {api.name} are forwarded unread"
-    return codec(cold.layout(api, version, response=False), target)
+    return codec(kio_messages.layout(api, version, response=False), target)
 
 
 @cache
 def response_codec(api: Api, version: int) -> Codec[Any]:
     """Returns the codec of a response body; for Metadata only of the part before the topics (``MetadataHead``)."""
-    layout = cold.layout(api, version, response=True)
+    layout = kio_messages.layout(api, version, response=True)
     return codec(layout.head("topics") if api is Api.METADATA else layout, MESSAGES[api].response)
 
 

@@ -73,7 +73,7 @@ def _twins(ctx: Context, me: int) -> list[Process]:
     """Returns queued daemons with our id, except the one of these settings, which has their listener address."""
     same_id = [p for p in ctx.daemons if p.id == me and p.nonce != ctx.role.me.nonce]
     elsewhere = [p for p in same_id if not of_these_settings(ctx.settings, p)]
-    if ctx.role.lock_path is not None or len(same_id) > 1:
+    if ctx.role.position_path is not None or len(same_id) > 1:
         return same_id
     return elsewhere
 

@@ -63,7 +63,7 @@ async def lockable(ctx: Context) -> Finding:
     name = "lock-out"
     if not ctx.role.hold:
         return ok(name, 'not used: controller.on_absence is "brokers"')
-    if ctx.role.lock_acls() is None:
+    if ctx.role.lock_out_acls() is None:
         return refuse(
             name,
             'controller.on_absence is "hold" and there are no credentials to lock brokers out with',

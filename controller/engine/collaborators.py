@@ -54,7 +54,7 @@ class BrokerSide:
     ibp: Ibp
     inherited: DefaultConfigs
     daemons: frozenset[int]
-    me: int = 0
+    daemon_id: int = 0
     dial: Dial | None = None
     seals: Callable[[], Awaitable[Seals | None]] = no_seals
     joined: Callable[[Collection[int]], None] = lambda _: None

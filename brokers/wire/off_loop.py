@@ -15,7 +15,7 @@ LARGE_BYTES: Final = 32_768
 _thread: Final = ThreadPoolExecutor(1, "reader")
 
 
-async def beside(work: Callable[[], T], size: int) -> T:
+async def run_off_loop(work: Callable[[], T], size: int) -> T:
     """Returns the result of ``work`` on a message of ``size`` bytes: done at once, or on the thread if it is large.
 
     A cancellation leaves running work to end by itself: the bounds of a message limit it.
