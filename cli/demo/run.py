@@ -36,8 +36,8 @@ async def run(console: Console, *, keep: bool = False) -> int:
             try:
                 well = await Story(console, cluster, regent).play()
                 console.print(
-                    f"[bold]{'It ends well' if well else 'It does NOT end well'}[/] after "
-                    f"{time.monotonic() - began:.0f} s in all, with starting the cluster."
+                    f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "
+                    f"{time.monotonic() - began:.0f} s, including the start of the cluster."
                 )
                 if keep:
                     await _stay(console, cluster, regent, port)

@@ -1,4 +1,4 @@
-"""The one queue of a daemon and its one consumer.
+"""The one event queue of a term and its one consumer; each term makes its own.
 
 Watches, answers, calls of brokers and timers only enqueue. Level-triggered events with the same key collapse to one
 (the handler reads the truth when it runs); calls are kept apart, each with its own waiting caller.

@@ -1,4 +1,5 @@
-"""One module per kind of event: it reads what changed, has the pure core decide, and carries the decision out.
+"""One module per kind of event, and helpers that several of them share.
 
-No handler writes to ZooKeeper but through the controller and the fenced store.
+A handler reads what changed, has the pure core decide, and carries the decision out. Handlers change metadata only
+under the fence of the term; besides, they create empty parent znodes.
 """

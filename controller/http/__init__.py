@@ -1,1 +1,1 @@
-"""The daemon's HTTP surface: a unix socket for the ``regent`` command, for scrapes and for probes."""
+"""The daemon's HTTP surface: a unix socket, and optionally HTTP over TCP in a thread of its own."""

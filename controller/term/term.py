@@ -1,7 +1,8 @@
 """One term of office, from the won claim to its end: the queue's consumer and what feeds it.
 
-Watches and calls only enqueue. What ends a term (lost session, foreign write, stale epoch at a broker, an error in a
-handler) ends it at once through :meth:`Gate.end`, not through the queue.
+Watches and calls only enqueue. What ends a term (a fenced write, a lost session, another controller, most brokers with
+a higher epoch, an error, a stop, a hand-back) ends it at once through :meth:`Gate.end`, not through the queue.
+docs/explanation/architecture.md lists every cause.
 """
 
 from __future__ import annotations
