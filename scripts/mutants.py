@@ -1,11 +1,11 @@
-"""Measure the tests: bugs are planted one at a time, and the tests that run the changed function must fail.
+"""Measures the tests: bugs are planted one at a time, and the tests that run the changed function must fail.
 
 ``python -m scripts.mutants``          the bugs written by hand, and 40 that are drawn from the syntax
 ``--generated 400 --seed 2``           more of those, others
 ``--only ID ...``, ``--area AREA``     some of them
 ``--again build/mutants.json``         the same ones as in an earlier result
 ``--tests tests/core/test_a.py ...``   only some test files
-``--list``                             says what would be planted
+``--list``                             lists them and plants nothing
 
 The result is kept in build/mutants.json after each mutant: a second run goes on where the first was stopped. Another
 ``--out`` begins anew, after the tests were changed. Types and imports are not used to catch: only tests are.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import queue
+import signal
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,7 @@ RESULTS = ROOT / "build" / "mutants.json"
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     mutants = _chosen(options)
     if options.list:
         for mutant, _ in mutants:
@@ -66,7 +68,7 @@ def _options() -> argparse.Namespace:
 
 
 def _chosen(options: argparse.Namespace) -> list[tuple[Mutant, bool]]:
-    """The mutants, and whether they were written by hand."""
+    """Returns the mutants, and whether they were written by hand."""
     by_hand: list[tuple[Mutant, bool]] = [(one, True) for one in planted()] if options.by_hand == "yes" else []
     wanted = set(options.only)
     if options.again is not None:
@@ -108,33 +110,39 @@ def _judge_all(
     for one in mutants:
         waiting.put(one)
     errors: list[BaseException] = []
+    judges = [Judge(known, only=options.tests, simulation=options.simulation == "yes") for _ in range(options.jobs)]
 
-    def work() -> None:
-        judge = Judge(known, only=options.tests, simulation=options.simulation == "yes")
+    def work(judge: Judge) -> None:
         try:
             while not errors:
                 mutant, by_hand = waiting.get_nowait()
                 verdict = judge.judge(mutant, by_hand=by_hand)
+                if errors:  # the run was stopped: what it ended by force says nothing about the mutant
+                    return
                 results.add(verdict)
                 print(f"{verdict.outcome:>15}  {verdict.id}  {verdict.by}  ({verdict.seconds:.0f} s)", flush=True)
         except queue.Empty:
             pass
         except BaseException as error:
             errors.append(error)
-        finally:
-            judge.close()
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(options.jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    threads = [threading.Thread(target=work, args=[judge], daemon=True) for judge in judges]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt as stopped:
+        errors.insert(0, stopped)
+    finally:
+        for judge in judges:
+            judge.close()
     if errors:
         raise errors[0]
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """What became of the mutants, by area and kind, and those that no test caught."""
+    """Counts the mutants by area, kind and outcome, and lists those that no test caught."""
     rows: dict[tuple[str, bool], list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         rows[verdict.area, verdict.by_hand].append(verdict)

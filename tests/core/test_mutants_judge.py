@@ -53,7 +53,7 @@ def test_a_module_that_cannot_be_imported_is_caught(judge: Judge) -> None:
 def test_what_no_test_notices_survives_and_is_taken_out_again(judge: Judge) -> None:
     assert judge.judge(Change('EVERY: Final = ""', 'EVERY: Final = "" * 2'), by_hand=True).outcome == SURVIVED
     verdict = judge.judge(Change("THROTTLE_MS_MAX: Final = 2**31 - 1", "THROTTLE_MS_MAX: Final = 2**31"), by_hand=True)
-    assert verdict.outcome == SURVIVED, "the one test that is selected asks for something else"
+    assert verdict.outcome == SURVIVED, "the one test that is selected is about something else"
     assert (judge.root / FILE).read_text(encoding="utf-8") == (ROOT / FILE).read_text(encoding="utf-8")
 
 

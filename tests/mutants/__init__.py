@@ -1,1 +1,1 @@
-"""Measure the tests by planting bugs: written by hand (``planted/``), or drawn from the syntax of the product."""
+"""Measures the tests by planting bugs: written by hand (``planted/``), or drawn from the syntax of the product."""

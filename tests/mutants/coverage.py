@@ -1,4 +1,4 @@
-"""Know which tests run which functions of the product: recorded once, for test files that changed again.
+"""Knows which tests run which functions of the product: recorded once, and again for test files that changed.
 
 A copy of the repository is recorded in which each function of the product begins with a line that notes it. Tests that
 fail there, without any mutant, catch nothing.
@@ -47,7 +47,7 @@ class Coverage(msgspec.Struct):
     tests: dict[str, Ran] = {}
 
     def covering(self, file: str, function: str, only: Collection[str] = ()) -> list[str]:
-        """Select the tests that run a function, the files that cost least per test first.
+        """Selects the tests that run a function, the files that cost least per test first.
 
         Code that runs at the import of its module is covered by the tests that run anything of the module.
         """
@@ -65,23 +65,23 @@ class Coverage(msgspec.Struct):
         return [test for name in sorted(by_file, key=lambda name: (cost[name], name)) for test in by_file[name]]
 
     def seconds(self, tests: Iterable[str]) -> float:
-        """Add up how long tests took."""
+        """Adds up how long tests took."""
         return sum(self.tests[test].seconds for test in tests)
 
 
 def file_of(test: str) -> str:
-    """Return the file of a test."""
+    """Returns the file of a test."""
     return test.partition("::")[0]
 
 
 def selectable_files() -> list[str]:
-    """List the test files that may be selected."""
+    """Lists the test files that may be selected."""
     found = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
     return sorted(file for file in found if file.split("/")[1] not in LATER and not file.startswith(OWN_TESTS))
 
 
 def coverage(jobs: int, only: Sequence[str] = (), *, afresh: bool = False) -> Coverage:
-    """Read the map, after test files that it does not know, or that changed, were recorded."""
+    """Reads the map, after new and changed test files were recorded."""
     known = msgspec.json.decode(MAP.read_bytes(), type=Coverage) if MAP.exists() and not afresh else Coverage()
     files = {file: _digest(file) for file in only or selectable_files()}
     new = [file for file, digest in files.items() if known.files.get(file) != digest]
@@ -136,7 +136,7 @@ def _read(records: Path, names: Sequence[str]) -> dict[str, Ran]:
 
 
 def reporting(text: str, file: str, names: list[str]) -> str:
-    """Add the line that notes a function to each function of a module."""
+    """Adds the line that notes a function to each function of a module."""
     tree = ast.parse(text)
     lines = text.splitlines(keepends=True)
     added: list[tuple[int, str]] = []
@@ -153,7 +153,7 @@ def reporting(text: str, file: str, names: list[str]) -> str:
 
 
 def _first(function: Function) -> ast.stmt | None:
-    """The first statement that stands on a line of its own; a function of a docstring alone does nothing."""
+    """Returns the first statement that stands on a line of its own."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     if not body or body[0].lineno == function.lineno:
         return None
@@ -161,7 +161,7 @@ def _first(function: Function) -> ast.stmt | None:
 
 
 def _behind_future(tree: ast.Module) -> int:
-    """The line behind the docstring and the imports of ``__future__``, at the begin of a module."""
+    """Returns the line behind a module's docstring and its imports of ``__future__``."""
     last = 0
     for at, node in enumerate(tree.body):
         is_docstring = at == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -172,5 +172,5 @@ def _behind_future(tree: ast.Module) -> int:
 
 
 def default_jobs() -> int:
-    """Use half of the processors."""
+    """Returns half of the processors."""
     return max(1, (os.cpu_count() or 2) // 2)

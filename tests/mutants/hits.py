@@ -22,7 +22,7 @@ in_tests: list[bool] = []
 
 
 def write(test: str, name: str, seconds: float = 0.0, *, failed: bool = False) -> None:
-    """Add what a test ran, or the imports before the first one (an empty name), to a file of the folder."""
+    """Adds what a test ran, or the imports before the first one (an empty name), to a file of the folder."""
     if folder := os.environ.get(FOLDER):
         record = {"test": test, "hits": sorted(hits), "seconds": round(seconds, 3), "failed": failed}
         with (Path(folder) / f"{name}.jsonl").open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Judge a mutant: the tests that run its function, then seeds of the simulation, until one of them fails.
+"""Judges a mutant: the tests that run its function, then seeds of the simulation, until one of them fails.
 
 Types and imports catch nothing here: `make check` is not run. A stage that does not end in time has caught the mutant.
 A test that fails is run once more alone, with the mutant: one that passes then is unsteady, and the others go on.
@@ -55,7 +55,7 @@ class Mutant(Protocol):
 
 
 class Verdict(msgspec.Struct):
-    """What became of a mutant. ``by``: the test or the stage that failed; ``left_out``: tests there was no time for."""
+    """The fate of a mutant. ``by``: the test or the stage that failed; ``left_out``: tests there was no time for."""
 
     id: str
     area: str
@@ -82,15 +82,15 @@ class Judge:
 
     @property
     def root(self) -> Path:
-        """The copy."""
+        """Returns the folder of the copy."""
         return self._place.root
 
     def close(self) -> None:
-        """Remove the copy."""
+        """Removes the copy."""
         self._place.close()
 
     def judge(self, mutant: Mutant, *, by_hand: bool) -> Verdict:
-        """Plant a mutant, look for a test that fails, and take it out again."""
+        """Plants a mutant, looks for a test that fails, and takes the mutant out again."""
         area = mutant.file.partition("/")[0]
         verdict = Verdict(mutant.id, area, mutant.file, mutant.function, mutant.wrong, by_hand, UNCOVERED)
         began_s = time.monotonic()
@@ -137,7 +137,7 @@ class Judge:
         return chosen
 
     def _pytest(self, tests: Sequence[str]) -> tuple[Ran, str | None]:
-        """Run tests until one fails; return the failed one, or the one that was running when the run was ended."""
+        """Runs tests until one fails; returns that one, or the one that was running when the run was ended."""
         listed, progress = (self._place.root / "build" / name for name in ("mutant-tests", "mutant-progress"))
         slowest_s = max(self._coverage.seconds([test]) for test in tests)
         timeout = f"--timeout={max(TEST_S_MIN, SLOWER_MAX * slowest_s):.0f}"

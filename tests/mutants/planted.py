@@ -1,4 +1,4 @@
-"""Bugs written by hand: what an engineer might get wrong, each with the harm that a user would notice.
+"""Bugs written by hand: mistakes of an engineer, each with the harm that a user would notice.
 
 A bug names a function and a fragment of its code, compared token by token: layout, comments and trailing commas do not
 matter. A function that moved within its area is found by its name, and a name of the fragment that the function does
@@ -47,17 +47,17 @@ class Planted:
 
     @property
     def file(self) -> str:
-        """The file in which the function is now."""
+        """Returns the file in which the function is now."""
         return self._found.file
 
     @property
     def function(self) -> str:
-        """The qualified name of the function."""
+        """Returns the qualified name of the function."""
         return self._found.function
 
     @property
     def mutant(self) -> str:
-        """The text of the file with the bug."""
+        """Returns the text of the file with the bug."""
         return self._found.mutant
 
     @cached_property
@@ -83,7 +83,7 @@ class Planted:
             pass
 
     def planted_in(self, text: str, function: str) -> str:
-        """Write the bug into the text of a file."""
+        """Writes the bug into the text of a file."""
         node = functions(ast.parse(text))[function]
         code = tokens(text, node.lineno, node.end_lineno)
         wanted = [token.text for token in tokens(self.old)]
@@ -98,18 +98,18 @@ class Planted:
 
 
 def _names_gone(code: Sequence[Token], wanted: Sequence[str]) -> frozenset[str]:
-    """Names of a fragment that the code does not have: they may be other ones by now."""
+    """Returns names of a fragment that the code does not have: they may have been renamed."""
     known = _plain([token.text for token in code]) | set(keyword.kwlist) | set(dir(builtins))
     return frozenset(text for text in _plain(wanted) - known if text.isidentifier())
 
 
 def _plain(texts: Sequence[str]) -> set[str]:
-    """Tokens that are no attributes."""
+    """Returns the tokens that are no attributes."""
     return {text for before, text in zip(["", *texts], texts, strict=False) if before != "."}
 
 
 def _matches(code: Sequence[Token], wanted: Sequence[str], free: Collection[str]) -> list[tuple[int, dict[str, str]]]:
-    """Where the fragment stands in the code, and what its ``free`` names are there."""
+    """Finds the fragment in the code, and the names that its ``free`` ones are there."""
     found: list[tuple[int, dict[str, str]]] = []
     for at in range(len(code) - len(wanted) + 1):
         names = _bound([token.text for token in code[at : at + len(wanted)]], wanted, free)
@@ -131,7 +131,7 @@ def _bound(texts: Sequence[str], wanted: Sequence[str], free: Collection[str]) -
 
 
 def _files_near(file: str) -> list[str]:
-    """The files of the same area."""
+    """Lists the files of the same area."""
     return [other for other in product_files() if other.partition("/")[0] == file.partition("/")[0]]
 
 
@@ -144,7 +144,7 @@ def _read(file: str) -> tuple[str, Mapping[str, object]]:
 
 @cache
 def planted() -> tuple[Planted, ...]:
-    """Read all bugs that were written by hand."""
+    """Reads all bugs that were written by hand."""
     found: list[Planted] = []
     for path in sorted(FOLDER.glob("*.toml")):
         entries = tomllib.loads(path.read_text(encoding="utf-8"))

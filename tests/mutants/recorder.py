@@ -1,4 +1,4 @@
-"""Follow a test run, as a plugin of pytest: what each test ran, which test runs, and which failed."""
+"""Follows a test run, as a plugin of pytest: the functions that each test ran, the test that runs, and failures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _begun: list[str] = []
 
 
 def pytest_configure() -> None:
-    """Know that this process runs tests."""
+    """Notes that this process runs tests."""
     hits.in_tests.append(True)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """Note the test that begins: a run that is ended by force ends in it."""
+    """Notes the test that begins: a run that is ended by force ends in it."""
     if not _begun:
         _begun.append(nodeid)
         hits.write("", str(os.getpid()))
@@ -33,7 +33,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a failure, and how long the test took."""
+    """Notes a failure, and how long the test took."""
     _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
     if report.failed:
         _note("failed", report.nodeid)
@@ -41,12 +41,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:
-    """Write down what the test ran."""
+    """Writes down what the test ran."""
     hits.write(nodeid, str(os.getpid()), _seconds.pop(nodeid, 0.0), failed=nodeid in _failed)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Note a module that cannot be imported."""
+    """Notes a module that cannot be imported."""
     if report.failed:
         _note("failed", report.nodeid)
 

@@ -1,4 +1,4 @@
-"""Draw mutants from the syntax of the product: places in its code where one small change makes another program.
+"""Draws mutants from the syntax of the product: places in its code where one small change makes another program.
 
 Nothing is changed in texts, log calls, annotations, assertions, ``__repr__`` and ``__str__``, because that changes no
 behaviour. A mutant is known by a hash of its function, without docstring and with numbered locals, and by its place
@@ -60,7 +60,7 @@ class Generated(NamedTuple):
 
     @property
     def mutant(self) -> str:
-        """The text of the file with the change."""
+        """Returns the text of the file with the change."""
         text = (ROOT / self.file).read_text(encoding="utf-8")
         mutant = replaced(text, self.first, self.last, self.new)
         compile(mutant, self.file, "exec")
@@ -69,7 +69,7 @@ class Generated(NamedTuple):
 
 @cache
 def all_generated() -> tuple[Generated, ...]:
-    """List every mutant of the product."""
+    """Lists every mutant of the product."""
     found: dict[str, Generated] = {}
     for file in product_files():
         for mutant in _of_file(file):
@@ -82,7 +82,7 @@ def all_generated() -> tuple[Generated, ...]:
 
 
 def drawn(count: int, seed: int) -> list[Generated]:
-    """Draw mutants, at most one of a line: each line of code has the same chance, whatever the lines around it are."""
+    """Draws mutants, at most one of a line: each line of code has the same chance."""
 
     def rank(mutant: Generated) -> str:
         return hashlib.sha256(f"{seed} {mutant.id}".encode()).hexdigest()
@@ -115,7 +115,7 @@ def _column(rows: list[str], line: int, offset: int) -> int:
 
 
 def _constants(tree: ast.AST) -> Iterator[ast.AST]:
-    """Values that modules and classes are assigned, outside of functions."""
+    """Yields assignments of modules and classes, outside of functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from _constants(node)
@@ -156,19 +156,19 @@ class _Sites(ast.NodeVisitor):
         self.found.append(Site(node, text, what))
 
     def visit_arg(self, node: ast.arg) -> None:
-        """Leave annotations alone."""
+        """Leaves annotations alone."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Leave texts alone."""
+        """Leaves texts alone."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Leave the texts of errors alone."""
+        """Leaves the texts of errors alone."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Leave assertions alone."""
+        """Leaves assertions alone."""
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        """Leave the arguments of generic types alone."""
+        """Leaves the arguments of generic types alone."""
         self.visit(node.value)
         if not (isinstance(node.value, ast.Name) and node.value.id[0].isupper()) and not _is_type(node.value):
             self.visit(node.slice)

@@ -1,4 +1,4 @@
-"""Find functions and tokens in the product's source, and replace spans of it."""
+"""Finds functions and tokens in the product's source, and replaces spans of it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Token(NamedTuple):
 
 
 def product_files() -> list[str]:
-    """List the product's modules, relative to the repository."""
+    """Lists the product's modules, relative to the repository."""
     found = (path for area in AREAS for path in (ROOT / area).rglob("*.py"))
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def functions(tree: ast.AST, prefix: str = "") -> dict[str, Function]:
-    """Map qualified names to functions and methods; a nested function is part of the outer one."""
+    """Maps qualified names to functions and methods; a nested function is part of the outer one."""
     found: dict[str, Function] = {}
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -46,7 +46,7 @@ def functions(tree: ast.AST, prefix: str = "") -> dict[str, Function]:
 
 
 def tokens(text: str, first_line: int = 1, last_line: int | None = None) -> list[Token]:
-    """Read the tokens of code on some lines: no layout, no comments, no comma before a closing bracket."""
+    """Reads the tokens of code on some lines: no layout, no comments, no comma before a closing bracket."""
     found: list[Token] = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -64,7 +64,7 @@ def _is_trailing(token: Token, following: str) -> bool:
 
 
 def replaced(text: str, first: tuple[int, int], last: tuple[int, int], new: str) -> str:
-    """Replace a span; further lines of ``new`` are indented as the line on which the span begins."""
+    """Replaces a span; further lines of ``new`` are indented as the line on which the span begins."""
     lines = text.splitlines(keepends=True)
     line = lines[first[0] - 1]
     indent = line[: len(line) - len(line.lstrip())]

@@ -40,16 +40,17 @@ class Workplace:
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
         (self.root / ".venv").symlink_to(ROOT / ".venv")
         (self.root / "build").mkdir()
+        self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, file: str, text: str) -> None:
-        """Write a module, and forget its compiled form: the same second and size would hide the change."""
+        """Writes a module and drops its compiled form: the same second and size would hide the change."""
         path = self.root / file
         path.write_text(text, encoding="utf-8")
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
 
     def restore(self, file: str) -> None:
-        """Write a module as the repository has it, and drop examples that failed with the mutant."""
+        """Writes a module as the repository has it, and drops examples that failed with the mutant."""
         self.write(file, (ROOT / file).read_text(encoding="utf-8"))
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
 
@@ -60,7 +61,7 @@ class Workplace:
         environ: Mapping[str, str] | None = None,
         until: re.Pattern[str] | None = None,
     ) -> Ran:
-        """Run Python here, with low priority, and end it with all that it started.
+        """Runs Python here, with low priority, and ends it with all that it started.
 
         It ends at the limit, or at a line of its output that ``until`` matches.
         """
@@ -68,7 +69,7 @@ class Workplace:
         command = ["nice", "-n", "5", sys.executable, *arguments]
         end_s, found, code = time.monotonic() + limit_s, "", None
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 command, cwd=self.root, env=given, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
@@ -81,12 +82,14 @@ class Workplace:
             return Ran(None if found else code, _read(output)[-OUTPUT_MAX:], found)
 
     def close(self) -> None:
-        """Remove the copy."""
+        """Ends what runs, and removes the copy."""
+        if self._process is not None and self._process.returncode is None:
+            _end(self._process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _read(output: IO[bytes]) -> str:
-    """Read without moving the place at which the process writes: both share it."""
+    """Reads without moving the place at which the process writes: both share it."""
     return os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace")
 
 
@@ -95,7 +98,7 @@ def _line(output: IO[bytes], wanted: re.Pattern[str] | None) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what a run left behind: it has a process group of its own."""
+    """Ends the process group of a run."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
