@@ -102,8 +102,8 @@ ROLE: Final = [
         "percentunit",
     ),
     Panel(
-        "Age of the last answered heartbeat",
-        "Grows while ZooKeeper does not answer.",
+        "Time since the last successful heartbeat",
+        "Since it was sent. Grows while ZooKeeper does not respond.",
         {"{{instance}}": of("regent_heartbeat_age_seconds")},
         "s",
     ),
@@ -128,7 +128,7 @@ CLUSTER: Final = [
         },
     ),
     Panel(
-        "Partitions on the way",
+        "Partitions in transition",
         "Reassignments, deletions, and leaders that are not the preferred ones.",
         {
             "reassigning": largest("regent_reassigning_partitions"),
@@ -148,7 +148,7 @@ CLUSTER: Final = [
         width=12,
     ),
     Panel(
-        "What stands in the way",
+        "Obstacles",
         "Znodes that cannot be understood, brokers of another IBP, a full journal disk, no endpoint for clients.",
         {
             "malformed znodes": largest("regent_malformed_znodes"),
@@ -179,7 +179,7 @@ PROPAGATION: Final = [
     ),
     Panel(
         "Oldest change that a broker has not acknowledged",
-        "Grows while a broker takes nothing.",
+        "Grows while a broker acknowledges nothing.",
         {"broker {{broker_id}}": f"max by (broker_id) ({of('regent_broker_propagation_age_seconds')})"},
         "s",
     ),
@@ -209,7 +209,7 @@ PROPAGATION: Final = [
         "ms",
     ),
     Panel(
-        "Answers of brokers that are errors",
+        "Error responses of brokers",
         "A second, by error.",
         {"{{error}}": f"{rate('regent_broker_answers_total', 'error')} or on() {none_of('error')}"},
         "reqps",
@@ -217,7 +217,11 @@ PROPAGATION: Final = [
 ]
 PERFORMANCE: Final = [
     Panel("Wait in the event queue", "Until an event's handler begins.", quantiles("regent_event_queue_seconds"), "s"),
-    Panel("Events that wait", "A queue that grows is behind.", {"{{instance}}": of("regent_event_queue_size")}),
+    Panel(
+        "Events that wait",
+        "Grows while handlers are slow.",
+        {"{{instance}}": of("regent_event_queue_size")},
+    ),
     Panel(
         "Time of the handlers, 99 %",
         "By event.",
@@ -239,13 +243,18 @@ PERFORMANCE: Final = [
         "Writes that did not go through at once",
         "In the last 10 minutes.",
         {
-            "met a foreign write": f"sum(increase({of('regent_conflicts_total')}[10m]))",
-            "reply lost": f"sum(increase({of('regent_unknown_outcomes_total')}[10m]))",
+            "version conflict": f"sum(increase({of('regent_conflicts_total')}[10m]))",
+            "outcome unknown": f"sum(increase({of('regent_unknown_outcomes_total')}[10m]))",
             "given up": f"sum(increase({of('regent_failures_total')}[10m])) or on() vector(0)",
         },
     ),
-    Panel("Heartbeats", "Until ZooKeeper answers.", quantiles("regent_heartbeat_seconds"), "s"),
-    Panel("Lag of the event loop", "How late it runs what is due.", quantiles("regent_loop_lag_seconds"), "s"),
+    Panel("Heartbeats", "Until ZooKeeper responds.", quantiles("regent_heartbeat_seconds"), "s"),
+    Panel(
+        "Lag of the event loop",
+        "Delay of due callbacks.",
+        quantiles("regent_loop_lag_seconds"),
+        "s",
+    ),
     Panel(
         "Rows of the journal",
         "Written and lost, a second.",
@@ -266,13 +275,13 @@ DASHBOARDS: Final = (
     Dashboard(
         "regent-cluster",
         "regent: cluster and role",
-        "Who holds the controller role, and how the cluster is.",
+        "The holder of the controller role, and the state of the cluster.",
         {"Role": ROLE, "Cluster": CLUSTER},
     ),
     Dashboard(
         "regent-performance",
         "regent: performance and propagation",
-        "How fast decisions are made, written and propagated to the brokers.",
+        "The times in which decisions are made, written and propagated to the brokers.",
         {"Propagation": PROPAGATION, "Decisions": PERFORMANCE, "Process": PROCESS},
     ),
 )

@@ -20,7 +20,7 @@ from brokers.queries import BrokerQueries, query_each
 from brokers.wire.errors import Error, error_name
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
-from controller.handlers.topic_rewrites import settle
+from controller.handlers.topic_rewrites import rewrite_topics
 from controller.process.wording import abbreviate
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
@@ -209,7 +209,7 @@ async def _write(c: Controller) -> None:
     """Writes the next ids; those that brokers know get to replicas with another leader epoch."""
     lost = c.lost_ids
     ids = dict(islice(lost.ids.items(), TOPICS_MAX))
-    failed = await settle(c, lambda: id_changes(c.cluster, ids), "topic id")
+    failed = await rewrite_topics(c, lambda: id_changes(c.cluster, ids), "topic id")
     c.waiting_topics |= failed.keys()
     for name in failed.keys() & lost.found:  # brokers have it, and would forget it where they were told none
         c.cluster.observe_topic_id(name, ids[name])

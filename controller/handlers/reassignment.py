@@ -19,7 +19,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
-from controller.handlers.topic_rewrites import GONE, settle
+from controller.handlers.topic_rewrites import GONE, rewrite_topics
 from controller.journal.reason import Reason
 from controller.process.wording import counted
 from controller.requests.calls import PendingListing, PendingReassignment
@@ -163,7 +163,7 @@ def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[i
 
 async def _write(c: Controller, wanted: Mapping[int, Assignment]) -> Refused:
     """Step 1, U: the topic znodes say so (S4-51); returns the partitions of those that cannot be written."""
-    failed = await settle(c, lambda: rewrites(c.cluster, wanted))
+    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted))
     names = [c.cluster.name(i) for i in wanted] if failed else []
     return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
 
@@ -324,7 +324,7 @@ async def finish_reassignments(c: Controller) -> None:
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     rows = sorted(r.stopped)
-    if await settle(c, lambda: final_rewrites(c.cluster, rows)):
+    if await rewrite_topics(c, lambda: final_rewrites(c.cluster, rows)):
         _later(c, EventKind.FINISH_REASSIGNMENTS)
     else:
         r.stopped.difference_update(rows)

@@ -1,4 +1,7 @@
-"""Topic znodes are rewritten, for reassignments and ids: committed, observed, read back if the outcome is unknown."""
+"""Rewrites topic znodes, for reassignments and topic ids.
+
+Commits the changes, observes those applied, and reads back those that conflicted or whose outcome is unknown.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,17 @@ log = logging.getLogger("regent.controller")
 TOGETHER_MAX: Final = 3
 """Rounds in which znodes share multis."""
 ALONE_MAX: Final = 7
-"""Rounds in which each znode is written alone. A lost connection does not count."""
+"""Rounds in which a multi writes one znode. A round that a lost connection interrupts does not count."""
 GONE: Final = "the topic is gone"
 
 
-async def settle(
-    c: Controller, plan: Callable[[], Sequence[TopicChange]], what: str = "reassignment"
+async def rewrite_topics(
+    c: Controller, plan: Callable[[], Sequence[TopicChange]], purpose: str = "reassignment"
 ) -> dict[str, str]:
-    """Writes what ``plan`` asks for until it asks for nothing more: it is asked again after each round.
+    """Writes the changes that ``plan`` returns: calls it before each round, until it returns none.
 
-    Returns the topics that cannot be written, and why, counted under ``what``; raises Fenced and TermEnded.
+    Returns the topics that cannot be written, with the reasons, and counts them under ``purpose``. Raises Fenced and
+    TermEnded.
     """
     failed: dict[str, str] = {}
 
@@ -50,10 +54,10 @@ async def settle(
             rounds.repeat()
             continue
         await _observe(c, changes, outcome)
-        failed.update(_final(outcome))
+        failed.update(_beyond_retry(outcome))
     else:
         failed.update((change.topic, CONTENDED) for change in wanted())
-    _count(c, failed, what)
+    _log_and_count(c, failed, purpose)
     return failed
 
 
@@ -72,7 +76,7 @@ async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: Topic
 
 
 async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
-    """What the znodes say now of the partitions that were to be written."""
+    """Reads the topics of ``changes``, and observes the partitions that were to be written."""
     names = [change.topic for change in changes]
 
     async def read() -> list[TopicAssignment | Malformed | None]:
@@ -82,19 +86,21 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
     found = await c.until_read(read)
     for change, topic in zip(changes, found, strict=True):
         if isinstance(topic, TopicAssignment) and topic.czxid == change.czxid:
-            lost = taken_out(c.cluster, topic)
-            known = {p: a for p, a in topic.partitions.items() if p in change.partitions and _is_so(change, p, a, lost)}
+            cut = taken_out(c.cluster, topic)
+            known = {
+                p: a for p, a in topic.partitions.items() if p in change.partitions and _is_trusted(change, p, a, cut)
+            }
             c.cluster.observe_assignments(topic.name, topic.version, known)
             c.learn_id(topic.name, topic.topic_id)
 
 
-def _is_so(change: TopicChange, partition: int, found: Assignment, lost: Container[int]) -> bool:
-    """Whether the znode is to be believed: with what we wrote, or with what another has not cut."""
-    return found == change.partitions[partition] or partition not in lost
+def _is_trusted(change: TopicChange, partition: int, found: Assignment, cut: Container[int]) -> bool:
+    """Returns whether the model takes ``found``: regent wrote it, or no other writer cut the reassignment out."""
+    return found == change.partitions[partition] or partition not in cut
 
 
-def _final(outcome: TopicOutcome) -> dict[str, str]:
-    """Topics for which there is nothing to try again."""
+def _beyond_retry(outcome: TopicOutcome) -> dict[str, str]:
+    """Returns the topics that a retry cannot write, with the reasons."""
     refused = {
         topic: f"ZooKeeper refused the write ({code.name}): check jute.maxbuffer and the znode's ACL"
         for topic, code in outcome.refused
@@ -102,10 +108,10 @@ def _final(outcome: TopicOutcome) -> dict[str, str]:
     return {**dict.fromkeys(outcome.gone, GONE), **refused}
 
 
-def _count(c: Controller, failed: dict[str, str], what: str) -> None:
-    """A topic that is gone is nobody's failure."""
+def _log_and_count(c: Controller, failed: dict[str, str], purpose: str) -> None:
+    """Logs and counts the topics that could not be written, except those deleted meanwhile."""
     found = [(topic, why) for topic, why in failed.items() if why != GONE]
     for topic, why in found[:1]:
         log.error("%d topic znodes could not be rewritten, the first is %s: %s", len(found), paths.topic(topic), why)
     for _, why in found:
-        c.counters.failures[f"{what}: {why}"] += 1
+        c.counters.failures[f"{purpose}: {why}"] += 1
