@@ -203,7 +203,7 @@ class ControllerListener:
         reader = Reader(head)
         header = read_header(reader)
         if header.api == Api.ENVELOPE:
-            return self._envelopes is not None and self._envelopes.challenged(connection)
+            return self._envelopes is not None and self._envelopes.may_send_large(connection)
         handlers = self._handlers
         return header.api == Api.ALTER_PARTITION and handlers is not None and handlers.registered(*read_caller(reader))
 

@@ -1,5 +1,6 @@
-"""Serves the daemon's side of envelopes: challenge, seal, and the call inside of them.
+"""Opens the envelopes in which admin endpoints send their clients' calls.
 
+Checks the seal, reads the call, seals the response.
 The seal proves that an admin endpoint with our secret sent the principal and the client's bytes. The bounded codecs
 read the client's bytes like any untrusted input.
 """
@@ -37,13 +38,13 @@ from brokers.wire.versions import Api
 log = logging.getLogger("regent.listener")
 
 CALLS_MAX: Final = 500
-"""Most carried calls in progress; they may wait for minutes, and brokers' calls must not wait for them."""
+"""Most clients' calls in progress. They have a limit of their own, so that brokers' calls never wait behind them."""
 ITEMS_MAX: Final = 100_000
-"""Most array items of a carried request: a handler of more would stall the event loop for too long."""
+"""Most array items of a client's request: a handler of more would stall the event loop for too long."""
 
 
 class NotController(Exception):
-    """Raised by a handler when the role was lost while the call waited."""
+    """Raised where no term can carry out the call: the role is lost, the queue is full, or the listener stops."""
 
 
 class CarriedCall(Struct, frozen=True):
@@ -70,7 +71,7 @@ Carry = Callable[[CarriedCall], Awaitable[Struct]]
 
 
 class _Challenge:
-    """A connection's challenge, and the least number of its next seal.
+    """A connection's challenge, and the lowest number accepted in its next seal, so that none is replayed.
 
     ``failed``: whether the connection has sent a wrong seal, under this challenge or an earlier one.
     """
@@ -84,7 +85,7 @@ class _Challenge:
 
 
 class Envelopes:
-    """All envelopes of one listener."""
+    """Opens the envelopes of one listener. ``relay`` handles brokers' calls."""
 
     def __init__(
         self, secret: bytes, limited_log: RateLimitedLog, calls_max: int = CALLS_MAX, *, relay: Relay | None = None
@@ -98,21 +99,24 @@ class Envelopes:
         self._challenges: WeakKeyDictionary[InboundConnection, _Challenge] = WeakKeyDictionary()
 
     def take_secret(self, secret: bytes) -> None:
-        """Takes another secret; no envelope is opened before the daemon is identified again."""
+        """Replaces the secret. Refuses envelopes until :meth:`identify`."""
         self._secret, self._key = secret, None
 
     def identify(self, cluster_id: str, daemon: int) -> None:
-        """Sets the daemon and the cluster of valid envelopes; before, none is opened."""
+        """Sets the cluster and the daemon for which valid envelopes are sealed. Before, all are refused."""
         self._key = envelope_key(self._secret, cluster_id, daemon)
 
     async def respond(
         self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
     ) -> bytes:
-        """Returns the framed response; raises :class:`Malformed`. ``carry`` is None while the daemon is not active."""
+        """Returns the framed response to an envelope; raises :class:`Malformed`.
+
+        ``carry`` is None while the daemon is not active.
+        """
         key, sent = self._key, self._challenges.get(connection)
         if sent is not None and sent.failed and len(reader.data) > LARGE_BYTES:
             raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
-        envelope, genuine = await run_off_loop(partial(_judged, reader, key, sent), len(reader.data))
+        envelope, genuine = await run_off_loop(partial(_read_and_check, reader, key, sent), len(reader.data))
         if not envelope.request:
             sent = self._challenges[connection] = _Challenge(failed=sent is not None and sent.failed)
             return encode_envelope_response(correlation, EnvelopeResponse(Error.NONE, sent.challenge))
@@ -130,16 +134,16 @@ class Envelopes:
             return encode_envelope_response(correlation, EnvelopeResponse(Error.CLUSTER_AUTHORIZATION_FAILED, None))
         sent.number = envelope.seal.number + 1
         connection.slot.prove()
-        response = await self._carried(envelope, carry)
-        written = partial(_written, correlation, response, key, sent.challenge, envelope.seal)
-        return await run_off_loop(written, len(response.data or b""))
+        response = await self._carry_out(envelope, carry)
+        encode = partial(_encode, correlation, response, key, sent.challenge, envelope.seal)
+        return await run_off_loop(encode, len(response.data or b""))
 
-    def challenged(self, connection: InboundConnection) -> bool:
-        """Returns whether a large envelope may come: the connection has a challenge and never sent a wrong seal."""
+    def may_send_large(self, connection: InboundConnection) -> bool:
+        """Returns whether the connection may send a large envelope: it has a challenge and never sent a wrong seal."""
         sent = self._challenges.get(connection)
         return sent is not None and not sent.failed
 
-    async def _carried(self, envelope: Envelope, carry: Carry | None) -> EnvelopeResponse:
+    async def _carry_out(self, envelope: Envelope, carry: Carry | None) -> EnvelopeResponse:
         relay = self._relay if _api_key(envelope) in RELAYED else None
         if carry is None and relay is None:
             return EnvelopeResponse(Error.NOT_CONTROLLER, None)
@@ -151,8 +155,8 @@ class Envelopes:
                 return EnvelopeResponse(Error.NONE, await relay(envelope))
             assert carry is not None
             size = len(envelope.request)
-            call = await run_off_loop(partial(opened, envelope), size)
-            outcome = await self._done(carry(call))
+            call = await run_off_loop(partial(read_admin_call, envelope), size)
+            outcome = await self._await(carry(call))
             write = partial(response_codec(call.api, call.version).write, outcome)
             return EnvelopeResponse(Error.NONE, await run_off_loop(write, size))
         except Malformed as error:
@@ -164,9 +168,9 @@ class Envelopes:
             log.exception("an admin call of %s failed", envelope.client_host)
             return EnvelopeResponse(Error.UNKNOWN_SERVER_ERROR, None)
 
-    async def _done(self, carried: Awaitable[Struct]) -> Struct:
-        """Returns the response; raises NotController where the listener stops first."""
-        task = asyncio.ensure_future(carried)
+    async def _await(self, response: Awaitable[Struct]) -> Struct:
+        """Returns the response; raises :class:`NotController` where the listener stops first."""
+        task = asyncio.ensure_future(response)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         await asyncio.wait({task})
@@ -182,15 +186,18 @@ class Envelopes:
             await asyncio.wait(self._under_way)
 
 
-def _judged(reader: Reader, key: bytes | None, sent: _Challenge | None) -> tuple[Envelope, bool]:
-    """Reads an envelope and checks that its seal is the connection's next; a large one takes tens of milliseconds."""
+def _read_and_check(reader: Reader, key: bytes | None, sent: _Challenge | None) -> tuple[Envelope, bool]:
+    """Reads an envelope; returns it, and whether its seal is genuine and no replay.
+
+    Runs beside the loop, because a large envelope takes tens of milliseconds.
+    """
     envelope = read_envelope(reader)
     if key is None or sent is None or envelope.seal is None or envelope.seal.number < sent.number:
         return envelope, False
     return envelope, envelope.genuine(key, sent.challenge)
 
 
-def _written(correlation: int, response: EnvelopeResponse, key: bytes, challenge: bytes, requested: Seal) -> bytes:
+def _encode(correlation: int, response: EnvelopeResponse, key: bytes, challenge: bytes, requested: Seal) -> bytes:
     return encode_envelope_response(correlation, response.sealed(key, challenge, requested))
 
 
@@ -198,7 +205,7 @@ def _api_key(envelope: Envelope) -> int:
     return int.from_bytes(envelope.request[:2], "big", signed=True)
 
 
-def opened(envelope: Envelope) -> CarriedCall:
+def read_admin_call(envelope: Envelope) -> CarriedCall:
     """Reads the call in a sealed envelope; raises :class:`Malformed`."""
     assert envelope.seal is not None
     head = Reader(envelope.request)

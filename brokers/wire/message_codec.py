@@ -1,4 +1,4 @@
-"""Reads and writes any message by its layout, into and from structs that are the same for all versions.
+"""Reads messages into structs and writes structs as messages, by layout. One struct serves all versions of a message.
 
 A struct declares the fields that the program needs, by the names of the layout. A field that a version lacks keeps the
 struct's default; a field that a struct lacks is skipped, or written as the layout's default. The frame bounds all reads
@@ -48,34 +48,35 @@ class Codec(NamedTuple, Generic[T]):
     write: Callable[[T], bytes]
 
 
-def codec(layout: Layout, target: type[T]) -> Codec[T]:
-    """Builds the codec between ``layout`` and ``target``; raises TypeError for unsupported kinds of fields."""
-    return Codec(layout.flexible, _reading(layout, target), _writing(layout, target))
+def codec(layout: Layout, struct_type: type[T]) -> Codec[T]:
+    """Builds the codec of ``layout`` for ``struct_type``; raises TypeError for unsupported kinds of fields."""
+    return Codec(layout.flexible, _reader_of(layout, struct_type), _writer_of(layout, struct_type))
 
 
 # -- reading
 
 
-def _reading(layout: Layout, target: type[msgspec.Struct] | None) -> Read:
-    wanted = _wanted(target)
-    plain: list[tuple[str, Read]] = []
-    passed: set[str] = set()
+def _reader_of(layout: Layout, struct_type: type[msgspec.Struct] | None) -> Read:
+    """Builds the reader of a structure; without ``struct_type`` it reads past the structure."""
+    wanted = _wanted(struct_type)
+    untagged: list[tuple[str, Read]] = []
+    skipped: set[str] = set()
     tagged: dict[int, tuple[str, Read]] = {}
     for field in layout.fields:
         if field.tag is None:
-            plain.append((field.name, _field_reading(field, layout.flexible, wanted.get(field.name))))
+            untagged.append((field.name, _field_reader_of(field, layout.flexible, wanted.get(field.name))))
         elif field.name in wanted:
-            tagged[field.tag] = field.name, _field_reading(field, layout.flexible, wanted[field.name])
+            tagged[field.tag] = field.name, _field_reader_of(field, layout.flexible, wanted[field.name])
         if field.name not in wanted:
-            passed.add(field.name)
+            skipped.add(field.name)
 
     def read(reader: Reader) -> Any:
-        values = {name: take(reader) for name, take in plain}
+        values = {name: take(reader) for name, take in untagged}
         if layout.tags:
             _read_tags(reader, tagged, values)
-        for name in passed:
+        for name in skipped:
             values.pop(name, None)
-        return target(**values) if target is not None else None
+        return struct_type(**values) if struct_type is not None else None
 
     return read
 
@@ -93,42 +94,44 @@ def _read_tags(reader: Reader, known: dict[int, tuple[str, Read]], values: dict[
         reader.skip(size)
 
 
-def _field_reading(field: Field, flexible: bool, target: type[msgspec.Struct] | None) -> Read:
+def _field_reader_of(field: Field, flexible: bool, struct_type: type[msgspec.Struct] | None) -> Read:
     if isinstance(field.kind, Layout):
         if not field.array:
             raise TypeError(f"{field.name} is a structure outside of an array")
-        return _array_reading(field, flexible, _reading(field.kind, target), _bytes_min(field.kind))
-    item = _FIXED_READ.get(_primitive(field.kind)) or _sized_reading(field, flexible)
+        return _array_reader_of(field, flexible, _reader_of(field.kind, struct_type), _bytes_min(field.kind))
+    item = _FIXED_READ.get(_require_primitive(field.kind)) or _sized_reader_of(field, flexible)
     if not field.array:
         return item
-    return _array_reading(field, flexible, item, _primitive_bytes_min(field.kind, flexible))
+    return _array_reader_of(field, flexible, item, _primitive_bytes_min(field.kind, flexible))
 
 
-def _array_reading(field: Field, flexible: bool, item: Read, item_bytes_min: int) -> Read:
+def _array_reader_of(field: Field, flexible: bool, item: Read, item_bytes_min: int) -> Read:
     name, nullable = field.name, field.nullable
 
     def read(reader: Reader) -> Any:
         count = reader.varint() - 1 if flexible else reader.i32()
         if count < 0:
-            return _null(name, nullable)
+            return _require_nullable(name, nullable)
         return tuple(reader.items(count, item, item_bytes_min))
 
     return read
 
 
-def _sized_reading(field: Field, flexible: bool) -> Read:
+def _sized_reader_of(field: Field, flexible: bool) -> Read:
+    """Builds the reader of a string or of bytes, whose length precedes them."""
     name, nullable = field.name, field.nullable and not field.array
     take = Reader.text if field.kind == "string" else Reader.bytes_
     size_legacy = Reader.i16 if field.kind == "string" else Reader.i32
 
     def read(reader: Reader) -> Any:
         size = reader.varint() - 1 if flexible else size_legacy(reader)
-        return take(reader, size) if size >= 0 else _null(name, nullable)
+        return take(reader, size) if size >= 0 else _require_nullable(name, nullable)
 
     return read
 
 
-def _null(name: str, nullable: bool) -> None:
+def _require_nullable(name: str, nullable: bool) -> None:
+    """Returns None, the value of a null field; raises :class:`Malformed` where the field may not be null."""
     if not nullable:
         raise Malformed(f"{name} is null, which its version does not allow")
 
@@ -136,23 +139,24 @@ def _null(name: str, nullable: bool) -> None:
 # -- writing
 
 
-def _writing(layout: Layout, source: type[msgspec.Struct]) -> Write:
-    wanted = _wanted(source)
-    plain: list[tuple[str | None, Write | bytes]] = []
+def _writer_of(layout: Layout, struct_type: type[msgspec.Struct]) -> Write:
+    """Builds the writer of a structure; it writes defaults in fields that ``struct_type`` lacks."""
+    wanted = _wanted(struct_type)
+    untagged: list[tuple[str | None, Write | bytes]] = []
     tagged: list[tuple[int, str, object, Write]] = []
     for field in layout.fields:
         if field.name in wanted:
-            write_field = _field_writing(field, layout.flexible, wanted[field.name])
+            write_field = _field_writer_of(field, layout.flexible, wanted[field.name])
             if field.tag is None:
-                plain.append((field.name, write_field))
+                untagged.append((field.name, write_field))
             else:
                 tagged.append((field.tag, field.name, field.default, write_field))
         elif field.tag is None:
-            plain.append((None, _field_writing(field, layout.flexible, None)(field.default)))
+            untagged.append((None, _field_writer_of(field, layout.flexible, None)(field.default)))
     tagged.sort(key=lambda item: item[0])
 
     def write(value: Any) -> bytes:
-        parts = [part if isinstance(part, bytes) else part(getattr(value, name or "")) for name, part in plain]
+        parts = [part if isinstance(part, bytes) else part(getattr(value, name or "")) for name, part in untagged]
         if layout.tags:
             parts.append(_write_tags(value, tagged))
         return b"".join(parts)
@@ -169,19 +173,19 @@ def _write_tags(value: Any, tagged: list[tuple[int, str, object, Write]]) -> byt
     return varint(len(parts)) + b"".join(parts)
 
 
-def _field_writing(field: Field, flexible: bool, source: type[msgspec.Struct] | None) -> Write:
+def _field_writer_of(field: Field, flexible: bool, struct_type: type[msgspec.Struct] | None) -> Write:
     if isinstance(field.kind, Layout):
         if not field.array:
             raise TypeError(f"{field.name} is a structure outside of an array")
-        item = _writing(field.kind, source or msgspec.Struct)
+        item = _writer_of(field.kind, struct_type or msgspec.Struct)
     else:
-        item = _FIXED_WRITE.get(_primitive(field.kind)) or _sized_writing(field, flexible)
+        item = _FIXED_WRITE.get(_require_primitive(field.kind)) or _sized_writer_of(field, flexible)
     if field.array:
-        return _array_writing(field, flexible, item)
+        return _array_writer_of(field, flexible, item)
     return item
 
 
-def _array_writing(field: Field, flexible: bool, item: Write) -> Write:
+def _array_writer_of(field: Field, flexible: bool, item: Write) -> Write:
     def write(values: Any) -> bytes:
         if values is None:
             if not field.nullable:
@@ -193,7 +197,8 @@ def _array_writing(field: Field, flexible: bool, item: Write) -> Write:
     return write
 
 
-def _sized_writing(field: Field, flexible: bool) -> Write:
+def _sized_writer_of(field: Field, flexible: bool) -> Write:
+    """Builds the writer of a string or of bytes, with their length before them."""
     text, nullable = field.kind == "string", field.nullable and not field.array
     legacy = _I16 if text else _I32
 
@@ -211,17 +216,18 @@ def _sized_writing(field: Field, flexible: bool) -> Write:
 # -- fitting structs to layouts
 
 
-def _primitive(kind: str) -> str:
+def _require_primitive(kind: str) -> str:
+    """Returns ``kind``; raises TypeError where it is no primitive kind that the codecs support."""
     if kind not in IMPLICIT_DEFAULTS:
         raise TypeError(f"fields of kind {kind} are not supported")
     return kind
 
 
-def _wanted(target: type[msgspec.Struct] | None) -> dict[str, type[msgspec.Struct] | None]:
+def _wanted(struct_type: type[msgspec.Struct] | None) -> dict[str, type[msgspec.Struct] | None]:
     """Returns the fields of a struct, with the struct that is nested in each."""
-    if target is None or target is msgspec.Struct:
+    if struct_type is None or struct_type is msgspec.Struct:
         return {}
-    return {info.name: _nested(info.type) for info in msgspec.structs.fields(target)}
+    return {info.name: _nested(info.type) for info in msgspec.structs.fields(struct_type)}
 
 
 def _nested(hint: Any) -> type[msgspec.Struct] | None:

@@ -1,4 +1,4 @@
-"""Reads large messages on one thread beside the event loop, which goes on meanwhile and watches the lease."""
+"""Reads and writes large messages on one thread beside the event loop, which meanwhile watches the lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _thread: Final = ThreadPoolExecutor(1, "reader")
 
 
 async def run_off_loop(work: Callable[[], T], size: int) -> T:
-    """Returns the result of ``work`` on a message of ``size`` bytes: done at once, or on the thread if it is large.
+    """Runs ``work`` on a message of ``size`` bytes, on the thread if that is large, and returns the result.
 
     A cancellation leaves running work to end by itself: the bounds of a message limit it.
     """
