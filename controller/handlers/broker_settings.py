@@ -1,6 +1,6 @@
-"""Brokers said their settings, or others are live: what holds is judged anew, and what they said is kept.
+"""Applies the settings of the live brokers, and keeps them in ZooKeeper for the next term.
 
-A term takes over what an earlier one kept before it decides anything, and asks the brokers after its elections.
+A term loads the kept settings before it decides anything, and queries the brokers after its elections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from state_machines.admin_rules.create_topics import TopicDefaults
 
 TRIES_MAX: Final = 3
 TOKEN_CHECK_MS_MIN: Final = 1_000
-"""Brokers' own setting has no such bound; each look reads every token."""
+"""Brokers' own setting has no such bound; each check reads every token."""
 NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
 _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 
@@ -31,18 +31,21 @@ log = logging.getLogger("regent.controller")
 
 
 async def load_kept_settings(c: Controller) -> None:
-    """Reads what an earlier term kept; with the live brokers known, that holds from now on."""
+    """Reads the settings that an earlier term kept, and applies those of the live brokers."""
     node = await c.zk.get(BROKER_SETTINGS)
     if node is not None:
         try:
             c.adoption.recall(node.data or b"")
         except (msgspec.DecodeError, IndexError) as error:
-            log.warning("%s cannot be used (%s): the brokers are asked anew", BROKER_SETTINGS, error)
+            log.warning("%s cannot be used (%s): the brokers are queried again", BROKER_SETTINGS, error)
     apply_settings(c)
 
 
 async def broker_settings(c: Controller) -> None:
-    """Takes what brokers said since the last time, and keeps it: in the next event where ZooKeeper was away."""
+    """Takes the settings from new responses of brokers, applies and keeps them.
+
+    Where ZooKeeper is away, the next event of this kind keeps them.
+    """
     c.adoption.take()
     apply_settings(c)
     if c.adoption.unkept:
@@ -50,7 +53,7 @@ async def broker_settings(c: Controller) -> None:
 
 
 def apply_settings(c: Controller) -> None:
-    """What the live brokers' settings come to holds from now on."""
+    """Judges the live brokers' settings, and applies the result if it has changed."""
     adoption, live = c.adoption, c.cluster.brokers
     if not adoption.silent(live):
         adoption.settled.set()
@@ -58,7 +61,7 @@ def apply_settings(c: Controller) -> None:
     if found == before:
         return
     adoption.found = found
-    _apply(c, {key: one.value for key, one in found.items()}, first=not before)
+    _set_values(c, {key: one.value for key, one in found.items()}, first=not before)
     if (sentence := adopted_sentence(before, found)) is not None:
         log.info("%s", sentence)
     advised = {text for one in found.values() if (text := advice(one)) is not None}
@@ -77,8 +80,8 @@ def _guards(c: Controller) -> Collection[int]:
     return live.keys() | (absent & c.cluster.hosts()) if absent else live.keys()
 
 
-def _apply(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:
-    """Sets what handlers read, here and nowhere else. At the ``first`` time everything is still to be decided."""
+def _set_values(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:
+    """Sets the values that handlers read; no other code sets them. ``first``: the term has decided nothing yet."""
     deletes, unclean = _switch(values[s.DELETE]), bool(values[s.UNCLEAN])
     if deletes is not c.deletion_queue.enabled and not first:
         c.queue.signal(EventKind.TOPIC_DELETION)
@@ -109,7 +112,7 @@ def _known(value: Value | None) -> int | None:
 
 
 def _policy(value: Value | None) -> str | None:
-    """Why topics are not created; empty where nothing stands in the way, None where that is not known yet."""
+    """Returns why topics are not created; empty where they are, None while that is unknown."""
     if not value:
         return None if value is None else ""
     return (
@@ -120,7 +123,7 @@ def _policy(value: Value | None) -> str | None:
 
 
 async def _keep(c: Controller) -> None:
-    """The last writer's content is the newest: a znode that changed meanwhile is replaced all the same."""
+    """Writes the settings. This term has the newest ones, so it also replaces a znode that changed meanwhile."""
     for _ in ConflictRounds(TRIES_MAX):
         data = c.adoption.kept(_guards(c))
         stat = await c.zk.exists(BROKER_SETTINGS)

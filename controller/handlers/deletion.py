@@ -153,7 +153,7 @@ async def _delete_znodes(c: Controller) -> None:
         (late if c.channels.not_ended(topic.rows) else ready).append(topic)
     if late and not c.deletion_queue.awaited:
         c.deletion_queue.awaited = True
-        c.spawn(_go_on_when_told(c, late[0].rows))
+        c.spawn(_resume_when_propagated(c, late[0].rows))
     if not ready:
         return
     topics_to_delete = [
@@ -188,19 +188,19 @@ async def _try_again(c: Controller) -> None:
     c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
-async def _go_on_when_told(c: Controller, rows: Collection[int]) -> None:
+async def _resume_when_propagated(c: Controller, rows: Collection[int]) -> None:
     await c.channels.ended(rows)
     c.deletion_queue.awaited = False
     c.queue.signal(EventKind.DELETION_PROGRESS)
 
 
-# -- what others do meanwhile
+# -- changes by brokers and other writers
 
 
 def resend_deletions(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
-    """Sends brokers that are back what was deleted meanwhile, which their snapshot leaves out.
+    """Sends returned brokers the deletions that they missed, which their snapshot leaves out.
 
-    One whose session expired comes back with the metadata that it had: it shows that a topic is gone only after this.
+    A broker whose session expired returns with its old metadata, and shows deleted topics until it gets these.
     """
     cluster, deletion_queue = c.cluster, c.deletion_queue
     deletion_queue.absent.update(gone)
@@ -214,7 +214,7 @@ def resend_deletions(c: Controller, gone: Collection[int], back: Collection[int]
 
 
 def resume_deletions(c: Controller, gone: Collection[int], back: Collection[int]) -> None:
-    """Waits no longer for the answers of brokers that are gone; deletions that waited for those that are back go on."""
+    """Resumes deletions that waited for returned brokers, and awaits no response of brokers that are gone."""
     cluster = c.cluster
     if cluster.deletions:
         c.deletion_queue.touch(waiting_for(cluster, gone))
@@ -223,7 +223,7 @@ def resume_deletions(c: Controller, gone: Collection[int], back: Collection[int]
 
 
 async def take_back(c: Controller, topics: Sequence[TopicAssignment]) -> None:
-    """Znodes of queued topics changed: added partitions are taken back, the end of a reassignment lets them go on."""
+    """Takes partitions back that were added to queued topics, and resumes deletions whose reassignment has ended."""
     changes = [change for topic in topics if (change := restored(c.cluster, topic)) is not None]
     if changes:
         outcome = await c.store.commit_topics(changes, c.fence)

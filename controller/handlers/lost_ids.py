@@ -90,7 +90,7 @@ def inquire_of_new(c: Controller) -> None:
 
 
 def query_topic_ids_again(c: Controller, *, registered: bool) -> None:
-    """Brokers ``registered``, which are asked, or are gone, which are waited for no more."""
+    """Queries brokers that ``registered``; otherwise brokers are gone, and no response of theirs is awaited."""
     if not c.lost_ids.topics:
         return
     if registered:

@@ -29,7 +29,10 @@ REMEDIES: Final[Mapping[int, str]] = {
 
 
 class BrokerResponses:
-    """``end`` ends the term; ``stopped`` gets the answers to StopReplica; ``queue`` hears of failed log directories."""
+    """Handles brokers' responses. ``end`` ends the term, ``stopped`` takes the responses to StopReplica.
+
+    ``queue`` gets an event for failed log directories.
+    """
 
     def __init__(
         self,
