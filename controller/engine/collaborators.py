@@ -44,10 +44,10 @@ class StoreSide:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSide:
-    """The brokers, and how they know this daemon.
+    """The brokers, and this daemon as they see it.
 
-    ``daemons``: ids that brokers take for brokers; ``me`` is this daemon's. ``joined`` is called with the brokers
-    that registered.
+    ``daemons``: ids of all daemons, which host no replica; ``daemon_id``: this daemon's. ``joined`` is called with the
+    brokers that registered.
     """
 
     channels: Channels

@@ -1,8 +1,7 @@
-"""Controller: one term's model, its commits and what the brokers are told.
+"""Controller: carries decisions of one term out, and propagates them to the brokers.
 
-The one path of a change is :meth:`Controller.carry_out`: decide, commit, apply, tell. Facts enter through
-:meth:`controller.engine.facts.Facts.observed`. Handlers in ``controller/handlers`` read the truth, observe, and carry
-out.
+The one path of a partition's change is :meth:`Controller.carry_out`: decide, commit, apply, propagate. Facts enter
+through :meth:`controller.engine.facts.Facts.observed`. Handlers read ZooKeeper, observe, and carry out.
 """
 
 from __future__ import annotations
@@ -98,15 +97,15 @@ class Controller(Facts):
     # -- the one path
 
     def conflict_rounds(self) -> ConflictRounds:
-        """As often as the settings have it: writes share multis at first, then each has its own."""
+        """Returns the rounds that the settings allow: first writes share multis, then each has its own."""
         return ConflictRounds(self._conflict_rounds_max, alone=self._conflict_rounds_max)
 
     async def carry_out(self, decide: Decide, reason: Reason, why: str) -> Report:
-        """Decides, commits, applies and tells until everything is settled; raises Fenced or TermEnded.
+        """Decides, commits, applies and propagates until every row is settled; raises Fenced or TermEnded.
 
-        After ``conflict_rounds_max`` rounds what is left is sent singly, so that a contended partition does not hold
-        up those that shared a multi with it; after as many again it is given up, which never ends the term. Rounds
-        that a lost connection cut short do not count: the lease bounds those.
+        After ``conflict_rounds_max`` rounds each remaining write is sent alone, so that a contended partition holds up
+        no other. After as many again the row waits for its next event, which never ends the term. Rounds that a lost
+        connection cut short do not count: the lease bounds those.
         """
         report = Report(why, reason.value)
         only: Collection[int] | None = None
@@ -126,7 +125,7 @@ class Controller(Facts):
     async def _round(
         self, decide: Decide, only: Collection[int] | None, report: Report, writes_max: int
     ) -> Collection[int]:
-        """One decide, commit, apply, tell; returns what is unsettled, read again and told."""
+        """Decides, commits, applies and propagates once; returns unsettled rows, which it has read again."""
         decision = await self._drawn(decide, only)
         report.decided_us = self.journal.now_us()
         if doubted := self._doubted(decision, report):
@@ -138,7 +137,7 @@ class Controller(Facts):
         return unsettled
 
     async def _drawn(self, decide: Decide, only: Collection[int] | None) -> Decision:
-        """Decided on the present model; once more where an election depends on what its topic allows."""
+        """Decides on the present model, and again where an election depends on its topic's configuration."""
         self.unclean.forget()
         while True:
             await self.connected()
@@ -149,10 +148,10 @@ class Controller(Facts):
             await self.until_read(partial(self.unclean.read, self.malformed))
 
     def _doubted(self, decision: Decision, report: Report) -> frozenset[int]:
-        """Rows that are read again, once, before nothing is done about them: their leaders may have written the ISR.
+        """Returns rows to read again, once, before the decision leaves them alone: their leaders may have an ISR there.
 
-        Below IBP 2.7-IV2 leaders write it to ZooKeeper themselves, and say so seconds later. Everything else of the
-        decision goes first.
+        Below IBP 2.7-IV2 leaders write the ISR to ZooKeeper themselves and notify the controller seconds later. The
+        rest of the decision goes first.
         """
         if self.ibp.alter_partition or not decision.doubted:
             return frozenset()
@@ -181,7 +180,7 @@ class Controller(Facts):
         report: Report,
         writes_max: int,
     ) -> None:
-        """Enters and settles each outcome; what is settled leaves ``pending``."""
+        """Commits writes; applies and settles each outcome, and removes settled rows from ``pending``."""
         began_s = time.monotonic()
         commit = self.store.commit(writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
@@ -197,7 +196,7 @@ class Controller(Facts):
             self.counters.commit_time.record(time.monotonic() - began_s)
 
     def _settle(self, outcome: StateOutcome, pending: set[int], report: Report) -> None:
-        """Counts an outcome. What this decision cannot change is given up: tried again at the entity's next event."""
+        """Counts an outcome and gives up rows that this decision cannot change, until their next event."""
         self.counters.commits += 1
         self.counters.writes += len(outcome.applied)
         report.written += len(outcome.applied)
@@ -211,7 +210,7 @@ class Controller(Facts):
             self._give_up([entity], why, report)
 
     def _give_up(self, rows: Collection[int], why: str, report: Report) -> None:
-        """What needs no write is entered and told all the same: a partition under a dead leader is Offline."""
+        """Updates model and brokers for abandoned rows, too: a partition under a dead leader is Offline."""
         if rows:
             report.failed[why] += len(rows)
             before = [self.cluster.rows[i] for i in rows]
@@ -220,7 +219,7 @@ class Controller(Facts):
             self.channels.metadata_changed(rows)
 
     def _enter(self, changes: Sequence[Change], moves: Sequence[ReplicaMove], report: Report) -> None:
-        """Apply, then tell. A dead term does neither."""
+        """Applies changes, then propagates them. An ended term does neither."""
         self.gate.check()
         before = self.journal.before(self.cluster, moves) if moves else []
         self.cluster.apply(changes)
@@ -244,6 +243,6 @@ class Controller(Facts):
 
 
 def _stuck(before: tuple[int, int, int], report: Report) -> bool:
-    """Whether a round met other writers, or got nothing through (a server that hangs up at large requests)."""
+    """Returns whether a round met other writers, or wrote nothing (a server that hangs up at large requests)."""
     conflicts, unknown, written = before
     return report.conflicts > conflicts or (report.unknown > unknown and report.written == written)

@@ -53,7 +53,7 @@ class Facts:
     # -- observed
 
     def observed(self, changes: Iterable[Change | None]) -> list[Change]:
-        """Tells what was read and differs from the model, ours or foreign; what has a history is taken up first."""
+        """Propagates changes that were read and differ from the model; late partitions are taken up first."""
         self.gate.check()
         found = [change for change in changes if change is not None]
         if found:

@@ -73,7 +73,7 @@ async def _remove(c: Controller, void: Sequence[str]) -> None:
         void = [name for name, node in zip(void, found, strict=True) if node is Code.NO_NODE]
     else:
         log.warning(
-            "%s: asked to be deleted and not deleted, because delete.topic.enable is false; the markers are removed",
+            "%s: not deleted, because delete.topic.enable is false; the deletion markers are removed",
             abbreviate(void),
         )
     if void:
@@ -85,10 +85,10 @@ async def _remove(c: Controller, void: Sequence[str]) -> None:
 
 
 async def deletion_progress(c: Controller) -> None:
-    """Counts answers, tells brokers what there is room for, deletes the znodes of what is deleted everywhere.
+    """Counts responses, starts the deletions that there is room for, and deletes the znodes of finished ones.
 
-    Brokers delete logs before anything is written, so the role is confirmed first. Topics that go make room: they are
-    the reason of another event.
+    Brokers delete logs before ZooKeeper is written, so the claim is confirmed first. A finished deletion makes room and
+    signals another event.
     """
     await _count_answers(c)
     topics = c.deletion_queue.next_turn()

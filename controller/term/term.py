@@ -59,10 +59,10 @@ TOLD_S_MAX = 30.0
 
 
 class Term:
-    """A term as the daemon sees it: start it with :meth:`run`, end it through ``gate.end``.
+    """One term: :meth:`run` starts it, ``gate.end`` ends it.
 
-    Nothing that belongs to it refers back to it, so that its model leaves memory with it: the collector would not
-    find it, because it is frozen after telling.
+    No part of a term refers back to it, so that its model leaves memory with it: the garbage collector would not find
+    the model, which is frozen after the first propagation.
     """
 
     def __init__(
@@ -103,12 +103,7 @@ class Term:
         )
         self.authorizer = authorizer_of(settings.controller)
         self.controller = Controller(
-            StoreSide(
-                KafkaStore(zk),
-                self.gate,
-                self._claim_monitor.ready,
-                conflict_rounds_max=settings.controller.conflict_rounds_max,
-            ),
+            StoreSide(KafkaStore(zk), self.gate, self._claim_monitor.ready, settings.controller.conflict_rounds_max),
             BrokerSide(
                 self.channels,
                 ibp,
