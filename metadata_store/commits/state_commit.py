@@ -14,8 +14,8 @@ from typing import Final
 
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
-from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
-from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, Batch, judged, submit, write
+from metadata_store.errors import Code, MultiFailed
+from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, Batch, attempt, judged, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.sizes import OP_OVERHEAD
 from metadata_store.fencing.window import Emit, Job, in_flight
@@ -117,18 +117,11 @@ async def _create_together(zk: ZooKeeper, fence: Fence, names: Names, changes: l
         if round_:
             await zk.sync("/")
         batch = _creation(changes, names, await _missing_parents(zk, changes, names))
-        try:
-            failed = await submit(zk, fence, batch.ops)
-        except OutcomeUnknown:
-            return MultiOutcome(unknown=batch.keys)
-        except MultiFailed:
-            raise
-        except ZkError as error:
-            return MultiOutcome(refused=[(key, error.code) for key in batch.keys])
-        if failed is None:
-            return MultiOutcome(applied=batch.changes)
-        if not _parents_moved(failed):
-            return _judged_creation(batch, failed, names)
+        found = await attempt(zk, fence, batch)
+        if not isinstance(found, MultiFailed):
+            return found
+        if not _parents_moved(found):
+            return _judged_creation(batch, found, names)
     return MultiOutcome(conflicts=[change.entity for change in changes])
 
 

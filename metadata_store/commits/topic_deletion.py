@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from metadata_store import paths
-from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
-from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, submit
+from metadata_store.errors import Code, MultiFailed
+from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, attempt, batches, submit
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
@@ -157,17 +157,13 @@ class _Deletion:
 
         After an unknown outcome the next round reads the result, once connected.
         """
-        try:
-            failed = await submit(self._zk, self._fence, batch.ops)
-        except OutcomeUnknown:
+        found = await attempt(self._zk, self._fence, batch)
+        if isinstance(found, MultiFailed):
+            emit(_Failed(batch.keys, batch.keys[batch.owners[found.index - 1]], found.code))
+        elif found.unknown:
             emit(_Failed(batch.keys, None, Code.CONNECTION_LOSS))
-        except MultiFailed:
-            raise
-        except ZkError as error:
-            emit(_Failed(batch.keys, batch.keys[0], error.code))
-        else:
-            if failed is not None:
-                emit(_Failed(batch.keys, batch.keys[batch.owners[failed.index - 1]], failed.code))
+        elif found.refused:
+            emit(_Failed(batch.keys, *found.refused[0]))
 
 
 def _expected(topic: TopicToDelete) -> list[_Unit]:

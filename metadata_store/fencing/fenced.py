@@ -103,8 +103,11 @@ async def confirm(zk: ZooKeeper, fence: Fence) -> None:
     await submit(zk, fence, ())
 
 
-async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K]:
-    """Writes a batch and judges its outcome; raises :class:`Fenced` and ``NotConnected``."""
+async def attempt(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K] | MultiFailed:
+    """Writes a batch; returns its outcome, or the failure of one of its operations, which the caller judges.
+
+    Raises :class:`Fenced` and ``NotConnected``.
+    """
     try:
         failed = await submit(zk, fence, batch.ops)
     except OutcomeUnknown:
@@ -113,7 +116,13 @@ async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome
         raise
     except ZkError as error:
         return MultiOutcome(refused=[(key, error.code) for key in batch.keys])
-    return MultiOutcome(applied=batch.changes) if failed is None else judged(batch, failed)
+    return failed or MultiOutcome(applied=batch.changes)
+
+
+async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K]:
+    """Writes a batch and judges its outcome; raises :class:`Fenced` and ``NotConnected``."""
+    found = await attempt(zk, fence, batch)
+    return judged(batch, found) if isinstance(found, MultiFailed) else found
 
 
 def judged(batch: Batch[C, K], failed: MultiFailed) -> MultiOutcome[C, K]:

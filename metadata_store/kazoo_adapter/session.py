@@ -28,6 +28,10 @@ _SESSION_ERRORS: Final = (Code.SESSION_EXPIRED, Code.SESSION_MOVED)
 _log = logging.getLogger("regent.metadata_store")
 
 
+class _NeverBegan(Exception):
+    """A session that ended before it began."""
+
+
 def split_chroot(connect_string: str) -> tuple[str, str]:
     """Splits ``host:port,host:port/chroot`` into hosts and chroot (``""`` for none, else ``/a/b``)."""
     hosts, slash, chroot = connect_string.partition("/")
@@ -120,12 +124,10 @@ class Session:
                 await self._inspect(self._transport)
         except TimeoutError:
             await self.close()
-            if self._tls is not None and (why := await why_not(self.hosts, self._tls)) is not None:
-                raise ConnectFailed(f"no session with ZooKeeper: {why}") from None
-            why = f" within {timeout_s:g} s" + (f" ({last})" if (last := last_line()) else "")
-            raise ConnectFailed(
-                f"no ZooKeeper of {self.hosts} gave a session{why}: is it running, and reachable?"
-            ) from None
+            raise ConnectFailed(await self._no_session(f" within {timeout_s:g} s")) from None
+        except _NeverBegan:
+            await self.close()
+            raise ConnectFailed(await self._no_session("")) from None
         except ZkError as error:
             await self.close()
             if error.code is Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:
@@ -145,8 +147,16 @@ class Session:
         assert self._first_state is not None
         assert self._transport is not None
         if await self._first_state is not ConnectionState.CONNECTED:
-            why = REFUSED if self._transport.auth_failed else "it ended the session at once"
-            raise ConnectFailed(f"ZooKeeper {self.hosts}: {why}")
+            if self._transport.auth_failed:
+                raise ConnectFailed(f"ZooKeeper {self.hosts}: {REFUSED}")
+            raise _NeverBegan
+
+    async def _no_session(self, when: str) -> str:
+        """Returns why there is no session: a fault of TLS, or what kazoo reported last."""
+        if self._tls is not None and (why := await why_not(self.hosts, self._tls)) is not None:
+            return f"no session with ZooKeeper: {why}"
+        why = when + (f" ({last})" if (last := last_line()) else "")
+        return f"no ZooKeeper of {self.hosts} gave a session{why}: is it running, and reachable?"
 
     async def _was_refused(self, transport: Transport) -> bool:
         """Whether the server refused a login by SASL: it fails once the session has begun, and shows when that ends."""
@@ -238,6 +248,8 @@ class Session:
         first = self._first_state
         if first is not None and not first.done():
             first.set_result(state)
+            if state is ConnectionState.LOST:
+                return  # no session began: connect raises
         if self.on_state is not None:
             self.on_state(state)
 

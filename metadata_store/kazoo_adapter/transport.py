@@ -52,6 +52,7 @@ class Transport:
         self.connection = 0
         self.auth_failed = False
         self.ended = asyncio.Event()
+        self._reported: ConnectionState | None = None
         self._closing = False
         self._waking = False
         self._limits = limits
@@ -183,7 +184,6 @@ class Transport:
 
     def _enter(self, state: ConnectionState, connection: int, session_id: int, auth_failed: bool) -> None:
         ended = state is ConnectionState.LOST
-        known = self.state
         if state is ConnectionState.CONNECTED:
             self._limits.ended()
         self.state, self.connection = state, connection
@@ -191,5 +191,6 @@ class Transport:
         self.auth_failed |= auth_failed
         if ended and self._client.ended:
             self.ended.set()
-        if state is not known and not self._closing:
+        if state is not self._reported and not self._closing:
+            self._reported = state
             self._on_state(state)

@@ -27,7 +27,7 @@ from metadata_store.kazoo_adapter.session import REFUSED_S_MAX
 from metadata_store.kazoo_adapter.silence import LOOKS
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState
-from tests.core.kazoo_kit import CONNECT_S, SESSION_MS, Wire, adapter, begun, no_thread, turns
+from tests.core.kazoo_kit import CONNECT_S, SESSION_MS, Recorded, Wire, adapter, begun, no_thread, turns
 from tests.core.virtual_time import in_exact_time
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
@@ -385,6 +385,33 @@ async def test_a_first_session_that_ends_at_once(state: str, words: str) -> None
             with pytest.raises(ConnectFailed, match=words):
                 await connecting
         await begun(wire)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (KeeperState.EXPIRED_SESSION, "no ZooKeeper of a:1 gave a session: is it running"),
+        (KeeperState.CLOSED, "no ZooKeeper of a:1 gave a session: is it running"),
+        (KeeperState.AUTH_FAILED, "ZooKeeper a:1: it refused the credentials"),
+    ],
+)
+@in_exact_time
+async def test_a_session_that_ends_before_it_begins_fails_the_connect_at_once(state: str, words: str) -> None:
+    zk = KazooZooKeeper("a:1", session_timeout_ms=SESSION_MS, multi_read=True)
+    wire, recorded = Wire(zk), Recorded(zk)
+    async with no_thread():
+        for _ in range(3):
+            begun_s = now_s()
+            connecting = asyncio.ensure_future(zk.connect(CONNECT_S))
+            await turns()
+            wire.enter(KeeperState.CONNECTING)
+            wire.enter(state)
+            wire.enter(KeeperState.CLOSED)
+            with pytest.raises(ConnectFailed, match=words):
+                await connecting
+            assert (now_s(), zk.state, recorded.states) == (begun_s, LOST, [])
+        await begun(wire)
+        assert recorded.states == [CONNECTED]
 
 
 @pytest.mark.parametrize(("granted_ms", "left_s"), [(18_000, 6.0), (6_000, 2.0)])
