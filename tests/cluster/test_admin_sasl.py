@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from testing.auto_creation import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import world
-from tests.core.admin_kit import Someone
+from tests.core.admin_kit import KafkaClient
 from tests.core.admin_requests import CREATE_TOPICS, create
 from tests.polling import eventually
 
@@ -57,7 +57,7 @@ async def test_who_a_broker_lets_in_may_ask_and_nobody_else() -> None:
                 await bob.close()
             with pytest.raises(KafkaError):
                 await admin(at, "wrong").start()
-            nobody = Someone(*await asyncio.open_connection("127.0.0.1", at.port))
+            nobody = KafkaClient(*await asyncio.open_connection("127.0.0.1", at.port))
             nobody.request(CREATE_TOPICS, 7, **create(7))
             assert await nobody.closed()
             nobody.writer.close()

@@ -6,11 +6,12 @@ import asyncio
 import datetime
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from admin.limits import Limits
 from admin.listener import AdminListener
@@ -25,17 +26,17 @@ Script = Callable[[bytes], bytes | None]
 
 
 def corr(frame: bytes) -> int:
-    """Correlation id of a request."""
+    """Returns the correlation id of a request."""
     return int.from_bytes(frame[4:8], "big")
 
 
 def echo(frame: bytes) -> bytes:
-    """An answer that carries its own request."""
+    """Returns a response that contains its request."""
     return frame[4:8] + frame
 
 
 class ScriptedBroker:
-    """Answers each request as its script says; None: not at all. ``gate`` keeps answers back."""
+    """Responds to each request as its script says; None: not at all. A closed ``gate`` delays the responses."""
 
     def __init__(self) -> None:
         self.script: Script = echo
@@ -73,8 +74,8 @@ class ScriptedBroker:
                 frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
                 self.frames.append(frame)
                 await self.gate.wait()
-                if (answer := self.script(frame)) is not None:
-                    writer.write(len(answer).to_bytes(4, "big") + answer)
+                if (response := self.script(frame)) is not None:
+                    writer.write(len(response).to_bytes(4, "big") + response)
                     await writer.drain()
         except (OSError, EOFError):
             pass
@@ -84,7 +85,7 @@ class ScriptedBroker:
 
 
 class FakeController:
-    """Takes every call down; answers with ``answer(call)``, not before ``gate`` is open."""
+    """Records every call and responds with ``respond(call)`` once ``gate`` is open."""
 
     def __init__(self) -> None:
         self.named: Node | None = NODE
@@ -92,9 +93,9 @@ class FakeController:
         self.cancelled = 0
         self.gate = asyncio.Event()
         self.gate.set()
-        self.answer: Callable[[Call], Struct] | None = None
+        self.respond: Callable[[Call], Struct] | None = None
         self.relayed: list[tuple[bytes, str, str]] = []
-        self.relays: bytes | None = None
+        self.relay_response: bytes | None = None
 
     def node(self) -> Node | None:
         return self.named
@@ -106,19 +107,19 @@ class FakeController:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        if self.answer is None:
+        if self.respond is None:
             raise NotController
-        return self.answer(call)
+        return self.respond(call)
 
     async def relay(self, frame: bytes, principal: str, client_host: str) -> bytes:
         self.relayed.append((frame, principal, client_host))
-        if self.relays is None:
+        if self.relay_response is None:
             raise NotController
-        return self.relays
+        return self.relay_response
 
 
-class Someone:
-    """A client of the endpoint."""
+class KafkaClient:
+    """A connection of a client to the endpoint."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -136,57 +137,62 @@ class Someone:
         return self._correlation
 
     async def frame(self) -> bytes:
+        """Receives a response without its length."""
         async with asyncio.timeout(20):
             return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
 
-    async def ask(self, key: int, version: int, **fields: object) -> Any:
-        """One request and its answer, read with kio."""
+    async def exchange(self, frame: bytes) -> bytes:
+        """Sends a request without its length and returns the response."""
+        self.send(frame)
+        return await self.frame()
+
+    async def call(self, key: int, version: int, **fields: object) -> Any:
+        """Sends a request and returns its response, read with kio."""
         wanted = self.request(key, version, **fields)
-        found, answer = read_response(key, version, await self.frame())
+        found, response = read_response(key, version, await self.frame())
         assert found == wanted
-        return answer
+        return response
 
     async def closed(self) -> bool:
-        """Waits until the endpoint hangs up; nothing may come before it."""
+        """Waits until the endpoint closes the connection; no byte may come before."""
         try:
             async with asyncio.timeout(20):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True
 
+    async def refused(self, frame: bytes) -> bool:
+        """Sends a request for which the endpoint closes the connection."""
+        self.send(frame)
+        return await self.closed()
 
-class Place:
+
+@dataclass
+class EndpointWorld:
     """An endpoint, its brokers and its controller."""
 
-    def __init__(
-        self,
-        listener: AdminListener,
-        brokers: Sequence[ScriptedBroker],
-        controller: FakeController,
-        directory: Addresses,
-    ) -> None:
-        self.listener = listener
-        self.brokers = brokers
-        self.directory = directory
-        self.controller = controller
-        self._writers: list[asyncio.StreamWriter] = []
+    listener: AdminListener
+    brokers: Sequence[ScriptedBroker]
+    controller: FakeController
+    directory: Addresses
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def broker(self) -> ScriptedBroker:
         return self.brokers[0]
 
-    async def connect(self) -> Someone:
+    async def connect(self) -> KafkaClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        self._writers.append(writer)
-        return Someone(reader, writer)
+        self.writers.append(writer)
+        return KafkaClient(reader, writer)
 
     def hang_up(self) -> None:
-        for writer in self._writers:
+        for writer in self.writers:
             writer.close()
 
 
 class Addresses:
-    """A directory that a test may change."""
+    """A directory that tests change."""
 
     def __init__(self, addresses: list[Address]) -> None:
         self.addresses = addresses
@@ -209,8 +215,8 @@ class Addresses:
 
 
 @asynccontextmanager
-async def place(brokers: int = 1, *, shared: bool = False, **limits: int) -> AsyncIterator[Place]:
-    """An endpoint on a free port before ``brokers`` scripted brokers."""
+async def endpoint_world(brokers: int = 1, *, shared: bool = False, **limits: int) -> AsyncIterator[EndpointWorld]:
+    """Serves an endpoint on a free port in front of ``brokers`` scripted brokers."""
     scripted = [ScriptedBroker() for _ in range(brokers)]
     for broker in scripted:
         await broker.start()
@@ -218,7 +224,7 @@ async def place(brokers: int = 1, *, shared: bool = False, **limits: int) -> Asy
     directory = Addresses([broker.address for broker in scripted])
     listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits), shared=shared)
     await listener.start()
-    made = Place(listener, scripted, controller, directory)
+    made = EndpointWorld(listener, scripted, controller, directory)
     try:
         yield made
     finally:
@@ -232,29 +238,19 @@ async def place(brokers: int = 1, *, shared: bool = False, **limits: int) -> Asy
     assert listener.buffered_bytes == 0
 
 
-def metadata_answer(
+def metadata_response(
     version: int, correlation: int, nodes: Sequence[MetadataBroker], controller: int, topics: tuple[Any, ...] = ()
 ) -> bytes:
-    """A broker's answer to Metadata."""
+    """Writes a broker's response to Metadata."""
     brokers = tuple(
-        part(
-            METADATA,
-            version,
-            "MetadataResponseBroker",
-            response=True,
-            node_id=n.node_id,
-            host=n.host,
-            port=n.port,
-            rack=n.rack,
-        )
-        for n in nodes
+        part(METADATA, version, "MetadataResponseBroker", response=True, **structs.asdict(node)) for node in nodes
     )
     fields: dict[str, Any] = {"brokers": brokers, "topics": topics}
-    return answer(METADATA, version, correlation, controller_id=controller, cluster_id="the-cluster", **fields)
+    return response_frame(METADATA, version, correlation, controller_id=controller, cluster_id="the-cluster", **fields)
 
 
-def answer(key: int, version: int, correlation: int, **fields: Any) -> bytes:
-    """An answer with the fields that the version has, those that are not given at rest."""
+def response_frame(key: int, version: int, correlation: int, **fields: Any) -> bytes:
+    """Writes a response with the given fields that the version has, and with defaults for common ones."""
     known = load_response_schema(key, version).__dataclass_fields__
     rest = {"throttle_time": datetime.timedelta(0), "cluster_authorized_operations": -(2**31), "error_code": 0}
     given = {name: value for name, value in {**rest, **fields}.items() if name in known}

@@ -1,4 +1,4 @@
-"""An endpoint and whole daemons: the role moves while a call is under way, and its client hears of success."""
+"""An endpoint and whole daemons: the role moves during a call, and its client receives a success."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.polling import eventually
 
 @asynccontextmanager
 async def carrier(w: World) -> AsyncIterator[Carrier]:
-    """An endpoint that follows the role."""
+    """Runs an endpoint that follows the role."""
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
     view = ClusterView("CLIENT", SECRET)
@@ -44,17 +44,17 @@ async def carrier(w: World) -> AsyncIterator[Carrier]:
 
 
 async def carry(endpoint: Carrier, body: Struct) -> dict[str, int]:
-    """Error by topic, as the client gets it."""
+    """Returns the error codes by topic as the client receives them."""
     api, version = (Api.CREATE_TOPICS, 7) if isinstance(body, CreateTopicsRequest) else (Api.CREATE_PARTITIONS, 3)
     head = int(api).to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1" + b"\xff\xff" + b"\0"
     frame = head + request_codec(api, version).write(body)
-    answer: Any = await endpoint.carry(Call(api, version, body, "User:ANONYMOUS", None, "10.0.0.7", frame))
-    results = answer.topics if api is Api.CREATE_TOPICS else answer.results
+    response: Any = await endpoint.carry(Call(api, version, body, "User:ANONYMOUS", None, "10.0.0.7", frame))
+    results = response.topics if api is Api.CREATE_TOPICS else response.results
     return {result.name: int(result.error_code) for result in results}
 
 
 def dies_at(run: DaemonRun, path: str, when: str) -> None:
-    """The daemon is killed before or after it writes ``path``."""
+    """Kills the daemon before or after it writes ``path``."""
 
     async def dies() -> None:
         crashes.append(asyncio.ensure_future(run.crash()))

@@ -1,4 +1,4 @@
-"""Mutated real requests, noise and half requests at the admin endpoint: nobody else notices, nothing is left behind."""
+"""Mutated real requests, noise and half requests at the admin endpoint: no other client notices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
-from tests.core.admin_kit import Place, echo, place
+from tests.core.admin_kit import EndpointWorld, echo, endpoint_world
 from tests.core.admin_requests import PASSED, about, create, fetch, produce
 from tests.core.wire_kit import write_request
 
@@ -24,7 +24,7 @@ CLAIMS = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\xff\xff", b"\0", b"\x
 
 
 def real_requests() -> list[bytes]:
-    """Of each kind, in the oldest and the newest version."""
+    """Writes one of each kind, in the oldest and the newest version."""
     made = [PASSED]
     for key, fields in ((19, create), (1, fetch)):
         last = next(m.last for api, m in MESSAGES.items() if api == key)
@@ -55,9 +55,9 @@ def mutated(random: Random, frame: bytes) -> bytes:
     return bytes(data)
 
 
-async def thrown(p: Place, random: Random, frame: bytes) -> None:
-    """One request, whole or in part; waits for an answer or for the end of the connection."""
-    client = await p.connect()
+async def throw(w: EndpointWorld, random: Random, frame: bytes) -> None:
+    """Sends a request or a part of it, and waits for a response or for the end of the connection."""
+    client = await w.connect()
     framed = len(frame).to_bytes(4, "big") + frame
     whole = random.random() < 0.8
     client.writer.write(framed if whole else framed[: random.randrange(len(framed))])
@@ -74,18 +74,17 @@ async def test_no_request_breaks_more_than_its_own_connection(seed: int, caplog:
     random, requests = Random(seed), real_requests()
     kinds = requests[:REAL] * 30 + requests[REAL:]
     frames = [mutated(random, random.choice(kinds)) for _ in range(REQUESTS)]
-    async with place(connections_max=REQUESTS + 1) as p:
-        p.controller.answer = lambda call: refusal(call.body, 42, "mutated")
-        bystander = await p.connect()
-        await asyncio.gather(*(thrown(p, random, frame) for frame in frames))
-        bystander.send(PASSED)
-        assert await bystander.frame() == echo(PASSED)
-        assert p.controller.calls, "some of it was understood"
+    async with endpoint_world(connections_max=REQUESTS + 1) as w:
+        w.controller.respond = lambda call: refusal(call.body, 42, "mutated")
+        bystander = await w.connect()
+        await asyncio.gather(*(throw(w, random, frame) for frame in frames))
+        assert await bystander.exchange(PASSED) == echo(PASSED)
+        assert w.controller.calls, "some mutated requests can be read"
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_requests_that_are_understood_are_understood_the_same_when_written_again(seed: int) -> None:
+def test_a_mutated_request_that_can_be_read_stays_the_same_when_written_again(seed: int) -> None:
     random, read = Random(seed), 0
     for frame in real_requests()[1:6]:
         for _ in range(REQUESTS):
@@ -98,4 +97,4 @@ def test_requests_that_are_understood_are_understood_the_same_when_written_again
                 continue
             read += 1
             assert codec.read(Reader(codec.write(value))) == value
-    assert read, "some of it was understood"
+    assert read, "some mutated requests can be read"

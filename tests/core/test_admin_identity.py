@@ -1,4 +1,4 @@
-"""Who a client is, read from the exchanges between it and its broker."""
+"""A client's principal, derived from the exchanges between the client and its broker."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def handshake(identity: Identity, mechanism: str, error: int = 0) -> None:
     identity.observe(SaslHandshakeRequest(mechanism), SaslHandshakeResponse(error, ("PLAIN", "SCRAM-SHA-256")))
 
 
-def step(identity: Identity, said: bytes, answered: bytes = b"", error: int = 0, lifetime_ms: int = 0) -> None:
-    identity.observe(SaslAuthenticateRequest(said), SaslAuthenticateResponse(error, None, answered, lifetime_ms))
+def step(identity: Identity, message: bytes, response: bytes = b"", error: int = 0, lifetime_ms: int = 0) -> None:
+    identity.observe(SaslAuthenticateRequest(message), SaslAuthenticateResponse(error, None, response, lifetime_ms))
 
 
 @pytest.mark.parametrize(
-    ("said", "principal"),
+    ("message", "principal"),
     [
         (b"\0alice\0secret", "User:alice"),
         (b"alice\0alice\0secret", "User:alice"),
@@ -45,11 +45,11 @@ def step(identity: Identity, said: bytes, answered: bytes = b"", error: int = 0,
         (b"", None),
     ],
 )
-def test_plain(said: bytes, principal: str | None) -> None:
+def test_plain_names_the_authenticated_user(message: bytes, principal: str | None) -> None:
     identity = Identity()
     handshake(identity, "PLAIN")
     assert identity.principal is None
-    step(identity, said)
+    step(identity, message)
     assert identity.principal == principal
 
 
@@ -68,7 +68,7 @@ def test_plain(said: bytes, principal: str | None) -> None:
         (b"n,,r=fyko", None),
     ],
 )
-def test_scram_is_over_with_the_brokers_last_word(mechanism: str, first: bytes, principal: str | None) -> None:
+def test_scram_names_the_user_after_the_final_message(mechanism: str, first: bytes, principal: str | None) -> None:
     identity = Identity()
     handshake(identity, mechanism)
     step(identity, first, CHALLENGE)
@@ -77,7 +77,7 @@ def test_scram_is_over_with_the_brokers_last_word(mechanism: str, first: bytes, 
     assert identity.principal == principal
 
 
-def test_the_name_is_that_of_the_first_message_whatever_follows() -> None:
+def test_the_name_of_the_first_message_stays() -> None:
     identity = Identity()
     handshake(identity, "SCRAM-SHA-256")
     step(identity, b"n,,n=alice,r=fyko", CHALLENGE)
@@ -86,7 +86,7 @@ def test_the_name_is_that_of_the_first_message_whatever_follows() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", "OWN"])
-def test_other_mechanisms_tell_nobody(mechanism: str) -> None:
+def test_other_mechanisms_leave_the_principal_unknown(mechanism: str) -> None:
     identity = Identity()
     handshake(identity, mechanism)
     step(identity, b"n,a=alice,\1auth=Bearer x\1\1")
@@ -95,8 +95,8 @@ def test_other_mechanisms_tell_nobody(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI"])
-def test_a_step_that_the_broker_answers_with_bytes_is_no_end_of_an_exchange(mechanism: str) -> None:
-    """A broker answers a bad token with no error code and its reason as bytes."""
+def test_a_response_with_bytes_does_not_end_an_exchange(mechanism: str) -> None:
+    """A broker responds to a bad token without an error code, and gives its reason as bytes."""
     identity = Identity()
     handshake(identity, mechanism)
     step(identity, b"n,,\1auth=Bearer garbage\1\1", b'{"status":"invalid_token"}')
@@ -105,7 +105,7 @@ def test_a_step_that_the_broker_answers_with_bytes_is_no_end_of_an_exchange(mech
     assert identity.authenticated
 
 
-def test_whoever_is_refused_is_nobody() -> None:
+def test_a_refused_client_has_no_principal_until_its_next_handshake() -> None:
     identity = Identity()
     handshake(identity, "PLAIN")
     step(identity, b"\0alice\0wrong", error=58)
@@ -114,7 +114,7 @@ def test_whoever_is_refused_is_nobody() -> None:
     assert identity.principal is None, "a new exchange begins with a handshake"
 
 
-def test_a_refused_mechanism_begins_nothing() -> None:
+def test_a_refused_mechanism_begins_no_exchange() -> None:
     identity = Identity()
     handshake(identity, "PLAIN", error=33)
     step(identity, b"\0alice\0secret")
@@ -129,7 +129,7 @@ def test_a_session_ends_unless_it_is_renewed() -> None:
     clock.now_s += 9.9
     assert identity.principal == "User:alice"
     handshake(identity, "PLAIN")
-    assert identity.principal == "User:alice", "calls go on while it is renewed"
+    assert identity.principal == "User:alice", "the session goes on while it is renewed"
     step(identity, b"\0alice\0secret", lifetime_ms=10_000)
     clock.now_s += 9.9
     assert identity.principal == "User:alice"
@@ -146,6 +146,6 @@ def test_a_renewal_that_fails_ends_the_session() -> None:
     assert identity.principal is None
 
 
-def test_credentials_do_not_show() -> None:
+def test_credentials_are_left_out_of_the_representation() -> None:
     assert "secret" not in repr(SaslAuthenticateRequest(b"\0alice\0secret"))
     assert "v=" not in repr(SaslAuthenticateResponse(0, None, SCRAM_FINAL))

@@ -1,4 +1,4 @@
-"""One listener for clients and brokers: the endpoint passes brokers' calls on to the active daemon."""
+"""One listener for clients and brokers: the endpoint relays brokers' calls to the active daemon."""
 
 from __future__ import annotations
 
@@ -6,43 +6,38 @@ import pytest
 
 from admin.rewriting import offer
 from brokers.wire.messages.cluster import ApiVersion, ApiVersionsResponse
-from tests.core.admin_kit import place
+from tests.core.admin_kit import endpoint_world
 
 ALTER_PARTITION = b"\x00\x38\x00\x03\x00\x00\x00\x09" + b"\xff\xff\x00the rest"
-ANSWER = b"\x00\x00\x00\x0e\x00\x00\x00\x09the answer"
+RESPONSE = b"\x00\x00\x00\x10\x00\x00\x00\x09the response"
 
 
-async def test_a_brokers_call_and_its_answer_are_passed_on_as_they_are() -> None:
-    async with place(shared=True) as p:
-        p.controller.relays = ANSWER
-        someone = await p.connect()
+async def test_a_brokers_call_and_its_response_are_relayed_unchanged() -> None:
+    async with endpoint_world(shared=True) as w:
+        w.controller.relay_response = RESPONSE
+        broker = await w.connect()
         for _ in range(2):
-            someone.send(ALTER_PARTITION)
-            assert await someone.reader.readexactly(len(ANSWER)) == ANSWER
-        assert p.controller.relayed == [(ALTER_PARTITION, "User:ANONYMOUS", "127.0.0.1")] * 2
-        assert p.broker.frames == [], "no broker is asked"
+            assert await broker.exchange(ALTER_PARTITION) == RESPONSE[4:]
+        assert w.controller.relayed == [(ALTER_PARTITION, "User:ANONYMOUS", "127.0.0.1")] * 2
+        assert w.broker.frames == [], "no broker receives it"
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_without_a_daemon_or_where_no_broker_belongs_the_connection_is_closed(shared: bool) -> None:
-    async with place(shared=shared) as p:
-        someone = await p.connect()
-        someone.send(ALTER_PARTITION)
-        assert await someone.reader.read() == b""
-        assert len(p.controller.relayed) == shared
+async def test_without_a_daemon_or_a_shared_listener_a_brokers_call_ends_the_connection(shared: bool) -> None:
+    async with endpoint_world(shared=shared) as w:
+        assert await (await w.connect()).refused(ALTER_PARTITION)
+        assert len(w.controller.relayed) == shared
 
 
-async def test_who_is_not_known_is_not_passed_on() -> None:
-    async with place(shared=True) as p:
-        p.directory.sasl = True
-        p.controller.relays = ANSWER
-        someone = await p.connect()
-        someone.send(ALTER_PARTITION)
-        assert await someone.reader.read() == b""
-        assert p.controller.relayed == []
+async def test_a_caller_without_a_principal_is_not_relayed() -> None:
+    async with endpoint_world(shared=True) as w:
+        w.directory.sasl = True
+        w.controller.relay_response = RESPONSE
+        assert await (await w.connect()).refused(ALTER_PARTITION)
+        assert w.controller.relayed == []
 
 
-def test_brokers_are_offered_their_calls_in_the_daemons_versions() -> None:
+def test_a_shared_listener_offers_brokers_calls_in_the_daemons_versions() -> None:
     theirs = ApiVersionsResponse(0, tuple(ApiVersion(key, 0, 9) for key in (3, 7, 18, 56, 58)))
     offered = {key.api_key: (key.min_version, key.max_version) for key in offer(theirs, shared=True).api_keys}
     assert {key: offered[key] for key in (7, 56, 67)} == {7: (2, 3), 56: (0, 3), 67: (0, 0)}

@@ -4,68 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from admin.endpoint_tls import EndpointTls, endpoint_tls
 from admin.listener import AdminListener
 from brokers.security.tls import Tls
-from configs.settings import Settings
 from tests.certificates import Authority
-from tests.core.admin_kit import Addresses, FakeController, ScriptedBroker, Someone, echo
+from tests.core.admin_kit import Addresses, FakeController, KafkaClient, ScriptedBroker, echo
 from tests.core.admin_requests import CREATE_TOPICS, PASSED, create
 from tests.core.role_kit import settings_for
 
 
-async def test_both_sides_speak_tls_and_the_endpoint_shows_brokers_no_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    own = Tls(authority.signed("endpoint"), None, authority.file)
-    seen: list[object] = []
+class SecuredBroker(ScriptedBroker):
+    """A broker with TLS that collects the certificates of its clients."""
 
-    class Secured(ScriptedBroker):
-        async def start(self) -> None:
-            server = Tls(authority.signed("broker"), None, authority.file).server()
-            server.verify_mode = ssl.CERT_OPTIONAL
-            self._server = await asyncio.start_server(self._with_certificate, "127.0.0.1", 0, ssl=server)
+    def __init__(self, authority: Authority) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+        self._context = Tls(authority.signed("broker"), None, authority.file).server()
+        self._context.verify_mode = ssl.CERT_OPTIONAL
 
-        async def _with_certificate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            seen.append(writer.get_extra_info("peercert"))
-            await self._serve(reader, writer)
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._with_certificate, "127.0.0.1", 0, ssl=self._context)
 
-    broker, controller = Secured(), FakeController()
+    async def _with_certificate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.seen.append(writer.get_extra_info("peercert"))
+        await self._serve(reader, writer)
+
+
+@asynccontextmanager
+async def listening(tls: EndpointTls, broker: ScriptedBroker) -> AsyncIterator[AdminListener]:
     await broker.start()
-    towards = EndpointTls(own, Tls(None, None, authority.file))
-    listener = AdminListener("127.0.0.1", 0, Addresses([broker.address]), controller, tls=towards)
+    listener = AdminListener("127.0.0.1", 0, Addresses([broker.address]), FakeController(), tls=tls)
     await listener.start()
     try:
-        trusting = ssl.create_default_context(cafile=authority.file)
-        client = Someone(*await asyncio.open_connection("127.0.0.1", listener.port, ssl=trusting))
-        client.send(PASSED)
-        assert await client.frame() == echo(PASSED)
-        assert not any(seen)
-        assert len(seen) == 1
-        await client.ask(CREATE_TOPICS, 7, **create(7))
-        client.writer.close()
-        plain = Someone(*await asyncio.open_connection("127.0.0.1", listener.port))
-        plain.send(PASSED)
-        assert await plain.closed()
-        plain.writer.close()
+        yield listener
     finally:
         await listener.stop()
         await broker.stop()
 
 
-def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["daemon", "endpoint"])
+async def test_the_endpoint_presents_clients_its_own_certificate_or_the_daemons_and_brokers_none(
+    tmp_path: Path, named: str
+) -> None:
     authority, settings = Authority(tmp_path), settings_for(tmp_path)
-    assert endpoint_tls(settings) is None
-    daemon, endpoint = authority.signed("daemon"), authority.signed("endpoint")
+    security = {"certificate_file": authority.signed("daemon"), "ca_file": authority.file}
+    admin = {"tls": True, "certificate_file": authority.signed("endpoint") if named == "endpoint" else None}
+    changed = {"security": settings.security.model_copy(update=security)}
+    tls = endpoint_tls(settings.model_copy(update=changed | {"admin": settings.admin.model_copy(update=admin)}))
+    assert tls is not None
+    broker = SecuredBroker(authority)
+    async with listening(tls, broker) as listener:
+        trusting = ssl.create_default_context(cafile=authority.file)
+        client = KafkaClient(*await asyncio.open_connection("127.0.0.1", listener.port, ssl=trusting))
+        assert client.writer.get_extra_info("peercert")["subject"] == ((("commonName", named),),)
+        assert await client.exchange(PASSED) == echo(PASSED)
+        assert broker.seen in ([None], [{}]), "else all clients would have the endpoint's identity"
+        await client.call(CREATE_TOPICS, 7, **create(7))
+        client.writer.close()
+        plain = KafkaClient(*await asyncio.open_connection("127.0.0.1", listener.port))
+        assert await plain.refused(PASSED)
+        plain.writer.close()
 
-    def having(**admin: object) -> Settings:
-        security = settings.security.model_copy(update={"certificate_file": daemon, "ca_file": authority.file})
-        changed = settings.admin.model_copy(update={"tls": True, **admin})
-        return settings.model_copy(update={"security": security, "admin": changed})
 
-    for given, file in (({}, daemon), ({"certificate_file": endpoint}, endpoint)):
-        found = endpoint_tls(having(**given))
-        assert found is not None
-        assert found.clients._certificate == file
-        assert found.brokers._certificate is None
+def test_without_the_setting_the_endpoint_has_no_tls(tmp_path: Path) -> None:
+    assert endpoint_tls(settings_for(tmp_path)) is None

@@ -1,4 +1,4 @@
-"""What the admin endpoint knows of the cluster: brokers and role come and go, ZooKeeper too; and the whole process."""
+"""The endpoint's view of the cluster while brokers, daemons and ZooKeeper come and go; and the whole process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from metadata_store.port import ANY_VERSION, ConnectionState
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.core.admin_kit import METADATA, Someone, corr, metadata_answer, place
+from tests.core.admin_kit import METADATA, KafkaClient, corr, endpoint_world, metadata_response
 from tests.core.controller_parts import SECRET
 from tests.polling import eventually
 
@@ -32,22 +32,16 @@ SHOWN = AdminEndpoint("CLIENT", *ADVERTISED)
 
 
 def registration(port: int, listener: str = "CLIENT", protocol: str = "PLAINTEXT") -> bytes:
-    """Content of ``/brokers/ids/N`` with one client listener."""
+    """Writes ``/brokers/ids/N`` with one client listener."""
     fields = {
-        "version": 5,
-        "host": None,
-        "port": -1,
-        "jmx_port": -1,
-        "timestamp": "1",
-        "endpoints": [f"{listener}://127.0.0.1:{port}"],
-        "listener_security_protocol_map": {listener: protocol},
-        "features": {},
-    }
+        "version": 5, "host": None, "port": -1, "jmx_port": -1, "timestamp": "1", "features": {},
+        "endpoints": [f"{listener}://127.0.0.1:{port}"], "listener_security_protocol_map": {listener: protocol},
+    }  # fmt: skip
     return json.dumps(fields).encode()
 
 
 def held_by(controller: int, nonce: str | None, **changed: object) -> bytes:
-    """Content of ``/controller``; ``changed`` after it was sealed."""
+    """Writes ``/controller``, with fields ``changed`` after the seal."""
     fields: dict[str, object] = {"version": 2, "brokerid": controller, "timestamp": "1", "kraftControllerEpoch": -1}
     if nonce is not None:
         listener = "regent1:9095"
@@ -57,7 +51,7 @@ def held_by(controller: int, nonce: str | None, **changed: object) -> bytes:
 
 
 class Cluster:
-    """Znodes as brokers and daemons write them."""
+    """A ZooKeeper in memory with znodes as brokers and daemons write them."""
 
     def __init__(self, server: MemoryServer, zk: MemoryZooKeeper) -> None:
         self.server = server
@@ -100,7 +94,7 @@ async def following(c: Cluster, *, announced_for: int | None = None) -> AsyncIte
 
 
 def announced(c: Cluster) -> Callable[[], Coroutine[None, None, bool]]:
-    """Whether the znode of daemon 7 names the endpoint that is followed with."""
+    """Returns a check that the znode of daemon 7 names the endpoint of its session."""
 
     async def shown() -> bool:
         node = await c.zk.get(endpoint_path(7))
@@ -116,7 +110,7 @@ def knows(view: ClusterView, *ports: int) -> Callable[[], bool]:
     return lambda: {at.port for at in view.brokers()} == set(ports)
 
 
-async def test_brokers_and_daemons_come_and_go() -> None:
+async def test_the_view_follows_brokers_and_daemons() -> None:
     async with cluster() as c, following(c) as view:
         assert view.brokers() == ()
         await c.register(1, 9001)
@@ -135,14 +129,14 @@ async def test_brokers_and_daemons_come_and_go() -> None:
         await eventually(lambda: view.node() is None)
 
 
-async def test_it_announces_itself_again_when_somebody_removes_its_znode() -> None:
+async def test_a_removed_announcement_is_written_again() -> None:
     async with cluster() as c, following(c, announced_for=7):
         await eventually(announced(c))
         await c.zk.delete(endpoint_path(7), ANY_VERSION)
         await eventually(announced(c))
 
 
-async def test_what_its_former_life_left_becomes_its_own() -> None:
+async def test_an_announcement_of_an_earlier_session_is_replaced() -> None:
     async with cluster() as c:
         former = c.session()
         await former.connect(1)
@@ -152,7 +146,7 @@ async def test_what_its_former_life_left_becomes_its_own() -> None:
         assert await announced(c)()
 
 
-async def test_an_announcement_that_others_always_forestall_is_not_said_to_be_made(
+async def test_an_announcement_that_is_always_forestalled_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def too_late(*_: object, **__: object) -> None:
@@ -163,7 +157,7 @@ async def test_an_announcement_that_others_always_forestall_is_not_said_to_be_ma
         assert await announce(c.zk, 7, SHOWN) is not None
 
 
-async def test_another_endpoint_of_the_same_daemon_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_announcement_of_another_endpoint_stays_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as c:
         other = c.session()
         await other.connect(1)
@@ -175,7 +169,7 @@ async def test_another_endpoint_of_the_same_daemon_is_left_alone_and_named(caplo
             await eventually(announced(c))
 
 
-async def test_a_broker_in_office_is_no_daemon() -> None:
+async def test_a_broker_that_holds_the_role_is_no_daemon() -> None:
     async with cluster() as c:
         await c.register(1, 9001)
         await c.elect(1)
@@ -198,7 +192,7 @@ async def test_a_broker_in_office_is_no_daemon() -> None:
         {"regentSeal": "\u00b2"},
     ],
 )
-async def test_a_daemon_that_has_not_sealed_where_it_listens_is_none_of_ours(
+async def test_a_daemon_without_a_seal_for_its_listener_is_not_trusted(
     changed: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster() as c:
@@ -211,7 +205,7 @@ async def test_a_daemon_that_has_not_sealed_where_it_listens_is_none_of_ours(
             await eventually(lambda: view.holder() is not None)
 
 
-async def test_a_seal_of_another_cluster_is_none() -> None:
+async def test_a_seal_of_another_cluster_is_not_trusted() -> None:
     async with cluster() as c:
         await c.zk.create(paths.CLUSTER, None)
         await c.zk.create(paths.CLUSTER_ID, b'{"version":"1","id":"another"}')
@@ -221,7 +215,7 @@ async def test_a_seal_of_another_cluster_is_none() -> None:
             assert view.holder() is None
 
 
-async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbled_znodes_and_unsuitable_listeners_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as c:
         await c.zk.create(f"{paths.BROKER_IDS}/7", b"?")
         await c.zk.create(paths.CONTROLLER, b"?")
@@ -237,10 +231,10 @@ async def test_garbled_znodes_and_listeners_that_do_not_fit_are_left_out(caplog:
             assert caplog.text.count("broker 1 is left out") == 1
 
 
-async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> None:
+async def test_a_cluster_is_secured_unless_all_its_listeners_are_plaintext() -> None:
     async with cluster() as c, following(c) as view:
         await view.known()
-        assert view.secured(), "nobody knows yet"
+        assert view.secured(), "unknown yet"
         await c.register(1, 9001)
         await eventually(lambda: not view.secured())
         await c.register(2, 9002, protocol="SASL_PLAINTEXT")
@@ -249,7 +243,7 @@ async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> 
         await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
         await c.zk.delete(f"{paths.BROKER_IDS}/2", ANY_VERSION)
         await eventually(knows(view))
-        assert view.secured(), "it stays what it was while no broker is there"
+        assert view.secured(), "it stays unchanged while no broker is there"
         await c.register(3, 9003, protocol="SSL")
         await c.register(4, 9004, "OTHER")
         await c.register(5, 9005)
@@ -259,7 +253,7 @@ async def test_a_cluster_is_secured_unless_all_its_listeners_say_otherwise() -> 
 
 async def test_clients_must_authenticate_where_every_listener_has_sasl() -> None:
     async with cluster() as c, following(c) as view:
-        assert view.authenticating(), "nobody knows yet"
+        assert view.authenticating(), "unknown yet"
         await c.register(1, 9001, protocol="SASL_PLAINTEXT")
         await eventually(knows(view, 9001))
         assert view.authenticating()
@@ -269,12 +263,12 @@ async def test_clients_must_authenticate_where_every_listener_has_sasl() -> None
         await eventually(view.authenticating)
         await c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION)
         await eventually(knows(view))
-        assert view.authenticating(), "it stays what it was while no broker is there"
+        assert view.authenticating(), "it stays unchanged while no broker is there"
         await c.register(3, 9003, protocol="SSL")
         await eventually(lambda: not view.authenticating())
 
 
-async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_view_stays_while_zookeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_view, "AGAIN_S", 0.01)
     async with cluster() as c:
         await c.register(1, 9001)
@@ -297,7 +291,7 @@ async def test_what_was_known_stays_while_zookeeper_is_away(monkeypatch: pytest.
             await eventually(knows(view, 9001, 9002, 9003))
 
 
-async def test_the_whole_endpoint_passes_on_names_the_daemon_and_stops(tmp_path: Path) -> None:
+async def test_the_whole_endpoint_serves_a_client_and_stops(tmp_path: Path) -> None:
     file = tmp_path / "regent.toml"
     file.write_text(
         '[zookeeper]\nconnect = "unused:1"\n[listener]\nadvertised_host = "regent1"\n'
@@ -306,18 +300,18 @@ async def test_the_whole_endpoint_passes_on_names_the_daemon_and_stops(tmp_path:
     (tmp_path / "admin-secret").write_text(SECRET.hex())
     (tmp_path / "admin-secret").chmod(0o600)
     settings = load(file, {"REGENT_STATE__DIRECTORY": str(tmp_path)}).settings
-    told: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
-    async with place() as p, cluster() as c:
-        p.broker.script = lambda frame: metadata_answer(0, corr(frame), (), 1)
-        await c.register(1, p.broker.address.port)
+    ready: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    async with endpoint_world() as w, cluster() as c:
+        w.broker.script = lambda frame: metadata_response(0, corr(frame), (), 1)
+        await c.register(1, w.broker.address.port)
         await c.elect(DAEMON.id, "nonce")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, settings, c.session, told.set_result)
-            address = await told
+            tasks.start_soon(run, settings, c.session, ready.set_result)
+            address = await ready
             assert address.host == "regent1"
-            client = Someone(*await asyncio.open_connection("127.0.0.1", address.port))
-            answered = await client.ask(METADATA, 0, topics=())
-            assert [(n.node_id, n.host, n.port) for n in answered.brokers] == [(DAEMON.id, *address)]
+            client = KafkaClient(*await asyncio.open_connection("127.0.0.1", address.port))
+            response = await client.call(METADATA, 0, topics=())
+            assert [(n.node_id, n.host, n.port) for n in response.brokers] == [(DAEMON.id, *address)]
             tasks.cancel_scope.cancel()
         assert await client.closed()
         client.writer.close()

@@ -17,7 +17,7 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_bytes, read_mechanism
 from brokers.wire.versions import Api
-from tests.core.admin_kit import place
+from tests.core.admin_kit import endpoint_world
 from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of, written
 
 REQUESTS = [place for place in places() if not place[2]]
@@ -93,8 +93,8 @@ ANSWERED = [place for place in REQUESTS if place[0] not in (Api.PRODUCE, Api.SAS
 
 
 async def test_the_endpoint_answers_a_request_the_same_with_bytes_behind_it() -> None:
-    async with place() as p:
-        p.controller.answer = lambda call: refusal(call.body, 42, "refused")
+    async with endpoint_world() as p:
+        p.controller.respond = lambda call: refusal(call.body, 42, "refused")
         for at in ANSWERED:
             client = await p.connect()
             frame = request_of(at, least(at))
