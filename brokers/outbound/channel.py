@@ -233,6 +233,8 @@ class Channel:
             return held
         self._held_since_s = self._held_since_s or now_s
         if now_s - self._held_since_s > LEADER_FIRST_S_MAX:
+            if len(self.pending.lead) <= REQUEST_ROWS_MAX:  # all of them go now: later ones have a wait of their own
+                self._held_since_s = None
             return set()
         self._next_batch_s = now_s + max(self._shared.round_s, HELD_POLL_S)
         return held

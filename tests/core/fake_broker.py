@@ -1,4 +1,4 @@
-"""A broker's socket: takes what the channel sends, reads it with kio, keeps it, and answers as told."""
+"""A broker's socket: reads requests of channels with kio, keeps them, and responds as a test chooses."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
 LISTENER = "INTERNAL"
 
 Respond = Callable[[int, Any], dict[str, Any]]
-"""API key and kio's request -> fields of the response; whatever is left out is error 0 and no partition errors."""
+"""API key and kio's request -> fields of the response; a field that is left out has no error."""
 
 
 def refuse_stale(api: int, entity: Any) -> dict[str, Any]:
-    """What a broker answers to a request meant for its predecessor (KIP-380); it does nothing else with it."""
+    """Refuses a request for the broker's earlier incarnation (KIP-380)."""
     return {"error_code": ErrorCode.stale_broker_epoch}
 
 
-class Heard(Struct):
+class Request(Struct):
     """One request: its API key, version, correlation id and kio's entity."""
 
     api: int
@@ -33,39 +33,41 @@ class Heard(Struct):
     correlation: int
     entity: Any
 
+    def states(self) -> dict[tuple[str, int], Any]:
+        """Returns kio's entry of each partition."""
+        return {(t.topic_name, p.partition_index): p for t in self.entity.topic_states for p in t.partition_states}
+
     def partitions(self) -> list[tuple[str, int]]:
+        """Returns topic and partition of every entry, in order."""
         return [(t.topic_name, p.partition_index) for t in self.entity.topic_states for p in t.partition_states]
 
     def epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """(leader epoch, partition epoch) by partition."""
+        """Returns (leader epoch, partition epoch) by partition."""
         field = "zk_version" if self.api == UPDATE_METADATA else "partition_epoch"
-        return {
-            (t.topic_name, p.partition_index): (p.leader_epoch, getattr(p, field))
-            for t in self.entity.topic_states
-            for p in t.partition_states
-        }
+        return {key: (state.leader_epoch, getattr(state, field)) for key, state in self.states().items()}
 
 
 class FakeBroker:
-    """``async with FakeBroker(1) as broker``. ``hold`` keeps answers back; ``mute`` reads on without answering."""
+    """``async with FakeBroker(1) as broker``. ``hold`` delays responses; a ``mute`` broker reads on and sends none."""
 
     def __init__(self, broker_id: int, epoch: int = 100, rack: str | None = None) -> None:
         self.id = broker_id
         self.epoch = epoch
         self.rack = rack
-        self.heard: list[Heard] = []
+        self.requests: list[Request] = []
         self.connections = 0
         self.respond: Respond = lambda api, entity: {}
-        self.raw_answer: bytes | None = None
+        self.raw_response: bytes | None = None
         self.let_go = asyncio.Event()
         self.let_go.set()
         self.mute = False
         self.in_flight_max = 0
+        self.port = 0
+        self._mark = 0
         self._in_flight: Counter[asyncio.StreamWriter] = Counter()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
-        self.port = 0
 
     async def __aenter__(self) -> Self:
         await self.listen()
@@ -93,23 +95,33 @@ class FakeBroker:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    @property
+    def connected(self) -> bool:
+        """Returns whether a connection is open."""
+        return bool(self._writers)
+
     def hold(self) -> None:
-        """Answers wait until ``let_go`` is set."""
+        """Delays responses until ``let_go`` is set."""
         self.let_go.clear()
 
     def registration(self) -> Broker:
-        """What it would register."""
+        """Returns the broker's registration."""
         endpoints = (Endpoint("CLIENT", "127.0.0.1", 1), Endpoint(LISTENER, "127.0.0.1", self.port))
         return Broker(self.id, self.epoch, endpoints, self.rack)
 
-    def of(self, api: int) -> list[Heard]:
-        """Requests of one API so far."""
-        return [heard for heard in self.heard if heard.api == api]
+    def of(self, api: int) -> list[Request]:
+        """Returns the requests of one API so far."""
+        return [request for request in self.requests if request.api == api]
+
+    def mark(self) -> None:
+        """Leaves all requests so far out of :meth:`apis`."""
+        self._mark = len(self.requests)
 
     def apis(self) -> str:
-        """The order of what came: U (live list), u (partitions), L, S."""
+        """Returns the order of the requests since the mark: U (live list alone), u (partitions), L, S."""
         letters = {LEADER_AND_ISR: "L", STOP_REPLICA: "S"}
-        return "".join(letters.get(h.api) or ("u" if h.entity.topic_states else "U") for h in self.heard)
+        recent = self.requests[self._mark :]
+        return "".join(letters.get(one.api) or ("u" if one.entity.topic_states else "U") for one in recent)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -133,22 +145,23 @@ class FakeBroker:
         api, version = header.request_api_key, header.request_api_version
         stale = entity.broker_epoch < self.epoch
         if not stale:
-            self.heard.append(Heard(api, version, header.correlation_id, entity))
+            self.requests.append(Request(api, version, header.correlation_id, entity))
         self._in_flight[writer] += 1
         self.in_flight_max = max(self.in_flight_max, self._in_flight[writer])
         await self.let_go.wait()
         self._in_flight[writer] -= 1
         if not self.mute:
-            answer = self.raw_answer
-            if answer is None:
+            response = self.raw_response
+            if response is None:
                 respond = refuse_stale if stale else self.respond
-                answer = self._answer(api, version, header.correlation_id, respond(api, entity))
-            writer.write(len(answer).to_bytes(4, "big") + answer)
+                response = _response(api, version, header.correlation_id, respond(api, entity))
+            writer.write(len(response).to_bytes(4, "big") + response)
 
-    def _answer(self, api: int, version: int, correlation: int, differing: dict[str, Any]) -> bytes:
-        fields: dict[str, Any] = {"error_code": ErrorCode.none}
-        if api == LEADER_AND_ISR:
-            fields["topics" if version >= 5 else "partition_errors"] = ()
-        elif api == STOP_REPLICA:
-            fields["partition_errors"] = ()
-        return write_response(api, version, correlation, **(fields | differing))
+
+def _response(api: int, version: int, correlation: int, differing: dict[str, Any]) -> bytes:
+    fields: dict[str, Any] = {"error_code": ErrorCode.none}
+    if api == LEADER_AND_ISR:
+        fields["topics" if version >= 5 else "partition_errors"] = ()
+    elif api == STOP_REPLICA:
+        fields["partition_errors"] = ()
+    return write_response(api, version, correlation, **(fields | differing))
